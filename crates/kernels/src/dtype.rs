@@ -26,16 +26,8 @@ pub enum Dtype {
 
 impl Dtype {
     /// Every format, in the order of the enum.
-    pub const ALL: [Dtype; 8] = [
-        Dtype::F32,
-        Dtype::F16,
-        Dtype::BF16,
-        Dtype::Q8_0,
-        Dtype::Q4_0,
-        Dtype::Q4_K,
-        Dtype::Q5_K,
-        Dtype::Q6_K,
-    ];
+    pub const ALL: [Dtype; 8] =
+        [Dtype::F32, Dtype::F16, Dtype::BF16, Dtype::Q8_0, Dtype::Q4_0, Dtype::Q4_K, Dtype::Q5_K, Dtype::Q6_K];
 
     /// The name people know it by, in capitals as GGUF tools print it.
     pub fn name(self) -> &'static str {

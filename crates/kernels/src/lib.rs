@@ -1,5 +1,23 @@
 //! Arithmetic on quantised numbers: storage formats, matrices, attention, element-wise operations, thread pool.
 
+mod activations;
+mod attention;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod blocks;
 mod dtype;
+mod matrix;
+mod ops;
+mod pool;
+pub mod quantize;
+mod scalar;
 
+pub use activations::{ActivationForm, Activations, Int8Block32, Int8Block256, Rows};
+pub use attention::{Attention, AttentionScratch, KvPage};
 pub use dtype::Dtype;
+pub use matrix::{Matrix, MatrixError, Shape, SharedBytes};
+pub use ops::{CachedRows, Ops, WeightRows};
+pub use pool::{Pool, TileMut};
+pub use scalar::decode_row;

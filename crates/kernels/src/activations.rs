@@ -1,0 +1,150 @@
+//! Activations of one step: float rows and, on demand, their int8 forms that quantised weights multiply with.
+
+use crate::{Ops, Pool};
+
+/// The form of the activations that a weight format multiplies with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ActivationForm {
+    /// As they are.
+    Float,
+    /// Signed bytes with one scale per 32 numbers.
+    Blocks32,
+    /// Signed bytes with one scale per 256 numbers.
+    Blocks256,
+}
+
+/// 32 activations as signed bytes: value ≈ scale × byte.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Int8Block32 {
+    /// The bytes, within ±127.
+    pub values: [i8; 32],
+    /// What a byte is worth.
+    pub scale: f32,
+    /// Sum of the bytes, for formats with an offset.
+    pub sum: i32,
+}
+
+/// 256 activations as signed bytes: value ≈ scale × byte.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(C, align(64))]
+pub struct Int8Block256 {
+    /// The bytes, within ±127.
+    pub values: [i8; 256],
+    /// Sums of sixteen bytes each, for formats with an offset.
+    pub sums: [i16; 16],
+    /// What a byte is worth.
+    pub scale: f32,
+}
+
+impl Int8Block32 {
+    /// Thirty-two zeros.
+    pub const ZERO: Self = Int8Block32 { values: [0; 32], scale: 0.0, sum: 0 };
+}
+
+impl Int8Block256 {
+    /// Two hundred and fifty-six zeros.
+    pub const ZERO: Self = Int8Block256 { values: [0; 256], sums: [0; 16], scale: 0.0 };
+}
+
+/// Borrowed rows of numbers or blocks, all of one length.
+pub struct Rows<'a, T> {
+    values: &'a [T],
+    length: usize,
+}
+
+impl<'a, T> Rows<'a, T> {
+    /// Rows of `length` values each.
+    pub fn new(values: &'a [T], length: usize) -> Self {
+        assert!(length > 0 && values.len().is_multiple_of(length), "whole rows");
+        Rows { values, length }
+    }
+
+    /// How many rows.
+    pub fn count(&self) -> usize {
+        self.values.len() / self.length
+    }
+
+    /// Values in a row.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// One row.
+    pub fn row(&self, row: usize) -> &'a [T] {
+        &self.values[row * self.length..(row + 1) * self.length]
+    }
+}
+
+impl<T> Clone for Rows<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Rows<'_, T> {}
+
+/// Rows of numbers to be multiplied with matrices. Quantised at most once per form, however many matrices read them.
+pub struct Activations {
+    width: usize,
+    values: Vec<f32>,
+    blocks32: Vec<Int8Block32>,
+    blocks256: Vec<Int8Block256>,
+}
+
+impl Activations {
+    /// Reserves room for `rows × width` numbers, so that steps up to that size allocate nothing.
+    pub fn with_capacity(rows: usize, width: usize) -> Activations {
+        let numbers = rows * width;
+        Activations {
+            width: 1,
+            values: Vec::with_capacity(numbers),
+            blocks32: Vec::with_capacity(numbers / 32),
+            blocks256: Vec::with_capacity(numbers / 256),
+        }
+    }
+
+    /// Starts a new set of rows and returns them to be written.
+    pub fn reset(&mut self, rows: usize, width: usize) -> &mut [f32] {
+        self.width = width;
+        self.blocks32.clear();
+        self.blocks256.clear();
+        self.values.resize(rows * width, 0.0);
+        &mut self.values
+    }
+
+    /// The rows as floats.
+    pub fn float(&self) -> Rows<'_, f32> {
+        Rows::new(&self.values, self.width)
+    }
+
+    /// The rows as blocks of 32, made by `prepare`.
+    pub fn blocks32(&self) -> Rows<'_, Int8Block32> {
+        assert_eq!(self.blocks32.len() * 32, self.values.len(), "prepare() comes first");
+        Rows::new(&self.blocks32, self.width / 32)
+    }
+
+    /// The rows as blocks of 256, made by `prepare`.
+    pub fn blocks256(&self) -> Rows<'_, Int8Block256> {
+        assert_eq!(self.blocks256.len() * 256, self.values.len(), "prepare() comes first");
+        Rows::new(&self.blocks256, self.width / 256)
+    }
+
+    /// Makes sure that `form` exists.
+    pub fn prepare(&mut self, form: ActivationForm, ops: &Ops, pool: &Pool) {
+        let (width, values) = (self.width, &self.values);
+        let source = |row: usize| &values[row * width..(row + 1) * width];
+        match form {
+            ActivationForm::Blocks32 if self.blocks32.is_empty() => {
+                assert!(width.is_multiple_of(32), "rows of whole blocks");
+                self.blocks32.resize(values.len() / 32, Int8Block32::ZERO);
+                pool.chunks(&mut self.blocks32, width / 32, |row, out| ops.quantize_blocks32(source(row), out));
+            }
+            ActivationForm::Blocks256 if self.blocks256.is_empty() => {
+                assert!(width.is_multiple_of(256), "rows of whole blocks");
+                self.blocks256.resize(values.len() / 256, Int8Block256::ZERO);
+                pool.chunks(&mut self.blocks256, width / 256, |row, out| ops.quantize_blocks256(source(row), out));
+            }
+            _ => {}
+        }
+    }
+}

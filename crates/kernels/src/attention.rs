@@ -1,0 +1,130 @@
+//! Attention of query rows over cached keys and values, page by page in a fixed order.
+
+use std::ops::Range;
+
+use crate::Pool;
+use crate::ops::{CachedRows, Ops};
+
+/// Shape of one attention layer and how far a query looks back.
+#[derive(Clone, Copy, Debug)]
+pub struct Attention {
+    /// Query heads.
+    pub heads: usize,
+    /// Key/value heads; each serves `heads / kv_heads` query heads.
+    pub kv_heads: usize,
+    /// Numbers in a head.
+    pub head: usize,
+    /// What scores are multiplied with.
+    pub scale: f32,
+    /// Newest positions a query sees, itself included; `None` sees all.
+    pub window: Option<usize>,
+    /// Tokens in a page of the cache.
+    pub page_tokens: usize,
+}
+
+/// Keys and values of one head in one page, `page_tokens × head` numbers each.
+pub struct KvPage<'a> {
+    /// Keys.
+    pub keys: CachedRows<'a>,
+    /// Values.
+    pub values: CachedRows<'a>,
+}
+
+/// What one thread needs besides its output: scaled queries and scores of one group of heads.
+pub struct AttentionScratch {
+    queries: Vec<f32>,
+    scores: Vec<f32>,
+    context: usize,
+}
+
+impl AttentionScratch {
+    /// Room for one group of query heads over `context` positions.
+    pub fn new(shape: &Attention, context: usize) -> AttentionScratch {
+        let group = shape.heads / shape.kv_heads;
+        AttentionScratch { queries: vec![0.0; group * shape.head], scores: vec![0.0; group * context], context }
+    }
+}
+
+impl Attention {
+    /// Attends every query row: `queries` and `out` are rows of `heads × head` numbers, `position(row)` is where the
+    /// row stands in its sequence, and `page(row, kv_head, page)` finds the cache of that sequence.
+    pub fn run<'a>(
+        &self,
+        queries: &[f32],
+        out: &mut [f32],
+        position: impl Fn(usize) -> usize + Sync,
+        page: impl Fn(usize, usize, usize) -> KvPage<'a> + Sync,
+        (ops, pool, scratch): (&Ops, &Pool, &mut [AttentionScratch]),
+    ) {
+        let group = self.heads / self.kv_heads * self.head;
+        pool.chunks_with(out, group, scratch, |task, out, scratch| {
+            let (row, kv_head) = (task / self.kv_heads, task % self.kv_heads);
+            let queries = &queries[task * group..(task + 1) * group];
+            self.attend(queries, out, self.visible(position(row)), |number| page(row, kv_head, number), (ops, scratch));
+        });
+    }
+
+    /// Positions that a query at `position` sees.
+    fn visible(&self, position: usize) -> Range<usize> {
+        let start = self.window.map_or(0, |window| (position + 1).saturating_sub(window));
+        start..position + 1
+    }
+
+    /// One group of query heads against the visible positions of their key/value head.
+    fn attend<'a>(
+        &self,
+        queries: &[f32],
+        out: &mut [f32],
+        visible: Range<usize>,
+        page: impl Fn(usize) -> KvPage<'a>,
+        (ops, scratch): (&Ops, &mut AttentionScratch),
+    ) {
+        let AttentionScratch { queries: scaled, scores, context } = scratch;
+        scaled.iter_mut().zip(queries).for_each(|(scaled, query)| *scaled = query * self.scale);
+        for part in self.pages(&visible) {
+            let keys = page(part.page).keys.tokens(part.tokens, self.head);
+            ops.scores(scaled, keys, self.head, &mut scores[part.offset..], *context);
+        }
+        out.fill(0.0);
+        let heads = queries.len() / self.head;
+        let sums = scores.chunks_mut(*context).take(heads).map(|scores| ops.exp_weights(&mut scores[..visible.len()]));
+        // The sums wait where the scaled queries were.
+        for (sum, place) in sums.zip(scaled.iter_mut()) {
+            *place = sum;
+        }
+        for part in self.pages(&visible) {
+            let values = page(part.page).values.tokens(part.tokens, self.head);
+            ops.mix(&scores[part.offset..], *context, values, self.head, out);
+        }
+        for (head, sum) in out.chunks_mut(self.head).zip(scaled) {
+            head.iter_mut().for_each(|value| *value /= *sum);
+        }
+    }
+
+    /// The pages that hold `visible`, oldest first.
+    fn pages(&self, visible: &Range<usize>) -> impl Iterator<Item = PagePart> {
+        let (tokens, visible) = (self.page_tokens, visible.clone());
+        (visible.start / tokens..visible.end.div_ceil(tokens)).map(move |page| {
+            let first = visible.start.max(page * tokens);
+            let last = visible.end.min((page + 1) * tokens);
+            PagePart { page, tokens: first - page * tokens..last - page * tokens, offset: first - visible.start }
+        })
+    }
+}
+
+/// The visible tokens of one page, and where their scores lie.
+struct PagePart {
+    page: usize,
+    tokens: Range<usize>,
+    offset: usize,
+}
+
+impl<'a> CachedRows<'a> {
+    fn tokens(self, tokens: Range<usize>, head: usize) -> CachedRows<'a> {
+        let range = tokens.start * head..tokens.end * head;
+        match self {
+            CachedRows::F32(rows) => CachedRows::F32(&rows[range]),
+            CachedRows::F16(rows) => CachedRows::F16(&rows[range]),
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Registers from arrays and back, and the sums across lanes that fix the order of additions.
+
+use std::arch::x86_64::*;
+
+/// Sixteen float lanes: the unit of every float sum.
+#[derive(Clone, Copy)]
+pub(crate) struct Lanes16(pub(crate) __m256, pub(crate) __m256);
+
+impl Lanes16 {
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(crate) fn zero() -> Lanes16 {
+        Lanes16(_mm256_setzero_ps(), _mm256_setzero_ps())
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(crate) fn load(values: &[f32; 16]) -> Lanes16 {
+        let at = values.as_ptr();
+        // SAFETY: the reference guarantees sixteen readable floats.
+        unsafe { Lanes16(_mm256_loadu_ps(at), _mm256_loadu_ps(at.add(8))) }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
+    pub(crate) fn load_halves(values: &[u16; 16]) -> Lanes16 {
+        let bits = load(values);
+        Lanes16(_mm256_cvtph_ps(_mm256_castsi256_si128(bits)), _mm256_cvtph_ps(_mm256_extracti128_si256::<1>(bits)))
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(crate) fn load_brain(values: &[u16; 16]) -> Lanes16 {
+        let bits = load(values);
+        let widen = |half| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(half)));
+        Lanes16(widen(_mm256_castsi256_si128(bits)), widen(_mm256_extracti128_si256::<1>(bits)))
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(crate) fn store(self, values: &mut [f32; 16]) {
+        let at = values.as_mut_ptr();
+        // SAFETY: the reference guarantees sixteen writable floats.
+        unsafe {
+            _mm256_storeu_ps(at, self.0);
+            _mm256_storeu_ps(at.add(8), self.1);
+        }
+    }
+
+    /// self + a × b, rounded once per lane.
+    #[inline]
+    #[target_feature(enable = "avx2,fma")]
+    pub(crate) fn add_product(self, a: Lanes16, b: Lanes16) -> Lanes16 {
+        Lanes16(_mm256_fmadd_ps(a.0, b.0, self.0), _mm256_fmadd_ps(a.1, b.1, self.1))
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(crate) fn splat(value: f32) -> Lanes16 {
+        Lanes16(_mm256_set1_ps(value), _mm256_set1_ps(value))
+    }
+}
+
+/// The sums of four sets of sixteen lanes, in the order of the specification's `reduce`.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(crate) fn reduce4(sums: [Lanes16; 4]) -> [f32; 4] {
+    let [a, b, c, d] = sums;
+    let [a, b, c, d] =
+        [_mm256_add_ps(a.0, a.1), _mm256_add_ps(b.0, b.1), _mm256_add_ps(c.0, c.1), _mm256_add_ps(d.0, d.1)];
+    let pairs = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
+    store4(_mm_add_ps(_mm256_castps256_ps128(pairs), _mm256_extractf128_ps::<1>(pairs)))
+}
+
+/// The sums of four vectors of eight integers.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(crate) fn integer_sums4(a: __m256i, b: __m256i, c: __m256i, d: __m256i) -> __m128i {
+    let pairs = _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
+    _mm_add_epi32(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256::<1>(pairs))
+}
+
+/// Four half-precision numbers, given as the two bytes each has in the file.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub(crate) fn four_halves(a: [u8; 2], b: [u8; 2], c: [u8; 2], d: [u8; 2]) -> __m128 {
+    let bits = |half: [u8; 2]| u64::from(u16::from_le_bytes(half));
+    let packed = bits(a) | (bits(b) << 16) | (bits(c) << 32) | (bits(d) << 48);
+    _mm_cvtph_ps(_mm_cvtsi64_si128(packed as i64))
+}
+
+/// The two bytes at `at` of a block.
+#[inline]
+pub(crate) fn pair<const BYTES: usize>(block: &[u8; BYTES], at: usize) -> [u8; 2] {
+    [block[at], block[at + 1]]
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(crate) fn store4(values: __m128) -> [f32; 4] {
+    let mut out = [0.0; 4];
+    // SAFETY: `out` has room for four floats.
+    unsafe { _mm_storeu_ps(out.as_mut_ptr(), values) };
+    out
+}
+
+/// Thirty-two bytes that are an array of plain integers.
+pub(crate) trait Bytes32 {}
+impl Bytes32 for [i8; 32] {}
+impl Bytes32 for [u8; 32] {}
+impl Bytes32 for [i16; 16] {}
+impl Bytes32 for [u16; 16] {}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(crate) fn load<T: Bytes32>(values: &T) -> __m256i {
+    // SAFETY: `Bytes32` is implemented only for arrays of thirty-two readable bytes.
+    unsafe { _mm256_loadu_si256(std::ptr::from_ref(values).cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(crate) fn load16(values: &[u8; 16]) -> __m128i {
+    // SAFETY: the reference guarantees sixteen readable bytes.
+    unsafe { _mm_loadu_si128(values.as_ptr().cast()) }
+}
+
+/// The `N` bytes at `at` of a block; the layout of the format keeps them inside.
+#[inline]
+pub(crate) fn field<const N: usize, const BYTES: usize>(block: &[u8; BYTES], at: usize) -> &[u8; N] {
+    block[at..].first_chunk().expect("a field lies inside its block")
+}
+
+/// Asks for the cache lines of a block that will be read soon: the one `distance` bytes after `block`.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(crate) fn prefetch<const BYTES: usize>(block: &[u8; BYTES], distance: usize) {
+    for line in (0..BYTES).step_by(64) {
+        // A prefetch reads nothing and never faults, wherever the address leads.
+        _mm_prefetch::<_MM_HINT_T0>(block.as_ptr().wrapping_add(distance + line).cast());
+    }
+}

@@ -1,0 +1,235 @@
+//! The table of low-level kernels for one instruction set, chosen once at start.
+//!
+//! Every table gives the same bits: a kernel is a fixed sequence of exactly rounded operations (integer sums inside a
+//! block, then one fused multiply-add per block in block order; float sums over sixteen lanes with a fixed reduction).
+//! The scalar table is that specification in plain Rust; the others are only faster.
+#![expect(unsafe_code, reason = "kernels compiled for an instruction set may only be called where the CPU has it")]
+
+use crate::activations::{Int8Block32, Int8Block256, Rows};
+use crate::pool::TileMut;
+use crate::{Dtype, scalar};
+
+/// Rows of a weight matrix as they lie in the file, one after the other.
+#[derive(Clone, Copy)]
+pub struct WeightRows<'a> {
+    /// The bytes of all rows.
+    pub bytes: &'a [u8],
+    /// Bytes of one row.
+    pub row_bytes: usize,
+}
+
+impl<'a> WeightRows<'a> {
+    /// How many rows.
+    pub fn count(&self) -> usize {
+        self.bytes.len() / self.row_bytes
+    }
+
+    /// The bytes of one row.
+    pub fn row(&self, row: usize) -> &'a [u8] {
+        &self.bytes[row * self.row_bytes..(row + 1) * self.row_bytes]
+    }
+}
+
+/// One page of cached keys or values of one head: `tokens × head` numbers.
+#[derive(Clone, Copy)]
+pub enum CachedRows<'a> {
+    /// Single precision.
+    F32(&'a [f32]),
+    /// Half precision, as bits.
+    F16(&'a [u16]),
+}
+
+/// out[column][row] = weights[row] · x[column], where `out`'s rows are the columns of x.
+pub(crate) type Multiply<T> = unsafe fn(WeightRows<'_>, Rows<'_, T>, &mut TileMut<'_>);
+
+/// Kernels of one instruction set. `Ops::available()` lists those that this CPU can run.
+pub struct Ops {
+    pub(crate) name: &'static str,
+    pub(crate) multiply_f32: Multiply<f32>,
+    pub(crate) multiply_f16: Multiply<f32>,
+    pub(crate) multiply_bf16: Multiply<f32>,
+    pub(crate) multiply_q8_0: Multiply<Int8Block32>,
+    pub(crate) multiply_q4_0: Multiply<Int8Block32>,
+    pub(crate) multiply_q4_k: Multiply<Int8Block256>,
+    pub(crate) multiply_q5_k: Multiply<Int8Block256>,
+    pub(crate) multiply_q6_k: Multiply<Int8Block256>,
+    pub(crate) quantize_blocks32: unsafe fn(&[f32], &mut [Int8Block32]),
+    pub(crate) quantize_blocks256: unsafe fn(&[f32], &mut [Int8Block256]),
+    pub(crate) rms_norm: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
+    pub(crate) add: unsafe fn(&[f32], &mut [f32]),
+    pub(crate) silu_multiply: unsafe fn(&[f32], &mut [f32]),
+    pub(crate) exp_weights: unsafe fn(&mut [f32]) -> f32,
+    pub(crate) scores_f32: unsafe fn(&[f32], &[f32], usize, &mut [f32], usize),
+    pub(crate) scores_f16: unsafe fn(&[f32], &[u16], usize, &mut [f32], usize),
+    pub(crate) mix_f32: unsafe fn(&[f32], usize, &[f32], usize, &mut [f32]),
+    pub(crate) mix_f16: unsafe fn(&[f32], usize, &[u16], usize, &mut [f32]),
+    pub(crate) to_f16: unsafe fn(&[f32], &mut [u16]),
+}
+
+impl Ops {
+    /// The tables this CPU can run, best first; the last one is the scalar specification.
+    pub fn available() -> Vec<&'static Ops> {
+        let mut tables = Vec::new();
+        #[cfg(target_arch = "x86_64")]
+        {
+            let avx2 =
+                is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
+            let avx512 = is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512vl")
+                && is_x86_feature_detected!("avx512vnni");
+            if avx2 && avx512 {
+                tables.push(&crate::avx512::OPS);
+            }
+            if avx2 {
+                tables.push(&crate::avx2::OPS);
+            }
+        }
+        tables.push(&scalar::OPS);
+        tables
+    }
+
+    /// The best table for this CPU.
+    pub fn best() -> &'static Ops {
+        Ops::available()[0]
+    }
+
+    /// Name of the instruction set.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Multiplies float weights of `dtype`.
+    pub fn multiply_float(&self, dtype: Dtype, weights: WeightRows<'_>, x: Rows<'_, f32>, out: &mut TileMut<'_>) {
+        let kernel = match dtype {
+            Dtype::F32 => self.multiply_f32,
+            Dtype::F16 => self.multiply_f16,
+            Dtype::BF16 => self.multiply_bf16,
+            _ => unreachable!("{dtype} is no float format"),
+        };
+        check_shapes(dtype, weights, x.length(), out);
+        // SAFETY: a table is reachable only through `available`, which has checked the CPU.
+        unsafe { kernel(weights, x, out) }
+    }
+
+    /// Multiplies weights of a format with blocks of 32.
+    pub fn multiply_blocks32(
+        &self,
+        dtype: Dtype,
+        weights: WeightRows<'_>,
+        x: Rows<'_, Int8Block32>,
+        out: &mut TileMut<'_>,
+    ) {
+        let kernel = match dtype {
+            Dtype::Q8_0 => self.multiply_q8_0,
+            Dtype::Q4_0 => self.multiply_q4_0,
+            _ => unreachable!("{dtype} has no blocks of 32"),
+        };
+        check_shapes(dtype, weights, x.length() * 32, out);
+        // SAFETY: as above.
+        unsafe { kernel(weights, x, out) }
+    }
+
+    /// Multiplies weights of a format with blocks of 256.
+    pub fn multiply_blocks256(
+        &self,
+        dtype: Dtype,
+        weights: WeightRows<'_>,
+        x: Rows<'_, Int8Block256>,
+        out: &mut TileMut<'_>,
+    ) {
+        let kernel = match dtype {
+            Dtype::Q4_K => self.multiply_q4_k,
+            Dtype::Q5_K => self.multiply_q5_k,
+            Dtype::Q6_K => self.multiply_q6_k,
+            _ => unreachable!("{dtype} has no blocks of 256"),
+        };
+        check_shapes(dtype, weights, x.length() * 256, out);
+        // SAFETY: as above.
+        unsafe { kernel(weights, x, out) }
+    }
+
+    /// Quantises a row to int8 blocks of 32.
+    pub fn quantize_blocks32(&self, row: &[f32], out: &mut [Int8Block32]) {
+        assert_eq!(row.len(), out.len() * 32);
+        // SAFETY: as above.
+        unsafe { (self.quantize_blocks32)(row, out) }
+    }
+
+    /// Quantises a row to int8 blocks of 256.
+    pub fn quantize_blocks256(&self, row: &[f32], out: &mut [Int8Block256]) {
+        assert_eq!(row.len(), out.len() * 256);
+        // SAFETY: as above.
+        unsafe { (self.quantize_blocks256)(row, out) }
+    }
+
+    /// out = row / root-mean-square(row) × weight.
+    pub fn rms_norm(&self, row: &[f32], weight: &[f32], epsilon: f32, out: &mut [f32]) {
+        assert!(row.len() == weight.len() && row.len() == out.len());
+        // SAFETY: as above.
+        unsafe { (self.rms_norm)(row, weight, epsilon, out) }
+    }
+
+    /// out += row.
+    pub fn add(&self, row: &[f32], out: &mut [f32]) {
+        assert_eq!(row.len(), out.len());
+        // SAFETY: as above.
+        unsafe { (self.add)(row, out) }
+    }
+
+    /// out = silu(gate) × out.
+    pub fn silu_multiply(&self, gate: &[f32], out: &mut [f32]) {
+        assert_eq!(gate.len(), out.len());
+        // SAFETY: as above.
+        unsafe { (self.silu_multiply)(gate, out) }
+    }
+
+    /// Replaces scores by exp(score − greatest score) and returns their sum.
+    pub fn exp_weights(&self, scores: &mut [f32]) -> f32 {
+        // SAFETY: as above.
+        unsafe { (self.exp_weights)(scores) }
+    }
+
+    /// scores[query × stride + key] = query · key, for query rows and cached keys of `head` numbers.
+    pub fn scores(&self, queries: &[f32], keys: CachedRows<'_>, head: usize, scores: &mut [f32], stride: usize) {
+        let (queries_count, keys_count) = (queries.len() / head, keys.len() / head);
+        assert!(queries_count > 0 && keys_count > 0 && scores.len() >= (queries_count - 1) * stride + keys_count);
+        // SAFETY: as above.
+        match keys {
+            CachedRows::F32(keys) => unsafe { (self.scores_f32)(queries, keys, head, scores, stride) },
+            CachedRows::F16(keys) => unsafe { (self.scores_f16)(queries, keys, head, scores, stride) },
+        }
+    }
+
+    /// out[query] += Σ weights[query × stride + key] × value[key], in key order.
+    pub fn mix(&self, weights: &[f32], stride: usize, values: CachedRows<'_>, head: usize, out: &mut [f32]) {
+        let (queries_count, keys_count) = (out.len() / head, values.len() / head);
+        assert!(queries_count > 0 && keys_count > 0 && weights.len() >= (queries_count - 1) * stride + keys_count);
+        // SAFETY: as above.
+        match values {
+            CachedRows::F32(values) => unsafe { (self.mix_f32)(weights, stride, values, head, out) },
+            CachedRows::F16(values) => unsafe { (self.mix_f16)(weights, stride, values, head, out) },
+        }
+    }
+
+    /// Rounds floats to half precision, as bits.
+    pub fn to_f16(&self, row: &[f32], out: &mut [u16]) {
+        assert_eq!(row.len(), out.len());
+        // SAFETY: as above.
+        unsafe { (self.to_f16)(row, out) }
+    }
+}
+
+impl CachedRows<'_> {
+    fn len(&self) -> usize {
+        match self {
+            CachedRows::F32(rows) => rows.len(),
+            CachedRows::F16(rows) => rows.len(),
+        }
+    }
+}
+
+fn check_shapes(dtype: Dtype, weights: WeightRows<'_>, columns: usize, out: &TileMut<'_>) {
+    assert_eq!(dtype.row_bytes(columns as u64), Some(weights.row_bytes as u64), "weights and activations of one width");
+    assert_eq!(weights.count(), out.columns().len(), "one output column per weight row");
+}

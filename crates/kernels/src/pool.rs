@@ -1,0 +1,344 @@
+//! Fork-join threads: one job at a time, split into tasks that idle threads claim.
+//!
+//! Which thread runs a task never changes its result, because a task owns the part of the output it writes.
+//! A thread that is slow to wake (its core is busy with other work) is not waited for: the job is closed as soon as
+//! every task is claimed, and only threads that have entered it are awaited.
+#![expect(unsafe_code, reason = "a job borrows the caller's stack, and tasks write disjoint parts of one slice")]
+
+use std::cell::UnsafeCell;
+use std::hint::spin_loop;
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+
+/// How often an idle thread looks for work before it sleeps: long enough to bridge the gap between two operations.
+const SPINS_BEFORE_SLEEP: u32 = 2_000;
+/// How often the caller looks for the last threads before it offers its core to them.
+const SPINS_BEFORE_YIELD: u32 = 5_000;
+
+/// `state` is the job's number, then whether it may still be entered, then how many threads are inside.
+const INSIDE_MASK: u64 = (1 << 15) - 1;
+const OPEN: u64 = 1 << 15;
+const NUMBER_SHIFT: u32 = 16;
+const MAX_THREADS: usize = 1024;
+
+type Job<'a> = dyn Fn(usize, usize) + Sync + 'a;
+
+/// A fixed set of threads that run one job together.
+pub struct Pool {
+    shared: Arc<Shared>,
+    helpers: Vec<JoinHandle<()>>,
+}
+
+struct Shared {
+    state: AtomicU64,
+    next_task: AtomicUsize,
+    tasks: AtomicUsize,
+    job: UnsafeCell<Option<*const Job<'static>>>,
+    asleep: Vec<AtomicBool>,
+    panicked: AtomicBool,
+    running: AtomicBool,
+    quit: AtomicBool,
+}
+
+// SAFETY: `job` is written only by the caller of `run` while no thread is inside, and read only by threads that have
+// entered the job, which the state's acquire/release pairs order after the write.
+unsafe impl Sync for Shared {}
+// SAFETY: the pointer inside `job` is only followed while `run` keeps its target alive.
+unsafe impl Send for Shared {}
+
+impl Pool {
+    /// Starts a pool of `threads` threads, counting the one that calls `run`.
+    pub fn new(threads: usize) -> Pool {
+        let threads = threads.clamp(1, MAX_THREADS);
+        let shared = Arc::new(Shared {
+            state: AtomicU64::new(0),
+            next_task: AtomicUsize::new(0),
+            tasks: AtomicUsize::new(0),
+            job: UnsafeCell::new(None),
+            asleep: (1..threads).map(|_| AtomicBool::new(false)).collect(),
+            panicked: AtomicBool::new(false),
+            running: AtomicBool::new(false),
+            quit: AtomicBool::new(false),
+        });
+        let helpers = (1..threads)
+            .map(|worker| {
+                let shared = Arc::clone(&shared);
+                thread::Builder::new()
+                    .name(format!("cascadia-{worker}"))
+                    .spawn(move || shared.serve(worker))
+                    .expect("the system refuses another thread")
+            })
+            .collect();
+        Pool { shared, helpers }
+    }
+
+    /// Threads of the pool, counting the caller's.
+    pub fn threads(&self) -> usize {
+        self.helpers.len() + 1
+    }
+
+    /// Runs `job(task, worker)` once for every task in `0..tasks`; returns when all are done.
+    pub fn run(&self, tasks: usize, job: &(dyn Fn(usize, usize) + Sync)) {
+        if self.helpers.is_empty() || tasks <= 1 {
+            (0..tasks).for_each(|task| job(task, 0));
+            return;
+        }
+        let shared = &*self.shared;
+        assert!(!shared.running.swap(true, Ordering::Acquire), "a pool runs one job at a time");
+        // SAFETY: nobody is inside a job now (see `running` and the wait below), so the cell is ours; the lifetime is
+        // erased, and this function does not return before the last thread that could follow the pointer has left.
+        unsafe { *shared.job.get() = Some(std::mem::transmute::<*const Job<'_>, *const Job<'static>>(job)) };
+        shared.next_task.store(0, Ordering::Relaxed);
+        shared.tasks.store(tasks, Ordering::Relaxed);
+        let number =
+            (shared.state.load(Ordering::Relaxed) >> NUMBER_SHIFT).wrapping_add(1) & (u64::MAX >> NUMBER_SHIFT);
+        // Sequentially consistent against the sleeper's own store-then-look: one of the two sees the other.
+        shared.state.store((number << NUMBER_SHIFT) | OPEN, Ordering::SeqCst);
+        for (asleep, helper) in shared.asleep.iter().zip(&self.helpers) {
+            if asleep.load(Ordering::SeqCst) {
+                helper.thread().unpark();
+            }
+        }
+        let own = catch_unwind(AssertUnwindSafe(|| shared.claim_tasks(job, 0)));
+        shared.state.fetch_and(!OPEN, Ordering::AcqRel);
+        let mut spins = 0;
+        while shared.state.load(Ordering::Acquire) & INSIDE_MASK != 0 {
+            spins += 1;
+            if spins < SPINS_BEFORE_YIELD { spin_loop() } else { thread::yield_now() }
+        }
+        shared.running.store(false, Ordering::Release);
+        assert!(own.is_ok() && !shared.panicked.swap(false, Ordering::Relaxed), "a task of the pool panicked");
+    }
+
+    /// Runs `work(index, chunk)` on every chunk of `length` values of `out`.
+    pub fn chunks<T: Send>(&self, out: &mut [T], length: usize, work: impl Fn(usize, &mut [T]) + Sync) {
+        let total = out.len();
+        let out = Parts::new(out);
+        self.run(total.div_ceil(length), &|task, _| {
+            // SAFETY: a task runs once, and its range overlaps no other task's.
+            work(task, unsafe { out.slice(task * length..total.min((task + 1) * length)) });
+        });
+    }
+
+    /// Like `chunks`, and lends each thread its own scratch value.
+    pub fn chunks_with<T: Send, S: Send>(
+        &self,
+        out: &mut [T],
+        length: usize,
+        scratch: &mut [S],
+        work: impl Fn(usize, &mut [T], &mut S) + Sync,
+    ) {
+        assert!(scratch.len() >= self.threads(), "one scratch value per thread");
+        let total = out.len();
+        let (out, scratch) = (Parts::new(out), Parts::new(scratch));
+        self.run(total.div_ceil(length), &|task, worker| {
+            // SAFETY: as in `chunks`; and a worker runs one task at a time, so its scratch value is its own.
+            let (part, own) = unsafe {
+                (out.slice(task * length..total.min((task + 1) * length)), scratch.slice(worker..worker + 1))
+            };
+            work(task, part, &mut own[0]);
+        });
+    }
+
+    /// Splits a row-major matrix of `width` columns into tiles of `columns` columns and runs `work` on each.
+    pub fn tiles(&self, out: &mut [f32], width: usize, columns: usize, work: impl Fn(TileMut<'_>) + Sync) {
+        assert!(out.len().is_multiple_of(width), "whole rows");
+        let rows = out.len() / width;
+        let parts = Parts::new(out);
+        self.run(width.div_ceil(columns), &|task, _| {
+            let columns = task * columns..width.min((task + 1) * columns);
+            work(TileMut { out: &parts, rows, width, columns });
+        });
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.quit.store(true, Ordering::SeqCst);
+        for helper in self.helpers.drain(..) {
+            helper.thread().unpark();
+            // A helper cannot panic outside a task, and a task's panic was already reported by `run`.
+            let _ = helper.join();
+        }
+    }
+}
+
+impl Shared {
+    fn serve(&self, worker: usize) {
+        let mut served = 0;
+        while let Some(number) = self.wait_for_job(served, worker) {
+            served = number;
+            if self.enter(number) {
+                // SAFETY: we are inside the job, so `run` is still waiting and the closure it borrowed is alive.
+                let job = unsafe { (*self.job.get()).map(|job| &*job) };
+                let outcome = catch_unwind(AssertUnwindSafe(|| job.map(|job| self.claim_tasks(job, worker))));
+                if outcome.is_err() {
+                    self.panicked.store(true, Ordering::Relaxed);
+                }
+                self.state.fetch_sub(1, Ordering::Release);
+            }
+        }
+    }
+
+    /// Waits for a job other than `served`; `None` when the pool is dropped.
+    fn wait_for_job(&self, served: u64, worker: usize) -> Option<u64> {
+        let mut spins = 0;
+        loop {
+            if self.quit.load(Ordering::Relaxed) {
+                return None;
+            }
+            let number = self.state.load(Ordering::Acquire) >> NUMBER_SHIFT;
+            if number != served {
+                return Some(number);
+            }
+            spins += 1;
+            if spins < SPINS_BEFORE_SLEEP {
+                spin_loop();
+                continue;
+            }
+            let asleep = &self.asleep[worker - 1];
+            asleep.store(true, Ordering::SeqCst);
+            if self.state.load(Ordering::SeqCst) >> NUMBER_SHIFT == served && !self.quit.load(Ordering::SeqCst) {
+                thread::park();
+            }
+            asleep.store(false, Ordering::SeqCst);
+            spins = 0;
+        }
+    }
+
+    /// Enters job `number` unless it is closed already.
+    fn enter(&self, number: u64) -> bool {
+        let enterable = |state: u64| (state >> NUMBER_SHIFT == number && state & OPEN != 0).then_some(state + 1);
+        self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, enterable).is_ok()
+    }
+
+    fn claim_tasks(&self, job: &Job<'_>, worker: usize) {
+        let tasks = self.tasks.load(Ordering::Relaxed);
+        loop {
+            let task = self.next_task.fetch_add(1, Ordering::Relaxed);
+            if task >= tasks {
+                return;
+            }
+            job(task, worker);
+        }
+    }
+}
+
+/// A slice that tasks share by writing disjoint parts of it.
+struct Parts<'a, T> {
+    start: *mut T,
+    length: usize,
+    owner: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: a part is handed to one thread at a time (the contract of `slice`), which is what `&mut [T]: Send` allows.
+unsafe impl<T: Send> Sync for Parts<'_, T> {}
+
+impl<'a, T> Parts<'a, T> {
+    fn new(slice: &'a mut [T]) -> Self {
+        Parts { start: slice.as_mut_ptr(), length: slice.len(), owner: PhantomData }
+    }
+
+    /// # Safety
+    /// While the result lives, no other part that overlaps `range` may exist.
+    #[expect(clippy::mut_from_ref, reason = "exclusivity is the caller's promise, per range")]
+    unsafe fn slice(&self, range: Range<usize>) -> &mut [T] {
+        assert!(range.start <= range.end && range.end <= self.length, "a part lies inside its slice");
+        // SAFETY: in bounds by the assertion, exclusive by the caller's promise, alive by `owner`.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.len()) }
+    }
+}
+
+/// Some columns of all rows of an output matrix, owned by one task.
+pub struct TileMut<'a> {
+    out: &'a Parts<'a, f32>,
+    rows: usize,
+    width: usize,
+    columns: Range<usize>,
+}
+
+impl TileMut<'_> {
+    /// Rows of the output.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// The columns this task owns.
+    pub fn columns(&self) -> Range<usize> {
+        self.columns.clone()
+    }
+
+    /// The owned part of one row.
+    pub fn row(&mut self, row: usize) -> &mut [f32] {
+        assert!(row < self.rows);
+        let start = row * self.width;
+        // SAFETY: only this tile owns these columns, and it lends one row at a time.
+        unsafe { self.out.slice(start + self.columns.start..start + self.columns.end) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_task_runs_once_whatever_the_threads() {
+        for threads in [1, 2, 3, 8] {
+            let pool = Pool::new(threads);
+            for tasks in [0, 1, 2, 7, 100] {
+                let counts: Vec<AtomicUsize> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
+                for _ in 0..50 {
+                    pool.run(tasks, &|task, worker| {
+                        assert!(worker < threads);
+                        counts[task].fetch_add(1, Ordering::Relaxed);
+                    });
+                }
+                assert!(
+                    counts.iter().all(|count| count.load(Ordering::Relaxed) == 50),
+                    "{threads} threads, {tasks} tasks"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn sleeping_helpers_wake_up() {
+        let pool = Pool::new(2);
+        for pause_ms in [0, 1, 20] {
+            thread::sleep(std::time::Duration::from_millis(pause_ms));
+            let mut out = vec![0.0; 1000];
+            pool.chunks_with(&mut out, 10, &mut [0, 0], |task, part, count| {
+                *count += 1;
+                part.fill(task as f32);
+            });
+            assert!(out.iter().enumerate().all(|(at, &value)| value == (at / 10) as f32));
+        }
+    }
+
+    #[test]
+    fn tiles_cover_all_rows() {
+        let pool = Pool::new(2);
+        let mut out = vec![0.0; 3 * 10];
+        pool.tiles(&mut out, 10, 4, |mut tile| {
+            for row in 0..tile.rows() {
+                let columns = tile.columns();
+                tile.row(row).iter_mut().zip(columns).for_each(|(out, column)| *out = (row * 100 + column) as f32);
+            }
+        });
+        assert!(out.iter().enumerate().all(|(at, &value)| value == (at / 10 * 100 + at % 10) as f32));
+    }
+
+    #[test]
+    fn a_panic_in_a_task_reaches_the_caller_and_the_pool_lives_on() {
+        let pool = Pool::new(2);
+        for bad in [0, 99] {
+            let outcome = catch_unwind(AssertUnwindSafe(|| pool.run(100, &|task, _| assert!(task != bad))));
+            assert!(outcome.is_err());
+            pool.run(10, &|_, _| ());
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Norms, sums, the functions between matrices and the quantisation of activations.
+//!
+//! These are written once, over explicit lanes, and compiled again for every instruction set: the compiler turns the
+//! lanes into vectors and may not change a bit, because it never reorders float operations by itself.
+
+use crate::activations::{Int8Block32, Int8Block256};
+use crate::scalar::float::{LANES, dot, padded, reduce};
+
+/// Bounds of `exp`: beyond them the result would leave the range of normal floats.
+const EXP_LOW: f32 = -87.3;
+const EXP_HIGH: f32 = 88.3;
+/// ln 2 in two parts, so that n × ln 2 is subtracted without losing bits.
+const LN2_HIGH: f32 = 0.693_359_4;
+const LN2_LOW: f32 = -2.121_944_4e-4;
+/// Coefficients of e^r for |r| ≤ ln 2 / 2, highest power first; the last two terms are r and 1.
+const EXP_POLYNOMIAL: [f32; 6] = [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_6e-1, 0.5];
+/// 1.5 × 2^23: adding it rounds a small float to an integer, which then lies in the lowest bits.
+const ROUNDER: f32 = 12_582_912.0;
+/// Below this a block of activations counts as zero, because the reciprocal of its scale would overflow.
+const TINY: f32 = 1e-30;
+
+/// e^x to within 2 units in the last place: our own, so that every machine rounds alike.
+#[inline(always)]
+pub(crate) fn exp(x: f32) -> f32 {
+    let x = if x < EXP_LOW { EXP_LOW } else { x };
+    let x = if x > EXP_HIGH { EXP_HIGH } else { x };
+    let shifted = x.mul_add(std::f32::consts::LOG2_E, ROUNDER);
+    let n = shifted - ROUNDER;
+    let r = n.mul_add(-LN2_HIGH, x);
+    let r = n.mul_add(-LN2_LOW, r);
+    let [first, rest @ ..] = EXP_POLYNOMIAL;
+    let mut polynomial = first;
+    for coefficient in rest {
+        polynomial = polynomial.mul_add(r, coefficient);
+    }
+    let value = polynomial.mul_add(r * r, r) + 1.0;
+    value * f32::from_bits(shifted.to_bits().wrapping_add(127) << 23)
+}
+
+#[inline(always)]
+pub(crate) fn rms_norm(row: &[f32], weight: &[f32], epsilon: f32, out: &mut [f32]) {
+    let scale = 1.0 / (dot(row, row) / row.len() as f32 + epsilon).sqrt();
+    for ((out, &value), &weight) in out.iter_mut().zip(row).zip(weight) {
+        *out = (value * scale) * weight;
+    }
+}
+
+#[inline(always)]
+pub(crate) fn add(row: &[f32], out: &mut [f32]) {
+    out.iter_mut().zip(row).for_each(|(out, &value)| *out += value);
+}
+
+#[inline(always)]
+pub(crate) fn silu_multiply(gate: &[f32], out: &mut [f32]) {
+    out.iter_mut().zip(gate).for_each(|(out, &gate)| *out *= gate / (1.0 + exp(-gate)));
+}
+
+#[inline(always)]
+pub(crate) fn exp_weights(scores: &mut [f32]) -> f32 {
+    let greatest = greatest(scores, f32::NEG_INFINITY, |score| score);
+    scores.iter_mut().for_each(|score| *score = exp(*score - greatest));
+    lane_sum(scores)
+}
+
+/// Σ values over sixteen lanes.
+#[inline(always)]
+fn lane_sum(values: &[f32]) -> f32 {
+    let mut lanes = [0.0; LANES];
+    let (chunks, rest) = values.as_chunks::<LANES>();
+    for chunk in chunks.iter().chain(&[padded(rest)]) {
+        lanes.iter_mut().zip(chunk).for_each(|(lane, value)| *lane += value);
+    }
+    reduce(&lanes)
+}
+
+/// The greatest of `key(value)` and `least`; NaN is passed over.
+#[inline(always)]
+fn greatest(values: &[f32], least: f32, key: impl Fn(f32) -> f32) -> f32 {
+    let mut lanes = [least; LANES];
+    let (chunks, rest) = values.as_chunks::<LANES>();
+    for chunk in chunks {
+        for lane in 0..LANES {
+            let value = key(chunk[lane]);
+            lanes[lane] = if value > lanes[lane] { value } else { lanes[lane] };
+        }
+    }
+    let all = lanes.iter().copied().chain(rest.iter().map(|&value| key(value)));
+    all.fold(least, |greatest, value| if value > greatest { value } else { greatest })
+}
+
+#[inline(always)]
+pub(crate) fn quantize_blocks32(row: &[f32], out: &mut [Int8Block32]) {
+    for (values, block) in row.as_chunks::<32>().0.iter().zip(out) {
+        block.scale = quantize(values, &mut block.values);
+        let mut sum = 0;
+        for &byte in &block.values {
+            sum += i32::from(byte);
+        }
+        block.sum = sum;
+    }
+}
+
+#[inline(always)]
+pub(crate) fn quantize_blocks256(row: &[f32], out: &mut [Int8Block256]) {
+    for (values, block) in row.as_chunks::<256>().0.iter().zip(out) {
+        block.scale = quantize(values, &mut block.values);
+        for (sum, bytes) in block.sums.iter_mut().zip(block.values.as_chunks::<16>().0) {
+            *sum = 0;
+            for &byte in bytes {
+                *sum += i16::from(byte);
+            }
+        }
+    }
+}
+
+/// Rounds one block to bytes within ±127 and returns what a byte is worth.
+#[inline(always)]
+fn quantize(values: &[f32], bytes: &mut [i8]) -> f32 {
+    let greatest = greatest(values, 0.0, f32::abs);
+    let (scale, factor) = if greatest < TINY { (0.0, 0.0) } else { (greatest / 127.0, 127.0 / greatest) };
+    for (byte, &value) in bytes.iter_mut().zip(values) {
+        *byte = (value * factor + ROUNDER).to_bits() as u8 as i8;
+    }
+    scale
+}
+
+#[cfg(test)]
+mod tests {
+    use super::exp;
+
+    #[test]
+    fn exp_is_close_to_the_real_one() {
+        for step in -8700..8800 {
+            let x = step as f32 * 0.01;
+            let exact = f64::from(x).exp();
+            let error = (f64::from(exp(x)) - exact).abs() / exact;
+            assert!(error < 2.5e-7, "exp({x}) is off by {error}");
+        }
+        assert!(exp(f32::NAN).is_nan());
+        assert!(exp(-1000.0) < 1e-37 && exp(1000.0) > 1e38 && exp(0.0) == 1.0);
+    }
+}

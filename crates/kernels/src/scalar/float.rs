@@ -1,0 +1,65 @@
+//! Dot products of floats over sixteen lanes, for float matrices.
+
+use crate::Dtype;
+use crate::activations::Rows;
+use crate::ops::WeightRows;
+use crate::pool::TileMut;
+use crate::scalar::decode_row;
+
+/// Lanes of a float sum. Sixteen fit one AVX-512 register, two AVX2 or four NEON ones.
+pub(crate) const LANES: usize = 16;
+
+/// Adds the lanes in the order that every instruction set can follow.
+#[inline(always)]
+pub(crate) fn reduce(lanes: &[f32; LANES]) -> f32 {
+    let eight: [f32; 8] = std::array::from_fn(|lane| lanes[lane] + lanes[lane + 8]);
+    let four: [f32; 4] = std::array::from_fn(|pair| eight[2 * pair] + eight[2 * pair + 1]);
+    (four[0] + four[1]) + (four[2] + four[3])
+}
+
+/// Σ a × b: lane i takes elements i, i + 16, …; a last short run is filled up with zeros.
+#[inline(always)]
+pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
+    let mut lanes = [0.0; LANES];
+    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
+    let mut add = |a: &[f32; LANES], b: &[f32; LANES]| {
+        for lane in 0..LANES {
+            lanes[lane] = a[lane].mul_add(b[lane], lanes[lane]);
+        }
+    };
+    a.iter().zip(b).for_each(|(a, b)| add(a, b));
+    if !a_rest.is_empty() {
+        add(&padded(a_rest), &padded(b_rest));
+    }
+    reduce(&lanes)
+}
+
+/// A short run of numbers, filled up with zeros.
+#[inline(always)]
+pub(crate) fn padded(rest: &[f32]) -> [f32; LANES] {
+    let mut full = [0.0; LANES];
+    full[..rest.len()].copy_from_slice(rest);
+    full
+}
+
+fn multiply(dtype: Dtype, weights: WeightRows<'_>, x: Rows<'_, f32>, out: &mut TileMut<'_>) {
+    let mut decoded = vec![0.0; x.length()];
+    for row in 0..weights.count() {
+        decode_row(dtype, weights.row(row), &mut decoded);
+        for column in 0..x.count() {
+            out.row(column)[row] = dot(&decoded, x.row(column));
+        }
+    }
+}
+
+pub(super) fn multiply_f32(weights: WeightRows<'_>, x: Rows<'_, f32>, out: &mut TileMut<'_>) {
+    multiply(Dtype::F32, weights, x, out);
+}
+
+pub(super) fn multiply_f16(weights: WeightRows<'_>, x: Rows<'_, f32>, out: &mut TileMut<'_>) {
+    multiply(Dtype::F16, weights, x, out);
+}
+
+pub(super) fn multiply_bf16(weights: WeightRows<'_>, x: Rows<'_, f32>, out: &mut TileMut<'_>) {
+    multiply(Dtype::BF16, weights, x, out);
+}

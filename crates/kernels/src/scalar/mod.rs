@@ -1,0 +1,35 @@
+//! The specification: every kernel in plain Rust, with the exact order of operations that all tables keep.
+
+pub(crate) mod attention;
+mod block256;
+mod block32;
+mod decode;
+pub(crate) mod elementwise;
+pub(crate) mod float;
+
+pub use decode::decode_row;
+
+use crate::Ops;
+
+pub(crate) const OPS: Ops = Ops {
+    name: "scalar",
+    multiply_f32: float::multiply_f32,
+    multiply_f16: float::multiply_f16,
+    multiply_bf16: float::multiply_bf16,
+    multiply_q8_0: block32::multiply_q8_0,
+    multiply_q4_0: block32::multiply_q4_0,
+    multiply_q4_k: block256::multiply_q4_k,
+    multiply_q5_k: block256::multiply_q5_k,
+    multiply_q6_k: block256::multiply_q6_k,
+    quantize_blocks32: elementwise::quantize_blocks32,
+    quantize_blocks256: elementwise::quantize_blocks256,
+    rms_norm: elementwise::rms_norm,
+    add: elementwise::add,
+    silu_multiply: elementwise::silu_multiply,
+    exp_weights: elementwise::exp_weights,
+    scores_f32: attention::scores_f32,
+    scores_f16: attention::scores_f16,
+    mix_f32: attention::mix_f32,
+    mix_f16: attention::mix_f16,
+    to_f16: attention::to_f16,
+};

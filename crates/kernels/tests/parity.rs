@@ -1,0 +1,252 @@
+//! Every instruction set this CPU has against the scalar specification: equal to the bit.
+
+use std::sync::Arc;
+
+use cascadia_kernels::{
+    Activations, Attention, AttentionScratch, CachedRows, Dtype, Int8Block32, Int8Block256, KvPage, Matrix, Ops, Pool,
+    Shape,
+};
+
+/// A small generator; the seed is in every failure message.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut value = self.0;
+        value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        value ^ (value >> 31)
+    }
+
+    fn float(&mut self) -> f32 {
+        (self.next() >> 40) as f32 / (1 << 23) as f32 - 1.0
+    }
+
+    fn floats(&mut self, count: usize) -> Vec<f32> {
+        (0..count).map(|_| self.float()).collect()
+    }
+
+    fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| self.next() as u8).collect()
+    }
+}
+
+/// Random blocks: every bit is random but the f16 scales, which stay finite.
+fn random_weights(random: &mut Random, dtype: Dtype, numbers: usize) -> Vec<u8> {
+    let half = |random: &mut Random| half::f16::from_f32(random.float() * 0.1).to_le_bytes();
+    match dtype {
+        Dtype::F32 => random.floats(numbers).iter().flat_map(|value| value.to_le_bytes()).collect(),
+        Dtype::F16 => (0..numbers).flat_map(|_| half(random)).collect(),
+        Dtype::BF16 => random.floats(numbers).iter().flat_map(|x| half::bf16::from_f32(*x).to_le_bytes()).collect(),
+        _ => {
+            let mut bytes = random.bytes(numbers / dtype.block_elements() * dtype.block_bytes());
+            let scales: &[usize] = match dtype {
+                Dtype::Q8_0 | Dtype::Q4_0 => &[0],
+                Dtype::Q6_K => &[208],
+                _ => &[0, 2],
+            };
+            for block in bytes.chunks_mut(dtype.block_bytes()) {
+                scales.iter().for_each(|&at| block[at..at + 2].copy_from_slice(&half(random)));
+            }
+            bytes
+        }
+    }
+}
+
+fn scalar_and_others() -> (&'static Ops, Vec<&'static Ops>) {
+    let mut tables = Ops::available();
+    let scalar = tables.pop().expect("the scalar table is always there");
+    assert_eq!(scalar.name(), "scalar");
+    (scalar, tables)
+}
+
+fn assert_same_bits(expected: &[f32], actual: &[f32], what: &str) {
+    assert_eq!(expected.len(), actual.len(), "{what}");
+    for (at, (expected, actual)) in expected.iter().zip(actual).enumerate() {
+        assert_eq!(expected.to_bits(), actual.to_bits(), "{what}: number {at} is {actual}, not {expected}");
+    }
+}
+
+#[test]
+fn matrices_of_every_format() {
+    let pool = Pool::new(1);
+    let (scalar, others) = scalar_and_others();
+    for dtype in Dtype::ALL {
+        let widths: &[usize] = match dtype.block_elements() {
+            256 => &[256, 768],
+            32 => &[32, 256, 288],
+            _ => &[1, 15, 16, 48, 77],
+        };
+        for (seed, &columns) in widths.iter().enumerate() {
+            for (rows, inputs) in [(1, 1), (3, 2), (4, 1), (7, 5), (37, 3), (8, 67)] {
+                let what = format!("{dtype} {rows} × {columns}, {inputs} inputs, seed {seed}");
+                let mut random = Random(seed as u64);
+                let bytes = random_weights(&mut random, dtype, rows * columns);
+                let matrix = Matrix::new(Arc::new(bytes), dtype, Shape { rows, columns }).expect("a valid matrix");
+                let values = random.floats(inputs * columns);
+                let multiply = |ops: &Ops| {
+                    let mut x = Activations::with_capacity(inputs, columns);
+                    x.reset(inputs, columns).copy_from_slice(&values);
+                    let mut out = vec![f32::NAN; inputs * rows];
+                    matrix.multiply(&mut x, &mut out, ops, &pool);
+                    out
+                };
+                let expected = multiply(scalar);
+                assert!(expected.iter().all(|value| value.is_finite()), "{what}");
+                for ops in &others {
+                    assert_same_bits(&expected, &multiply(ops), &format!("{} {what}", ops.name()));
+                }
+            }
+        }
+    }
+}
+
+/// The kernels against double precision on the decoded weights: quantised formats may differ by the rounding of the
+/// activations to bytes, at most half a step of 1/127 of the block's greatest.
+#[test]
+fn matrices_agree_with_decoded_weights() {
+    let pool = Pool::new(1);
+    for dtype in Dtype::ALL {
+        let columns = 512;
+        let mut random = Random(7);
+        let bytes = random_weights(&mut random, dtype, columns);
+        let matrix = Matrix::new(Arc::new(bytes), dtype, Shape { rows: 1, columns }).expect("a valid matrix");
+        let values = random.floats(columns);
+        let mut decoded = vec![0.0; columns];
+        matrix.decode_row(0, &mut decoded);
+        let mut x = Activations::with_capacity(1, columns);
+        x.reset(1, columns).copy_from_slice(&values);
+        let mut out = [0.0];
+        matrix.multiply(&mut x, &mut out, Ops::best(), &pool);
+        let exact: f64 = decoded.iter().zip(&values).map(|(w, x)| f64::from(*w) * f64::from(*x)).sum();
+        let magnitude: f64 = decoded.iter().map(|w| f64::from(w.abs())).sum();
+        // Random roundings cancel; a tenth of the worst case still catches any wrong bit of a weight.
+        let bound = magnitude * if dtype.is_float() { 1e-6 } else { 0.05 / 127.0 };
+        assert!((f64::from(out[0]) - exact).abs() <= bound, "{dtype}: {} is not {exact}", out[0]);
+    }
+}
+
+#[test]
+fn element_wise_operations() {
+    let (scalar, others) = scalar_and_others();
+    for length in [1, 16, 31, 256, 1000] {
+        let mut random = Random(length as u64);
+        let (row, weight) = (random.floats(length), random.floats(length));
+        let loud: Vec<f32> = row.iter().map(|value| value * 90.0).collect();
+        let run = |ops: &Ops| {
+            let (mut norm, mut sum, mut gated, mut weights) =
+                (row.clone(), weight.clone(), weight.clone(), loud.clone());
+            ops.rms_norm(&row, &weight, 1e-5, &mut norm);
+            ops.add(&row, &mut sum);
+            ops.silu_multiply(&loud, &mut gated);
+            let total = ops.exp_weights(&mut weights);
+            let mut halves = vec![0; length];
+            ops.to_f16(&loud, &mut halves);
+            let halves = halves.iter().map(|&bits| f32::from(bits)).collect();
+            [norm, sum, gated, weights, vec![total], halves].concat()
+        };
+        for ops in &others {
+            assert_same_bits(&run(scalar), &run(ops), &format!("{}, {length} numbers", ops.name()));
+        }
+    }
+}
+
+#[test]
+fn activations_as_bytes() {
+    let (scalar, others) = scalar_and_others();
+    for scale in [0.0, 1e-35, 1e-6, 1.0, 1e20] {
+        let row: Vec<f32> = Random(3).floats(512).iter().map(|value| value * scale).collect();
+        let quantize = |ops: &Ops| {
+            let (mut small, mut large) = ([Int8Block32::ZERO; 16], [Int8Block256::ZERO; 2]);
+            ops.quantize_blocks32(&row, &mut small);
+            ops.quantize_blocks256(&row, &mut large);
+            (small, large)
+        };
+        let expected = quantize(scalar);
+        for (block, row) in expected.0.iter().zip(row.chunks(32)) {
+            let error = |(&byte, x): (&i8, &f32)| (f32::from(byte) * block.scale - x).abs();
+            let worst = block.values.iter().zip(row).map(error).fold(0.0, f32::max);
+            assert!(worst <= block.scale * 0.501 + 1e-30, "scale {scale}: off by {worst}");
+        }
+        others.iter().for_each(|ops| assert_eq!(expected, quantize(ops), "{} at scale {scale}", ops.name()));
+    }
+}
+
+/// Keys and values of `CONTEXT` positions, in pages.
+struct Cache {
+    shape: Attention,
+    numbers: Vec<f32>,
+    halves: Vec<u16>,
+}
+
+const CONTEXT: usize = 80;
+const POSITIONS: [usize; 4] = [0, 7, 40, 79];
+
+impl Cache {
+    fn range(&self, kind: usize, kv_head: usize, page: usize) -> std::ops::Range<usize> {
+        let length = self.shape.page_tokens * self.shape.head;
+        let start = ((kind * self.shape.kv_heads + kv_head) * (CONTEXT / self.shape.page_tokens) + page) * length;
+        start..start + length
+    }
+
+    fn attend(&self, queries: &[f32], ops: &Ops, halves: bool, threads: usize) -> Vec<f32> {
+        let page = |_row: usize, kv_head: usize, page: usize| {
+            let rows = |kind| match halves {
+                false => CachedRows::F32(&self.numbers[self.range(kind, kv_head, page)]),
+                true => CachedRows::F16(&self.halves[self.range(kind, kv_head, page)]),
+            };
+            KvPage { keys: rows(0), values: rows(1) }
+        };
+        let mut out = vec![f32::NAN; queries.len()];
+        let mut scratch: Vec<_> = (0..threads).map(|_| AttentionScratch::new(&self.shape, CONTEXT)).collect();
+        let machine = (ops, &Pool::new(threads), &mut scratch[..]);
+        self.shape.run(queries, &mut out, |row| POSITIONS[row], page, machine);
+        out
+    }
+
+    /// One query head by the book, in double precision.
+    fn textbook(&self, query: &[f32], kv_head: usize, position: usize) -> Vec<f64> {
+        let Attention { head, scale, window, page_tokens, .. } = self.shape;
+        let cached = |kind: usize, token: usize| {
+            &self.numbers[self.range(kind, kv_head, token / page_tokens)][token % page_tokens * head..][..head]
+        };
+        let dot = |key: &[f32]| -> f64 { query.iter().zip(key).map(|(q, k)| f64::from(*q) * f64::from(*k)).sum() };
+        let visible = window.map_or(0, |window| (position + 1).saturating_sub(window))..=position;
+        let weights: Vec<f64> = visible.clone().map(|token| (dot(cached(0, token)) * f64::from(scale)).exp()).collect();
+        let total: f64 = weights.iter().sum();
+        let value = |at: usize| -> f64 {
+            visible.clone().zip(&weights).map(|(token, weight)| f64::from(cached(1, token)[at]) * weight).sum()
+        };
+        (0..head).map(|at| value(at) / total).collect()
+    }
+}
+
+#[test]
+fn attention_over_pages() {
+    let (scalar, others) = scalar_and_others();
+    for (heads, kv_heads, head, window) in
+        [(4, 4, 16, None), (8, 2, 64, None), (6, 1, 20, Some(5)), (5, 5, 33, Some(70))]
+    {
+        let shape = Attention { heads, kv_heads, head, scale: 0.25, window, page_tokens: 16 };
+        let mut random = Random(head as u64);
+        let numbers = random.floats(2 * kv_heads * CONTEXT * head);
+        let halves = numbers.iter().map(|&value| half::f16::from_f32(value).to_bits()).collect();
+        let cache = Cache { shape, numbers, halves };
+        let queries = random.floats(POSITIONS.len() * heads * head);
+        for halves in [false, true] {
+            let expected = cache.attend(&queries, scalar, halves, 1);
+            for ops in &others {
+                let actual = cache.attend(&queries, ops, halves, 2);
+                assert_same_bits(&expected, &actual, &format!("{} {shape:?}", ops.name()));
+            }
+        }
+        let actual = cache.attend(&queries, Ops::best(), false, 1);
+        for (index, (query, actual)) in queries.chunks(head).zip(actual.chunks(head)).enumerate() {
+            let (position, kv_head) = (POSITIONS[index / heads], index % heads / (heads / kv_heads));
+            for (expected, actual) in cache.textbook(query, kv_head, position).iter().zip(actual) {
+                assert!((expected - f64::from(*actual)).abs() < 1e-5, "{shape:?}: {actual} is not {expected}");
+            }
+        }
+    }
+}
