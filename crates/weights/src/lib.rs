@@ -1,1 +1,22 @@
-//! placeholder
+//! Reads and writes model files as named byte ranges, without ever computing with them.
+
+mod error;
+mod file_bytes;
+pub mod gguf;
+mod hf_folder;
+pub mod hub;
+mod mapped;
+mod metadata;
+mod metadata_value;
+mod model_files;
+mod names;
+mod os;
+mod safetensors;
+mod tensor;
+
+pub use error::WeightsError;
+pub use metadata::{FromMetadata, Metadata};
+pub use metadata_value::{MetadataArray, MetadataValue, StringArray};
+pub use model_files::{FileKind, ModelFiles};
+pub use os::MemoryAdvice;
+pub use tensor::{Tensor, TensorBytes};

@@ -1,0 +1,80 @@
+//! The numbers and names that GGUF files use for storage formats.
+
+use cascadia_kernels::Dtype;
+
+/// Every number ever assigned, with its name. Withdrawn ones are kept so that old files get an explanation.
+const NAMES: [(u32, &str); 43] = [
+    (0, "F32"),
+    (1, "F16"),
+    (2, "Q4_0"),
+    (3, "Q4_1"),
+    (4, "Q4_2"),
+    (5, "Q4_3"),
+    (6, "Q5_0"),
+    (7, "Q5_1"),
+    (8, "Q8_0"),
+    (9, "Q8_1"),
+    (10, "Q2_K"),
+    (11, "Q3_K"),
+    (12, "Q4_K"),
+    (13, "Q5_K"),
+    (14, "Q6_K"),
+    (15, "Q8_K"),
+    (16, "IQ2_XXS"),
+    (17, "IQ2_XS"),
+    (18, "IQ3_XXS"),
+    (19, "IQ1_S"),
+    (20, "IQ4_NL"),
+    (21, "IQ3_S"),
+    (22, "IQ2_S"),
+    (23, "IQ4_XS"),
+    (24, "I8"),
+    (25, "I16"),
+    (26, "I32"),
+    (27, "I64"),
+    (28, "F64"),
+    (29, "IQ1_M"),
+    (30, "BF16"),
+    (31, "Q4_0_4_4"),
+    (32, "Q4_0_4_8"),
+    (33, "Q4_0_8_8"),
+    (34, "TQ1_0"),
+    (35, "TQ2_0"),
+    (36, "IQ4_NL_4_4"),
+    (37, "IQ4_NL_4_8"),
+    (38, "IQ4_NL_8_8"),
+    (39, "MXFP4"),
+    (40, "NVFP4"),
+    (41, "Q1_0"),
+    (42, "Q2_0"),
+];
+
+/// The name of a type number, whether or not we can compute with it.
+pub fn name(id: u32) -> Option<&'static str> {
+    NAMES.iter().find(|(number, _)| *number == id).map(|(_, name)| *name)
+}
+
+/// The format behind a type number; `None` when we cannot compute with it.
+pub fn dtype(id: u32) -> Option<Dtype> {
+    let name = name(id)?;
+    Dtype::ALL.into_iter().find(|dtype| dtype.name() == name)
+}
+
+/// The type number of a format.
+pub fn id(dtype: Dtype) -> u32 {
+    let entry = NAMES.iter().find(|(_, name)| *name == dtype.name());
+    entry.expect("every Dtype carries its GGUF name").0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_format_has_a_number_and_every_number_its_own_place() {
+        Dtype::ALL.into_iter().for_each(|format| assert_eq!(dtype(id(format)), Some(format)));
+        NAMES.iter().enumerate().for_each(|(place, (number, _))| assert_eq!(place, *number as usize));
+        assert_eq!((id(Dtype::BF16), id(Dtype::Q4_K), id(Dtype::Q6_K)), (30, 12, 14));
+        assert_eq!((name(23), dtype(23), name(1000)), (Some("IQ4_XS"), None, None));
+    }
+}

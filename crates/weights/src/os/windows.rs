@@ -1,0 +1,49 @@
+//! Windows: a mapped file cannot be truncated there, so the guard has nothing to do.
+#![expect(unsafe_code, reason = "prefetching mapped memory has no safe interface")]
+
+use std::fs::Permissions;
+use std::io;
+use std::path::Path;
+
+use memmap2::Mmap;
+use windows_sys::Win32::System::Memory::{PrefetchVirtualMemory, WIN32_MEMORY_RANGE_ENTRY};
+use windows_sys::Win32::System::Threading::GetCurrentProcess;
+
+use super::MemoryAdvice;
+
+/// The twin of the Unix guard: the system itself refuses to truncate a file that has a mapping.
+#[derive(Debug)]
+pub(crate) struct FaultGuard;
+
+impl FaultGuard {
+    /// Starts guarding `map`; nothing to do.
+    pub(crate) fn new(_map: &Mmap) -> io::Result<FaultGuard> {
+        Ok(FaultGuard)
+    }
+
+    /// Always false: no page of a mapping can be lost.
+    pub(crate) fn is_damaged(&self) -> bool {
+        false
+    }
+}
+
+/// Tells the system how the bytes of `map` will be read; Windows only knows about reading ahead.
+pub(crate) fn advise(map: &Mmap, advice: MemoryAdvice) -> io::Result<()> {
+    if advice != MemoryAdvice::WillNeed {
+        return Ok(());
+    }
+    let range = WIN32_MEMORY_RANGE_ENTRY { VirtualAddress: map.as_ptr().cast_mut().cast(), NumberOfBytes: map.len() };
+    // SAFETY: `range` describes a mapping that `map` keeps alive, and the call only reads it ahead.
+    let done = unsafe { PrefetchVirtualMemory(GetCurrentProcess(), 1, &range, 0) };
+    if done == 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// New files inherit the access list of their folder.
+pub(crate) fn new_file_permissions() -> Option<Permissions> {
+    None
+}
+
+/// A rename is already durable when it returns.
+pub(crate) fn sync_folder(_folder: &Path) -> io::Result<()> {
+    Ok(())
+}

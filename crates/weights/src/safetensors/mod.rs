@@ -1,0 +1,32 @@
+//! The safetensors container, one file or several with an index.
+
+mod header_scan;
+mod index;
+mod read;
+
+pub(crate) use index::{INDEX_FILE, SINGLE_FILE, read_folder, shards_of};
+pub(crate) use read::{looks_like_safetensors, read};
+
+use std::sync::Arc;
+
+use crate::Tensor;
+use crate::file_bytes::FileBytes;
+
+/// What a file or a set of shards holds.
+#[derive(Debug, Default)]
+pub(crate) struct Contents {
+    /// Sorted by position in each file, files in order of their names.
+    pub(crate) tensors: Vec<Tensor>,
+    /// Tensors that exist but cannot be computed with.
+    pub(crate) set_aside: Vec<SetAside>,
+    /// The files that hold all of these.
+    pub(crate) files: Vec<Arc<FileBytes>>,
+}
+
+/// A tensor that is in the file and of no use to us.
+#[derive(Debug)]
+pub(crate) struct SetAside {
+    pub(crate) name: String,
+    /// Why, as the end of the sentence "tensor x …".
+    pub(crate) reason: String,
+}
