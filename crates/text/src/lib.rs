@@ -1,1 +1,23 @@
-//! placeholder
+//! Text to tokens and back: tokenizers, incremental decoding, stop strings, chat templates.
+#![forbid(unsafe_code)]
+
+mod added;
+mod decoder;
+mod error;
+mod from_gguf;
+mod from_json;
+mod pieces;
+mod pipeline;
+mod pre_tokenizer;
+mod sentencepiece;
+mod stop;
+mod template;
+mod tokenizer;
+mod vocabulary;
+
+pub use decoder::StreamDecoder;
+pub use error::TextError;
+pub use stop::{MAX_STOP_STRING_BYTES, MAX_STOP_STRINGS, StopOutput, StopStrings};
+pub use template::{CHATML, ChatTemplate, Clock, Conversation, TemplateLimits};
+pub use tokenizer::{MAX_TEXT_BYTES, MAX_TOKEN_BYTES, MAX_TOKENIZER_JSON_BYTES, MAX_TOKENS, SpecialTokens, Tokenizer};
+pub use vocabulary::Vocabulary;

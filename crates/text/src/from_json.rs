@@ -1,0 +1,380 @@
+//! Reads Hugging Face `tokenizer.json` files.
+
+use std::collections::{HashMap, HashSet};
+
+use serde::Deserialize;
+use serde_json::Value;
+use tokenizers::models::bpe::{BPE, Vocab};
+use tokenizers::{NormalizedString, NormalizerWrapper, PreTokenizerWrapper, SplitDelimiterBehavior};
+
+use crate::added::{AddedToken, AddedTokens, looks_like_markup};
+use crate::from_gguf::byte_level_bytes;
+use crate::pieces::{Leading, Pieces, Visibility};
+use crate::pipeline::{Normalizers, Pipeline};
+use crate::pre_tokenizer::{PreTokenizers, RegexSplit, Step};
+use crate::tokenizer::{Encoder, Inner};
+use crate::vocabulary::byte_of_token;
+use crate::{MAX_TOKEN_BYTES, MAX_TOKENIZER_JSON_BYTES, TextError};
+
+const MAX_STEPS: usize = 16;
+const MAX_PATTERN_BYTES: usize = 4096;
+/// Longest text that a normalizer may insert in one place.
+const MAX_INSERTED_BYTES: usize = 16;
+const SUPPORTED_NORMALIZERS: &str = "Sequence, NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace of a string, Strip";
+const SUPPORTED_PRE_TOKENIZERS: &str =
+    "Sequence, ByteLevel, Digits, Metaspace, Punctuation, Split, Whitespace, WhitespaceSplit";
+const SUPPORTED_DECODERS: &str = "ByteLevel, Metaspace, Sequence of Replace, ByteFallback, Fuse and Strip";
+
+/// Builds the tokenizer that the file describes; its post-processor, padding and truncation are ignored.
+pub(crate) fn read(json: &[u8]) -> Result<Inner, TextError> {
+    if json.len() > MAX_TOKENIZER_JSON_BYTES {
+        let (size, limit) = (json.len(), MAX_TOKENIZER_JSON_BYTES);
+        return Err(TextError::TooLarge { what: "tokenizer.json", size, limit, unit: "bytes" });
+    }
+    let kind: ModelKind = parse(json)?;
+    if kind.model.name.as_deref().unwrap_or("BPE") != "BPE" {
+        let found = kind.model.name.unwrap_or_default();
+        return Err(TextError::Unsupported { field: "model.type", found, supported: "BPE" });
+    }
+    let file: File = parse(json)?;
+    let normalizers = normalizers(&file.normalizer)?;
+    let steps = pre_tokenizers(&file.pre_tokenizer)?;
+    let style = PieceStyle::read(&file.decoder)?;
+    let pieces = pieces(&file, &style)?;
+    let kind = if style.byte_level {
+        "byte-level BPE"
+    } else if file.model.byte_fallback {
+        "SentencePiece BPE"
+    } else {
+        "BPE"
+    };
+    let model = model(file.model, &file.added_tokens)?;
+    let (added, added_normalized) = added_tokens(file.added_tokens, &normalizers)?;
+    let pre_tokenizers = PreTokenizers(steps);
+    let pipeline = Pipeline { added, added_normalized, normalizers, pre_tokenizers, model };
+    Ok(Inner { encoder: Encoder::Pipeline(Box::new(pipeline)), pieces, kind })
+}
+
+#[derive(Deserialize)]
+struct ModelKind {
+    model: ModelName,
+}
+
+#[derive(Deserialize)]
+struct ModelName {
+    #[serde(rename = "type")]
+    name: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct File {
+    #[serde(default)]
+    added_tokens: Vec<AddedEntry>,
+    #[serde(default)]
+    normalizer: Value,
+    #[serde(default)]
+    pre_tokenizer: Value,
+    #[serde(default)]
+    decoder: Value,
+    model: ModelEntry,
+}
+
+#[derive(Deserialize)]
+struct AddedEntry {
+    id: u32,
+    content: String,
+    #[serde(default)]
+    single_word: bool,
+    #[serde(default)]
+    lstrip: bool,
+    #[serde(default)]
+    rstrip: bool,
+    #[serde(default)]
+    normalized: bool,
+    #[serde(default)]
+    special: bool,
+}
+
+impl AddedEntry {
+    fn is_reserved(&self) -> bool {
+        self.special || looks_like_markup(&self.content)
+    }
+}
+
+#[derive(Deserialize)]
+struct ModelEntry {
+    vocab: HashMap<String, u32>,
+    merges: Vec<MergeEntry>,
+    unk_token: Option<String>,
+    continuing_subword_prefix: Option<String>,
+    end_of_word_suffix: Option<String>,
+    #[serde(default)]
+    fuse_unk: bool,
+    #[serde(default)]
+    byte_fallback: bool,
+    #[serde(default)]
+    ignore_merges: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum MergeEntry {
+    Pair(String, String),
+    Line(String),
+}
+
+fn parse<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, TextError> {
+    serde_json::from_slice(json).map_err(|error| malformed("(whole file)", error))
+}
+
+fn malformed(field: impl Into<String>, reason: impl ToString) -> TextError {
+    TextError::TokenizerJson { field: field.into(), reason: reason.to_string() }
+}
+
+fn model(entry: ModelEntry, added: &[AddedEntry]) -> Result<BPE, TextError> {
+    for (field, value) in [
+        ("model.continuing_subword_prefix", entry.continuing_subword_prefix),
+        ("model.end_of_word_suffix", entry.end_of_word_suffix),
+    ] {
+        if let Some(found) = value.filter(|value| !value.is_empty()) {
+            return Err(TextError::Unsupported { field, found, supported: "none" });
+        }
+    }
+    if let Some(unknown) = entry.unk_token.as_ref().filter(|name| !entry.vocab.contains_key(*name)) {
+        return Err(malformed("model.unk_token", format!("`{unknown}` is not in the vocabulary")));
+    }
+    let mut merges = Vec::with_capacity(entry.merges.len());
+    for (index, merge) in entry.merges.into_iter().enumerate() {
+        merges.push(match merge {
+            MergeEntry::Pair(left, right) => (left, right),
+            MergeEntry::Line(line) => match line.split_once(' ') {
+                Some((left, right)) if !right.contains(' ') => (left.to_owned(), right.to_owned()),
+                _ => return Err(malformed(format!("model.merges[{index}]"), "must be two tokens and one space")),
+            },
+        });
+    }
+    // Where whole words are looked up before merging, a control token in the vocabulary could be typed by anyone.
+    let reserved: HashSet<&str> = match entry.ignore_merges {
+        true => added.iter().filter(|token| token.is_reserved()).map(|token| token.content.as_str()).collect(),
+        false => HashSet::new(),
+    };
+    let is_kept = |name: &String| !reserved.contains(name.as_str()) || entry.unk_token.as_ref() == Some(name);
+    let vocabulary: Vocab = entry.vocab.into_iter().filter(|(name, _)| is_kept(name)).collect();
+    let mut builder = BPE::builder()
+        .vocab_and_merges(vocabulary, merges)
+        .fuse_unk(entry.fuse_unk)
+        .byte_fallback(entry.byte_fallback)
+        .ignore_merges(entry.ignore_merges);
+    if let Some(unknown) = entry.unk_token {
+        builder = builder.unk_token(unknown);
+    }
+    builder.build().map_err(|error| malformed("model.merges", error))
+}
+
+/// Added tokens found before and after normalisation.
+fn added_tokens(entries: Vec<AddedEntry>, normalizers: &Normalizers) -> Result<(AddedTokens, AddedTokens), TextError> {
+    let (mut before, mut after) = (Vec::new(), Vec::new());
+    for entry in entries {
+        let mut token = AddedToken {
+            id: entry.id,
+            reserved: entry.is_reserved(),
+            text: entry.content,
+            single_word: entry.single_word,
+            strip_left: entry.lstrip,
+            strip_right: entry.rstrip,
+        };
+        if entry.normalized {
+            let mut text = NormalizedString::from(token.text.as_str());
+            normalizers.apply(&mut text).map_err(|error| malformed("added_tokens", error))?;
+            token.text = text.get().to_owned();
+            after.push(token);
+        } else {
+            before.push(token);
+        }
+    }
+    Ok((AddedTokens::new(before)?, AddedTokens::new(after)?))
+}
+
+fn normalizers(value: &Value) -> Result<Normalizers, TextError> {
+    let mut found = Vec::new();
+    for value in flatten(value, "normalizers", "normalizer")? {
+        let name = type_name(value);
+        let inserted = value.get("content").or_else(|| value.get("prepend")).and_then(Value::as_str).unwrap_or("");
+        let pattern = value.get("pattern").and_then(|pattern| pattern.get("String")).and_then(Value::as_str);
+        let allowed = match name {
+            "NFC" | "NFD" | "NFKC" | "NFKD" | "Lowercase" | "Strip" => true,
+            "Prepend" => inserted.len() <= MAX_INSERTED_BYTES,
+            "Replace" => inserted.len() <= MAX_INSERTED_BYTES && pattern.is_some_and(|pattern| !pattern.is_empty()),
+            _ => false,
+        };
+        if !allowed {
+            let (field, found) = ("normalizer", describe(value));
+            return Err(TextError::Unsupported { field, found, supported: SUPPORTED_NORMALIZERS });
+        }
+        let normalizer = NormalizerWrapper::deserialize(value).map_err(|error| malformed("normalizer", error))?;
+        found.push(normalizer);
+    }
+    Ok(Normalizers(found))
+}
+
+fn pre_tokenizers(value: &Value) -> Result<Vec<Step>, TextError> {
+    let mut steps = Vec::new();
+    let mut growing = 0;
+    for value in flatten(value, "pretokenizers", "pre_tokenizer")? {
+        match type_name(value) {
+            "Split" => steps.push(Step::Split(regex_split(value)?)),
+            name @ ("ByteLevel" | "Digits" | "Metaspace" | "Punctuation" | "Whitespace" | "WhitespaceSplit") => {
+                growing += usize::from(matches!(name, "ByteLevel" | "Metaspace"));
+                let step =
+                    PreTokenizerWrapper::deserialize(value).map_err(|error| malformed("pre_tokenizer", error))?;
+                steps.push(Step::Other(step));
+            }
+            _ => {
+                let (field, found) = ("pre_tokenizer", describe(value));
+                return Err(TextError::Unsupported { field, found, supported: SUPPORTED_PRE_TOKENIZERS });
+            }
+        }
+    }
+    if growing > 2 {
+        return Err(malformed("pre_tokenizer", "has more than two steps of type ByteLevel or Metaspace"));
+    }
+    Ok(steps)
+}
+
+fn regex_split(value: &Value) -> Result<RegexSplit, TextError> {
+    #[derive(Deserialize)]
+    struct Entry {
+        pattern: PatternEntry,
+        behavior: SplitDelimiterBehavior,
+        #[serde(default)]
+        invert: bool,
+    }
+    #[derive(Deserialize)]
+    enum PatternEntry {
+        String(String),
+        Regex(String),
+    }
+    let entry = Entry::deserialize(value).map_err(|error| malformed("pre_tokenizer", error))?;
+    let pattern = match entry.pattern {
+        PatternEntry::String(text) => fancy_regex::escape(&text).into_owned(),
+        PatternEntry::Regex(regex) => regex,
+    };
+    if pattern.len() > MAX_PATTERN_BYTES {
+        let (size, limit) = (pattern.len(), MAX_PATTERN_BYTES);
+        return Err(TextError::TooLarge { what: "a pattern of the pre_tokenizer", size, limit, unit: "bytes" });
+    }
+    let split = RegexSplit::new(&pattern, entry.behavior).map_err(|error| malformed("pre_tokenizer.pattern", error))?;
+    Ok(if entry.invert { split.inverted() } else { split })
+}
+
+/// The parts of a `Sequence`, of `Sequence`s inside it, or the one value itself.
+fn flatten<'a>(value: &'a Value, list: &str, field: &'static str) -> Result<Vec<&'a Value>, TextError> {
+    let mut found = Vec::new();
+    let mut stack = vec![value];
+    while let Some(value) = stack.pop() {
+        match value.get(list).and_then(Value::as_array) {
+            Some(parts) if type_name(value) == "Sequence" => stack.extend(parts.iter().rev()),
+            _ if value.is_null() => {}
+            _ => found.push(value),
+        }
+        if found.len() > MAX_STEPS {
+            return Err(malformed(field, format!("has more than {MAX_STEPS} steps")));
+        }
+    }
+    Ok(found)
+}
+
+fn type_name(value: &Value) -> &str {
+    value.get("type").and_then(Value::as_str).unwrap_or("")
+}
+
+/// A short form of a setting for an error message.
+fn describe(value: &Value) -> String {
+    value.to_string().chars().take(80).collect()
+}
+
+/// How the decoder turns token names into bytes.
+struct PieceStyle {
+    byte_level: bool,
+    byte_fallback: bool,
+    space: Option<char>,
+    leading: Leading,
+}
+
+impl PieceStyle {
+    fn read(decoder: &Value) -> Result<PieceStyle, TextError> {
+        let mut style = PieceStyle { byte_level: false, byte_fallback: false, space: None, leading: Leading::Keep };
+        for value in flatten(decoder, "decoders", "decoder")? {
+            style.add(value)?;
+        }
+        Ok(style)
+    }
+
+    fn add(&mut self, decoder: &Value) -> Result<(), TextError> {
+        let text = |field: &str| decoder.get(field).and_then(Value::as_str);
+        let pattern = || decoder.get("pattern")?.get("String")?.as_str();
+        match type_name(decoder) {
+            "ByteLevel" => self.byte_level = true,
+            "ByteFallback" => self.byte_fallback = true,
+            "Fuse" => {}
+            "Metaspace" => {
+                self.space = text("replacement").and_then(|text| text.chars().next());
+                let prefixed = text("prepend_scheme") != Some("never")
+                    && decoder.get("add_prefix_space").and_then(Value::as_bool) != Some(false);
+                self.leading = if prefixed { Leading::StripFirstToken } else { Leading::Keep };
+            }
+            "Replace" if text("content") == Some(" ") && pattern().is_some_and(|text| text.chars().count() == 1) => {
+                self.space = pattern().and_then(|text| text.chars().next());
+            }
+            "Strip" if text("content") == Some(" ") && decoder.get("stop") == Some(&Value::from(0)) => {
+                self.leading = match decoder.get("start").and_then(Value::as_u64) {
+                    Some(0) => Leading::Keep,
+                    Some(1) => Leading::StripOne,
+                    _ => return Err(unsupported_decoder(decoder)),
+                };
+            }
+            _ => return Err(unsupported_decoder(decoder)),
+        }
+        Ok(())
+    }
+
+    fn bytes(&self, name: &str) -> Vec<u8> {
+        if let Some(byte) = self.byte_fallback.then(|| byte_of_token(name)).flatten() {
+            return vec![byte];
+        }
+        if let Some(bytes) = self.byte_level.then(|| byte_level_bytes(name)).flatten() {
+            return bytes;
+        }
+        match self.space {
+            Some(space) => name.replace(space, " ").into_bytes(),
+            None => name.as_bytes().to_vec(),
+        }
+    }
+}
+
+fn unsupported_decoder(decoder: &Value) -> TextError {
+    TextError::Unsupported { field: "decoder", found: describe(decoder), supported: SUPPORTED_DECODERS }
+}
+
+fn pieces(file: &File, style: &PieceStyle) -> Result<Pieces, TextError> {
+    let mut pieces = Pieces::new(style.leading);
+    for (name, &id) in &file.model.vocab {
+        if name.len() > MAX_TOKEN_BYTES {
+            let (size, limit) = (name.len(), MAX_TOKEN_BYTES);
+            return Err(TextError::TooLarge { what: "the text of a token", size, limit, unit: "bytes" });
+        }
+        if pieces.contains(id) {
+            return Err(malformed("model.vocab", format!("two tokens have the id {id}, one of them is `{name}`")));
+        }
+        pieces.set(id, &style.bytes(name), Visibility::Shown)?;
+    }
+    for token in &file.added_tokens {
+        let visibility = if token.special { Visibility::Hidden } else { Visibility::Shown };
+        let bytes = match style.space {
+            Some(space) => token.content.replace(space, " ").into_bytes(),
+            None => token.content.as_bytes().to_vec(),
+        };
+        pieces.set(token.id, &bytes, visibility)?;
+    }
+    Ok(pieces)
+}

@@ -1,0 +1,122 @@
+//! The tokenizer of a model, whatever file it came from.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::pieces::Pieces;
+use crate::pipeline::Pipeline;
+use crate::sentencepiece::SentencePiece;
+use crate::{StreamDecoder, TextError, Vocabulary, from_gguf, from_json};
+
+/// Largest `tokenizer.json` that is read.
+pub const MAX_TOKENIZER_JSON_BYTES: usize = 128 << 20;
+/// Most tokens a vocabulary may have; token ids are below it.
+pub const MAX_TOKENS: usize = 1 << 21;
+/// Longest text of a single token.
+pub const MAX_TOKEN_BYTES: usize = 8 << 10;
+/// Longest text that is tokenised in one call.
+pub const MAX_TEXT_BYTES: usize = 16 << 20;
+
+/// Whether the names of special tokens inside a text become those tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SpecialTokens {
+    /// `<|end|>` becomes the token of that name: for rendered chat templates.
+    Parse,
+    /// `<|end|>` is seven ordinary characters: for text from users, who must not be able to forge control tokens.
+    Plain,
+}
+
+/// Converts text to token ids and back.
+///
+/// Cloning is cheap: clones share one vocabulary.
+#[derive(Clone)]
+pub struct Tokenizer {
+    inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) encoder: Encoder,
+    pub(crate) pieces: Pieces,
+    pub(crate) kind: &'static str,
+}
+
+pub(crate) enum Encoder {
+    Pipeline(Box<Pipeline>),
+    SentencePiece(Box<SentencePiece>),
+}
+
+impl Tokenizer {
+    /// Reads a Hugging Face `tokenizer.json`.
+    pub fn from_json(json: &[u8]) -> Result<Tokenizer, TextError> {
+        from_json::read(json).map(Tokenizer::from_inner)
+    }
+
+    /// Builds the tokenizer that a GGUF file describes.
+    pub fn from_vocabulary(vocabulary: &Vocabulary) -> Result<Tokenizer, TextError> {
+        from_gguf::build(vocabulary).map(Tokenizer::from_inner)
+    }
+
+    /// Token ids of a text. Nothing is added to it: a begin-of-text token is the caller's business.
+    pub fn encode(&self, text: &str, special: SpecialTokens) -> Result<Vec<u32>, TextError> {
+        if text.len() > MAX_TEXT_BYTES {
+            let (what, size) = ("the text to tokenise", text.len());
+            return Err(TextError::TooLarge { what, size, limit: MAX_TEXT_BYTES, unit: "bytes" });
+        }
+        match &self.inner.encoder {
+            Encoder::Pipeline(pipeline) => pipeline.encode(text, special),
+            Encoder::SentencePiece(model) => model.encode(text, special),
+        }
+    }
+
+    /// Bytes of a token sequence, which may start or end inside a character. Special and unknown ids add nothing.
+    pub fn decode(&self, ids: &[u32]) -> Vec<u8> {
+        let mut leading = self.inner.pieces.leading();
+        let mut bytes = Vec::with_capacity(ids.len() * 4);
+        for &id in ids {
+            self.inner.pieces.append(id, &mut leading, &mut bytes);
+        }
+        bytes
+    }
+
+    /// A decoder for ids that arrive one by one.
+    pub fn stream_decoder(&self) -> StreamDecoder {
+        StreamDecoder::new(self)
+    }
+
+    /// The bytes of one token, special tokens included; `None` for an id without a token.
+    pub fn token_bytes(&self, id: u32) -> Option<&[u8]> {
+        self.inner.pieces.bytes(id)
+    }
+
+    /// The id of the token with exactly this name, as written in the vocabulary (`<|end|>`, `Ġthe`, `▁the`).
+    pub fn token_id(&self, name: &str) -> Option<u32> {
+        match &self.inner.encoder {
+            Encoder::Pipeline(pipeline) => pipeline.token_id(name),
+            Encoder::SentencePiece(model) => model.token_id(name),
+        }
+    }
+
+    /// One more than the largest token id.
+    pub fn vocabulary_size(&self) -> usize {
+        self.inner.pieces.len()
+    }
+
+    /// The algorithm in words, such as `byte-level BPE`.
+    pub fn kind(&self) -> &'static str {
+        self.inner.kind
+    }
+
+    pub(crate) fn pieces(&self) -> &Pieces {
+        &self.inner.pieces
+    }
+
+    fn from_inner(inner: Inner) -> Tokenizer {
+        Tokenizer { inner: Arc::new(inner) }
+    }
+}
+
+impl fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tokenizer").field("kind", &self.kind()).field("tokens", &self.vocabulary_size()).finish()
+    }
+}
