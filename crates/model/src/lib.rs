@@ -1,1 +1,33 @@
-//! placeholder
+//! Turns model files plus a `ModelSpec` into layers and runs them: forward pass, KV memory, stages.
+#![forbid(unsafe_code)]
+
+mod arch;
+mod assemble;
+mod decoder;
+mod error;
+mod export;
+mod feed_forward;
+mod kv_pool;
+mod load;
+mod machine;
+mod mixer;
+pub mod names;
+mod norm;
+mod plan;
+mod projection;
+mod rope;
+mod settings;
+mod spec;
+mod stage;
+mod token_io;
+mod workspace;
+
+pub use error::{ModelError, StageError};
+pub use export::{ExportSource, ExportedTensor, GgufExport, gguf_export};
+pub use load::{LoadOptions, LoadedModel, load};
+pub use machine::Machine;
+pub use plan::{PAGE_TOKENS, PageId, SequenceStep, StepPlan};
+pub use rope::{RopeSpec, RopeStyle};
+pub use spec::{CachePrecision, LayerSpec, ModelSpec};
+pub use stage::{Hidden, LocalStage, Stage};
+pub use token_io::TokenIo;

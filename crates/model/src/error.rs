@@ -1,0 +1,69 @@
+//! What can go wrong between a model file and its forward pass.
+
+use std::path::PathBuf;
+
+use cascadia_weights::WeightsError;
+
+/// A model that cannot be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    /// The files cannot be read.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+    /// An architecture that this version does not know.
+    #[error("{}: architecture `{name}` is not supported; this version runs {supported}", path.display())]
+    Architecture {
+        /// The file or folder.
+        path: PathBuf,
+        /// What it says it is.
+        name: String,
+        /// The architectures there are.
+        supported: String,
+    },
+    /// A setting of the model that is absent, out of range or not supported.
+    #[error("{}: setting `{key}` {problem}", path.display())]
+    Setting {
+        /// The file or folder.
+        path: PathBuf,
+        /// The key in config.json or in the GGUF metadata.
+        key: String,
+        /// What is wrong with it and what would be right.
+        problem: String,
+    },
+    /// A tensor whose shape contradicts the settings.
+    #[error("{}: tensor `{name}` has shape {found:?} where the model's settings need {expected:?}; the file is damaged or was converted by a faulty tool", path.display())]
+    Shape {
+        /// The file or folder.
+        path: PathBuf,
+        /// The tensor.
+        name: String,
+        /// What the settings say.
+        expected: Vec<usize>,
+        /// What the file has.
+        found: Vec<u64>,
+    },
+    /// The limits asked for do not fit into memory.
+    #[error(
+        "a cache for {context} tokens needs {bytes} bytes, more than this machine can address; ask for a shorter context"
+    )]
+    CacheTooLarge {
+        /// Tokens asked for.
+        context: u32,
+        /// Bytes they would need.
+        bytes: u64,
+    },
+}
+
+/// A step that a stage could not run.
+#[derive(Debug, thiserror::Error)]
+pub enum StageError {
+    /// The mapped model file changed underneath.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+    /// The plan asks for something this stage was not loaded for.
+    #[error("the step cannot run here: {problem}")]
+    Plan {
+        /// What does not fit.
+        problem: String,
+    },
+}

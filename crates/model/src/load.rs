@@ -1,0 +1,43 @@
+//! From files to a model that runs here, in one call.
+
+use std::sync::Arc;
+
+use cascadia_kernels::{Ops, Pool};
+use cascadia_weights::ModelFiles;
+
+use crate::{LocalStage, Machine, ModelError, ModelSpec, Stage, TokenIo};
+
+/// Limits and threads of a loaded model; nothing grows beyond them later.
+#[derive(Clone)]
+pub struct LoadOptions {
+    /// Tokens that the cache has room for.
+    pub context: u32,
+    /// The most tokens of one step.
+    pub rows_per_step: u32,
+    /// Threads that compute.
+    pub pool: Arc<Pool>,
+}
+
+impl LoadOptions {
+    pub(crate) fn machine(&self) -> Machine {
+        Machine { ops: Ops::best(), pool: Arc::clone(&self.pool) }
+    }
+}
+
+/// A model in one piece: both ends, and one local stage of all layers between them.
+pub struct LoadedModel {
+    /// Its architecture.
+    pub spec: ModelSpec,
+    /// Tokens in, logits out.
+    pub token_io: TokenIo,
+    /// What lies between, in order.
+    pub stages: Vec<Box<dyn Stage>>,
+}
+
+/// Loads a whole model. Weights stay where they are in the mapped files.
+pub fn load(files: &Arc<ModelFiles>, options: &LoadOptions) -> Result<LoadedModel, ModelError> {
+    let spec = ModelSpec::from_files(files)?;
+    let token_io = TokenIo::new(files, &spec, options)?;
+    let stage = LocalStage::new(files, &spec, 0..spec.layers.len() as u32, options)?;
+    Ok(LoadedModel { spec, token_io, stages: vec![Box::new(stage)] })
+}

@@ -1,0 +1,26 @@
+//! A matrix with its bias: the single place where activations meet weights.
+
+use cascadia_kernels::{Activations, Matrix};
+
+use crate::Machine;
+
+/// One linear map of a layer.
+pub(crate) struct Projection {
+    pub(crate) matrix: Matrix,
+    pub(crate) bias: Option<Vec<f32>>,
+}
+
+impl Projection {
+    /// Outputs per row.
+    pub(crate) fn outputs(&self) -> usize {
+        self.matrix.shape().rows
+    }
+
+    /// out = x × matrixᵀ + bias.
+    pub(crate) fn apply(&self, x: &mut Activations, out: &mut [f32], machine: &Machine) {
+        self.matrix.multiply(x, out, machine.ops, &machine.pool);
+        if let Some(bias) = &self.bias {
+            machine.pool.chunks(out, bias.len(), |_, row| machine.ops.add(bias, row));
+        }
+    }
+}

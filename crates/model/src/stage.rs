@@ -1,0 +1,116 @@
+//! A stage: a range of layers that turns hidden states into hidden states.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cascadia_weights::ModelFiles;
+
+use crate::decoder::Layer;
+use crate::kv_pool::KvPool;
+use crate::mixer::StepView;
+use crate::plan::PlanLimits;
+use crate::rope::RopeSpec;
+use crate::workspace::{StepLimits, Workspace};
+use crate::{LoadOptions, Machine, ModelError, ModelSpec, PAGE_TOKENS, StageError, StepPlan, assemble};
+
+/// Hidden states of one step, one row of `width` numbers per token.
+#[derive(Clone, Debug, Default)]
+pub struct Hidden {
+    /// Row-major values, `rows × width`.
+    pub values: Vec<f32>,
+    /// Numbers in a row.
+    pub width: usize,
+}
+
+/// A range of layers, here or on another machine.
+pub trait Stage: Send + Sync {
+    /// The layers this stage runs.
+    fn layers(&self) -> Range<u32>;
+    /// Replaces the rows of `hidden` by what they are after this stage's layers.
+    fn run(&self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError>;
+}
+
+/// Layers that run on this machine.
+pub struct LocalStage {
+    files: Arc<ModelFiles>,
+    first: u32,
+    layers: Vec<Layer>,
+    ropes: Vec<RopeSpec>,
+    width: usize,
+    limits: PlanLimits,
+    machine: Machine,
+    state: Mutex<State>,
+}
+
+/// What a step changes.
+struct State {
+    cache: KvPool,
+    workspace: Workspace,
+}
+
+impl LocalStage {
+    /// Builds the layers `range` of a model with a cache for one sequence of `options.context` tokens.
+    pub fn new(
+        files: &Arc<ModelFiles>,
+        spec: &ModelSpec,
+        range: Range<u32>,
+        options: &LoadOptions,
+    ) -> Result<LocalStage, ModelError> {
+        let limits = PlanLimits {
+            rows: options.rows_per_step,
+            context: options.context,
+            pages: options.context.div_ceil(PAGE_TOKENS),
+        };
+        let layers =
+            range.clone().map(|index| assemble::layer(files, spec, index as usize)).collect::<Result<_, _>>()?;
+        let own = &spec.layers[range.start as usize..range.end as usize];
+        let machine = options.machine();
+        let step = StepLimits {
+            rows: options.rows_per_step as usize,
+            context: options.context as usize,
+            threads: machine.pool.threads(),
+        };
+        let state =
+            State { cache: KvPool::new(own, spec.cache, limits.pages)?, workspace: Workspace::new(spec, &step) };
+        Ok(LocalStage {
+            files: Arc::clone(files),
+            first: range.start,
+            layers,
+            ropes: spec.ropes.clone(),
+            width: spec.width,
+            limits,
+            machine,
+            state: Mutex::new(state),
+        })
+    }
+}
+
+impl Stage for LocalStage {
+    fn layers(&self) -> Range<u32> {
+        self.first..self.first + self.layers.len() as u32
+    }
+
+    fn run(&self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {
+        if hidden.width != self.width || hidden.values.len() != plan.tokens.len() * self.width {
+            let (numbers, rows, width) = (hidden.values.len(), plan.tokens.len(), self.width);
+            return Err(StageError::Plan { problem: format!("{numbers} numbers for {rows} rows of {width}") });
+        }
+        // A step that panicked left only rows that a later step writes again before it reads them.
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let State { cache, workspace } = &mut *state;
+        let mut places = std::mem::take(&mut workspace.places);
+        let placed = places.fill(plan, &self.limits);
+        if placed.is_ok() {
+            for (table, rope) in workspace.ropes.iter_mut().zip(&self.ropes) {
+                table.fill(rope, &places.positions);
+            }
+            let step = StepView { plan, places: &places, ropes: &self.ropes };
+            for (layer, cache) in self.layers.iter().zip(&mut cache.layers) {
+                layer.forward(&step, &mut hidden.values, cache, (workspace, &self.machine));
+            }
+        }
+        workspace.places = places;
+        placed?;
+        Ok(self.files.check_intact()?)
+    }
+}

@@ -1,0 +1,65 @@
+//! After load, a step allocates nothing.
+#![expect(unsafe_code, reason = "counting allocations takes an allocator of our own")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::path::Path;
+use std::sync::Arc;
+
+use cascadia_kernels::{Ops, Pool};
+use cascadia_model::{Hidden, LoadOptions, SequenceStep, StepPlan, load};
+use cascadia_weights::ModelFiles;
+
+struct Counting;
+
+thread_local! {
+    /// Only this thread's, which does all the work of a pool of one; the test harness has threads of its own.
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+// SAFETY: every call is passed on to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller's promises are the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promises are the system allocator's.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn a_step_allocates_nothing() {
+    if Ops::best().name() == "scalar" {
+        eprintln!("not checked: the scalar kernels are a specification and may allocate");
+        return;
+    }
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
+    for fixture in ["llama3", "mistral", "qwen2", "llama3-gguf/model.gguf"] {
+        let files = Arc::new(ModelFiles::open(&fixtures.join(fixture)).expect("the fixture opens"));
+        let options = LoadOptions { context: 128, rows_per_step: 16, pool: Arc::new(Pool::new(1)) };
+        let mut model = load(&files, &options).expect("the fixture loads");
+        let (mut hidden, mut logits) = (Hidden::default(), Vec::new());
+        let plans = [16, 16, 1, 1].iter().scan(0, |start, &rows| {
+            let step = SequenceStep { rows: 0..rows, start: *start, pages: vec![0, 1] };
+            *start += rows;
+            Some(StepPlan { tokens: (1..=rows).collect(), steps: vec![step] })
+        });
+        for (index, plan) in plans.collect::<Vec<_>>().iter().enumerate() {
+            let before = ALLOCATIONS.get();
+            model.token_io.embed(&plan.tokens, &mut hidden).expect("the step runs");
+            model.stages.iter().for_each(|stage| stage.run(plan, &mut hidden).expect("the step runs"));
+            let last = plan.tokens.len() - 1;
+            model.token_io.logits(&hidden, last..last + 1, &mut logits).expect("the step runs");
+            let made = ALLOCATIONS.get() - before;
+            // The first step sizes the caller's own `hidden` and `logits`.
+            assert!(index == 0 || made == 0, "{fixture}: step {index} allocated {made} times");
+        }
+    }
+}
