@@ -1,1 +1,28 @@
-//! placeholder
+//! Runs requests on one pipeline: opening models, sessions, sampling, text output, quantising.
+#![forbid(unsafe_code)]
+
+mod convert;
+mod error;
+mod generate;
+mod model_text;
+mod open;
+mod random;
+mod recipe;
+mod request;
+mod sampler;
+mod sampling;
+mod session;
+mod special_tokens;
+mod vocabulary;
+
+pub use convert::{QuantizeJob, QuantizeProgress, QuantizeSummary, quantize};
+pub use error::EngineError;
+pub use generate::generate;
+pub use model_text::{Message, ModelText};
+pub use open::{Engine, OpenOptions, Source};
+pub use recipe::Recipe;
+pub use request::{Event, FinishReason, Flow, Outcome, Request, Sink, Stats};
+pub use sampler::Sampler;
+pub use sampling::Sampling;
+pub use session::{Session, SessionLimits};
+pub use special_tokens::SpecialIds;

@@ -1,0 +1,183 @@
+//! `cascadia inspect`.
+
+use std::collections::BTreeMap;
+
+use cascadia_engine::ModelText;
+use cascadia_model::ModelSpec;
+use cascadia_weights::{FileKind, MetadataValue, ModelFiles};
+use serde_json::{Map, Value, json};
+
+use crate::flags::InspectFlags;
+use crate::output::{print, print_json};
+use crate::source::Located;
+
+/// Prints what a model's files say. Works for files that cannot be run here, too.
+pub(crate) fn inspect(flags: &InspectFlags) -> anyhow::Result<()> {
+    let files = Located::find(&flags.model)?.files()?;
+    let object = describe(&files, flags.ctx);
+    if flags.json {
+        print_json(&object)?;
+    } else {
+        print(&report(&object))?;
+    }
+    Ok(())
+}
+
+fn describe(files: &ModelFiles, context: Option<u32>) -> Value {
+    let mut object = Map::new();
+    object.insert("path".into(), json!(files.path()));
+    object.insert("kind".into(), json!(kind(files)));
+    match ModelSpec::from_files(files) {
+        Ok(spec) => {
+            object.insert("architecture".into(), json!(spec.architecture));
+            object.insert("runs_here".into(), json!(true));
+            object.insert("layers".into(), json!(spec.layers.len()));
+            object.insert("width".into(), json!(spec.width));
+            object.insert("vocabulary".into(), json!(spec.vocabulary));
+            object.insert("context".into(), json!(spec.context));
+            object.insert("memory".into(), memory(files, &spec, context));
+        }
+        Err(error) => {
+            object.insert("architecture".into(), json!(architecture(files)));
+            object.insert("runs_here".into(), json!(false));
+            object.insert("reason".into(), json!(error.to_string()));
+        }
+    }
+    object.insert("parameters".into(), json!(parameters(files)));
+    object.insert("tensors".into(), json!(files.tensors().len()));
+    object.insert("weight_bytes".into(), json!(weight_bytes(files)));
+    object.insert("formats".into(), formats(files));
+    insert_text(&mut object, files);
+    object.insert("says".into(), says(files));
+    object.insert("shapes".into(), shapes(files));
+    Value::Object(object)
+}
+
+fn kind(files: &ModelFiles) -> &'static str {
+    match files.kind() {
+        FileKind::Gguf => "GGUF",
+        _ => "Hugging Face",
+    }
+}
+
+fn architecture(files: &ModelFiles) -> Option<String> {
+    if let Ok(Some(name)) = files.metadata().value::<&str>("general.architecture") {
+        return Some(name.to_owned());
+    }
+    let config = files.json("config.json").ok().flatten()?;
+    config["model_type"].as_str().map(str::to_owned)
+}
+
+fn memory(files: &ModelFiles, spec: &ModelSpec, context: Option<u32>) -> Value {
+    let context = context.unwrap_or(spec.context);
+    let (weights, cache) = (weight_bytes(files), spec.kv_bytes(context));
+    json!({
+        "context": context,
+        "weights_bytes": weights,
+        "cache_bytes": cache,
+        "total_bytes": weights.saturating_add(cache),
+    })
+}
+
+fn parameters(files: &ModelFiles) -> u64 {
+    let count = |shape: &[u64]| shape.iter().fold(1u64, |product, &size| product.saturating_mul(size));
+    files.tensors().iter().fold(0u64, |sum, tensor| sum.saturating_add(count(tensor.shape())))
+}
+
+fn weight_bytes(files: &ModelFiles) -> u64 {
+    files.tensors().iter().map(|tensor| tensor.byte_len()).sum()
+}
+
+fn formats(files: &ModelFiles) -> Value {
+    let mut formats: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    for tensor in files.tensors() {
+        let entry = formats.entry(tensor.dtype().name()).or_default();
+        entry.0 += 1;
+        entry.1 += tensor.byte_len();
+    }
+    let describe = |(name, (tensors, bytes))| (String::from(name), json!({"tensors": tensors, "bytes": bytes}));
+    Value::Object(formats.into_iter().map(describe).collect())
+}
+
+fn insert_text(object: &mut Map<String, Value>, files: &ModelFiles) {
+    let (tokenizer, template) = match ModelText::read(files) {
+        Ok(text) => {
+            let special = text.special();
+            let tokenizer = json!({
+                "kind": text.tokenizer().kind(),
+                "tokens": text.tokenizer().vocabulary_size(),
+                "bos": special.bos,
+                "eos": special.eos,
+                "stop": special.stop,
+                "add_bos": special.add_bos,
+            });
+            (tokenizer, json!(text.template()))
+        }
+        Err(error) => (json!({"missing": error.to_string()}), Value::Null),
+    };
+    object.insert("tokenizer".into(), tokenizer);
+    object.insert("chat_template".into(), template);
+}
+
+/// What the file says about itself, apart from its vocabulary.
+fn says(files: &ModelFiles) -> Value {
+    if files.kind() != FileKind::Gguf {
+        return files.json("config.json").ok().flatten().unwrap_or(Value::Null);
+    }
+    let entries = files.metadata().entries().iter().filter(|(key, _)| !key.starts_with("tokenizer."));
+    Value::Object(entries.map(|(key, value)| (key.clone(), plain(value))).collect())
+}
+
+fn plain(value: &MetadataValue) -> Value {
+    match value {
+        MetadataValue::F32(number) => json!(number),
+        MetadataValue::F64(number) => json!(number),
+        MetadataValue::Bool(flag) => json!(flag),
+        MetadataValue::String(bytes) => json!(String::from_utf8_lossy(bytes)),
+        other => match other.as_integer().and_then(|integer| i64::try_from(integer).ok()) {
+            Some(integer) => json!(integer),
+            None => json!(other.to_string()),
+        },
+    }
+}
+
+fn shapes(files: &ModelFiles) -> Value {
+    let describe = |tensor: &cascadia_weights::Tensor| json!({"name": tensor.name(), "dtype": tensor.dtype().name(), "shape": tensor.shape()});
+    files.tensors().iter().map(describe).collect()
+}
+
+/// The same for people: one line per fact, nested facts indented.
+fn report(object: &Value) -> String {
+    let mut text = String::new();
+    for (key, value) in object.as_object().into_iter().flatten() {
+        match value {
+            Value::Object(facts) => {
+                text.push_str(&format!("{key}\n"));
+                for (name, fact) in facts {
+                    text.push_str(&format!("  {name:<34} {}\n", short(name, fact)));
+                }
+            }
+            Value::Array(shapes) => {
+                text.push_str(&format!("{key}\n"));
+                for tensor in shapes {
+                    let name = tensor["name"].as_str().unwrap_or_default();
+                    let dtype = tensor["dtype"].as_str().unwrap_or_default();
+                    text.push_str(&format!("  {name:<34} {dtype:<6} {}\n", tensor["shape"]));
+                }
+            }
+            fact => text.push_str(&format!("{key:<36} {}\n", short(key, fact))),
+        }
+    }
+    text
+}
+
+fn short(name: &str, fact: &Value) -> String {
+    match fact {
+        Value::Null => "none".into(),
+        Value::String(text) => text.clone(),
+        Value::Number(bytes) if name.ends_with("bytes") => {
+            format!("{bytes} ({:.1} MB)", bytes.as_f64().unwrap_or_default() / 1e6)
+        }
+        other => other.to_string(),
+    }
+}

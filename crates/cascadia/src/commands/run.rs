@@ -1,0 +1,188 @@
+//! `cascadia run`.
+
+use std::io::{self, IsTerminal, Read};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, bail};
+use cascadia_engine::{
+    Engine, EngineError, Event, FinishReason, Flow, Message, ModelText, Outcome, Request, Sampling, generate,
+};
+use serde_json::json;
+
+use super::chat::Chat;
+use crate::flags::{RunFlags, SamplingFlags};
+use crate::machine::open_options;
+use crate::output::{print, print_json, remark};
+use crate::source::Located;
+
+/// Answers one prompt, or chats.
+pub(crate) fn run(flags: &RunFlags) -> anyhow::Result<()> {
+    let sampling = sampling(&flags.sampling);
+    sampling.check()?;
+    let prompt = prompt(flags)?;
+    let located = match &flags.model {
+        Some(model) => Located::find(model)?,
+        None => Located::Embedded,
+    };
+    let engine = Engine::from_files(located.files()?, &open_options(flags.machine.ctx, flags.machine.threads))?;
+    let text = engine.text()?;
+    let conversation = Runner { engine, text, sampling, max_tokens: flags.max_tokens, stop: flags.stop.clone() };
+    match prompt {
+        Some(prompt) => answer_once(conversation, flags, &prompt),
+        None => Chat::new(conversation, flags.system.clone())?.talk(),
+    }
+}
+
+/// A model with the settings of this run.
+pub(crate) struct Runner {
+    engine: Engine,
+    text: ModelText,
+    sampling: Sampling,
+    max_tokens: u32,
+    stop: Vec<String>,
+}
+
+impl Runner {
+    /// The text side of the model.
+    pub(crate) fn text(&self) -> &ModelText {
+        &self.text
+    }
+
+    /// The most tokens of prompt and answer together.
+    pub(crate) fn context(&self) -> u32 {
+        self.engine.session.context()
+    }
+
+    /// Generates an answer; each piece of text goes to `show`, which says whether to go on.
+    pub(crate) fn answer(
+        &mut self,
+        prompt: Vec<u32>,
+        mut show: impl FnMut(&str) -> io::Result<Flow>,
+    ) -> anyhow::Result<Outcome> {
+        let request = Request {
+            prompt,
+            sampling: self.sampling.clone(),
+            max_tokens: self.max_tokens,
+            stop: self.stop.clone(),
+            stop_tokens: self.text.special().stop.clone(),
+        };
+        let mut shown = Ok(());
+        let outcome = generate(self.text.tokenizer(), &mut self.engine.session, &request, &mut |event| {
+            let text = match event {
+                Event::Text(text) => text,
+                Event::Prompt { .. } => "",
+            };
+            match show(text) {
+                Ok(flow) => flow,
+                Err(error) => {
+                    shown = Err(error);
+                    Flow::Stop
+                }
+            }
+        })?;
+        shown?;
+        Ok(outcome)
+    }
+}
+
+/// Prompt and decode speed in one line.
+pub(crate) fn speed_line(outcome: &Outcome) -> String {
+    let stats = &outcome.stats;
+    let reused = match stats.reused_tokens {
+        0 => String::new(),
+        count => format!(" ({count} of them cached)"),
+    };
+    format!(
+        "[prompt {} tokens{reused}, {:.1} tok/s; answer {} tokens, {:.1} tok/s]",
+        stats.prompt_tokens,
+        stats.prefill_rate(),
+        outcome.tokens.len(),
+        stats.decode_rate()
+    )
+}
+
+fn answer_once(mut runner: Runner, flags: &RunFlags, prompt: &str) -> anyhow::Result<()> {
+    let templated = !flags.raw && runner.text.template().is_some();
+    if flags.system.is_some() && !templated {
+        bail!("--system needs a chat template, and this model has none; put the text into the prompt instead");
+    }
+    let tokens = if templated {
+        let mut messages = Vec::new();
+        messages.extend(flags.system.clone().map(|content| Message { role: "system", content }));
+        messages.push(Message { role: "user", content: prompt.to_owned() });
+        runner.text.chat_prompt(&messages)?
+    } else {
+        runner.text.plain_prompt(prompt)?
+    };
+    let mut text = String::new();
+    let outcome = runner.answer(tokens, |piece| {
+        if flags.json {
+            text.push_str(piece)
+        } else {
+            print(piece)?
+        }
+        Ok(Flow::Continue)
+    })?;
+    if flags.json {
+        let object = json!({
+            "text": text,
+            "tokens": outcome.tokens.len(),
+            "finish_reason": outcome.finish.name(),
+            "prompt_tokens": outcome.stats.prompt_tokens,
+            "prefill_tok_s": outcome.stats.prefill_rate(),
+            "decode_tok_s": outcome.stats.decode_rate(),
+            "seed": runner.sampling.seed,
+        });
+        return Ok(print_json(&object)?);
+    }
+    print("\n")?;
+    if outcome.finish == FinishReason::ContextFull {
+        remark(&format!("The context of {} tokens is full; --ctx gives it more room.", runner.context()));
+    }
+    remark(&format!("{} seed {}", speed_line(&outcome), runner.sampling.seed));
+    Ok(())
+}
+
+/// The prompt, from the flag or from a standard input that is not a terminal; `None` asks for a chat.
+fn prompt(flags: &RunFlags) -> anyhow::Result<Option<String>> {
+    let prompt = match &flags.prompt {
+        Some(text) => text.clone(),
+        None if io::stdin().is_terminal() => {
+            if flags.json || flags.raw {
+                let allowed = "given with -p or on standard input when --json or --raw is used";
+                bail!(EngineError::Setting { name: "prompt", value: "missing".into(), allowed });
+            }
+            return Ok(None);
+        }
+        None => {
+            let mut text = String::new();
+            io::stdin().read_to_string(&mut text).context("cannot read the prompt from standard input as UTF-8")?;
+            text.trim_end_matches(['\r', '\n']).to_owned()
+        }
+    };
+    if prompt.is_empty() {
+        let allowed = "some text, given with -p or on standard input";
+        bail!(EngineError::Setting { name: "prompt", value: "empty".into(), allowed });
+    }
+    Ok(Some(prompt))
+}
+
+fn sampling(flags: &SamplingFlags) -> Sampling {
+    Sampling {
+        temperature: flags.temperature,
+        top_k: flags.top_k,
+        top_p: flags.top_p,
+        min_p: flags.min_p,
+        repetition_penalty: flags.repeat_penalty,
+        presence_penalty: flags.presence_penalty,
+        frequency_penalty: flags.frequency_penalty,
+        logit_bias: Vec::new(),
+        seed: flags.seed.unwrap_or_else(seed_from_clock),
+    }
+}
+
+/// A seed that differs from run to run and is short enough to type again.
+fn seed_from_clock() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::from(now.subsec_nanos()) ^ (now.as_secs() & 0xffff_ffff)
+}

@@ -1,0 +1,63 @@
+//! How a failed command ends: one readable paragraph and an exit code.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use cascadia_engine::EngineError;
+use cascadia_eval::EvalError;
+
+/// Wrong usage, as clap has it too.
+const WRONG_USAGE: u8 = 2;
+
+/// 0 when the command worked, 2 when it was asked for something that makes no sense, 1 otherwise; the reason goes to
+/// standard error. A reader of standard output that leaves early (`| head`) is no failure.
+pub fn exit_code(result: anyhow::Result<()>) -> ExitCode {
+    let Err(error) = result else { return ExitCode::SUCCESS };
+    if error.chain().any(is_broken_pipe) {
+        return ExitCode::SUCCESS;
+    }
+    // Standard error may be closed as well; then there is nobody left to tell.
+    let _ = writeln!(io::stderr(), "error: {}", paragraph(&error));
+    if error.chain().any(is_wrong_usage) { ExitCode::from(WRONG_USAGE) } else { ExitCode::FAILURE }
+}
+
+/// The chain of causes in one line, without saying anything twice.
+fn paragraph(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if !text.contains(&cause) {
+            if !text.is_empty() {
+                text.push_str(": ");
+            }
+            text.push_str(&cause);
+        }
+    }
+    text
+}
+
+fn is_broken_pipe(cause: &(dyn std::error::Error + 'static)) -> bool {
+    cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+fn is_wrong_usage(cause: &(dyn std::error::Error + 'static)) -> bool {
+    let in_engine = cause.downcast_ref().is_some_and(|error| matches!(error, EngineError::Setting { .. }));
+    let in_eval = cause.downcast_ref().is_some_and(|error| {
+        matches!(error, EvalError::Option { .. } | EvalError::Engine(EngineError::Setting { .. }))
+    });
+    in_engine || in_eval
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context;
+
+    #[test]
+    fn causes_are_joined_once() {
+        let inner = anyhow::anyhow!("no space left");
+        let error = Err::<(), _>(inner).context("cannot write a.npy: no space left").unwrap_err();
+        assert_eq!(paragraph(&error), "cannot write a.npy: no space left");
+        let error = anyhow::anyhow!("it is empty").context("cannot open a.gguf");
+        assert_eq!(paragraph(&error), "cannot open a.gguf: it is empty");
+    }
+}

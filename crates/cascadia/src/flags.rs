@@ -1,0 +1,221 @@
+//! The command line as types: every command, its flags and its help.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Runs open large language models on the CPUs people already own.
+#[derive(Debug, Parser)]
+#[command(name = "cascadia", version, propagate_version = true, arg_required_else_help = true)]
+#[command(after_help = "Example:\n  cascadia run -p \"Tell me about a harbour at night.\"")]
+pub struct Flags {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// One of the program's commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Answer a prompt, or chat when no prompt is given.
+    Run(RunFlags),
+    /// Show what a model file holds and how much memory it needs.
+    Inspect(InspectFlags),
+    /// Measure the quality of a model.
+    #[command(subcommand)]
+    Eval(EvalCommand),
+    /// Measure prefill and decode speed.
+    Bench(BenchFlags),
+    /// Convert a model to GGUF in another number format.
+    Quantize(QuantizeFlags),
+}
+
+/// Flags of `run`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  cascadia run\n  cascadia run -p \"Describe a harbour at night.\" --seed 7\n  \
+    cascadia run model.gguf --raw -p \"Once upon a time\" -n 64 --temp 0\n  echo \"Hello\" | cascadia run org/name --json")]
+pub struct RunFlags {
+    /// A .gguf file, a model folder, or org/name on the Hugging Face hub; without it the model inside the program.
+    pub model: Option<String>,
+    /// The prompt; without it an interactive chat, or standard input when that is not a terminal.
+    #[arg(short, long, value_name = "TEXT")]
+    pub prompt: Option<String>,
+    /// The most tokens to generate.
+    #[arg(short = 'n', long = "max-tokens", value_name = "N", default_value_t = 512)]
+    pub max_tokens: u32,
+    /// What the model is told before the conversation.
+    #[arg(long, value_name = "TEXT")]
+    pub system: Option<String>,
+    /// Use the prompt as it stands, without the model's chat template.
+    #[arg(long, conflicts_with = "system")]
+    pub raw: bool,
+    /// Stop at this text; may be given several times.
+    #[arg(long, value_name = "TEXT")]
+    pub stop: Vec<String>,
+    /// Print one JSON object with the answer and the speeds.
+    #[arg(long)]
+    pub json: bool,
+    /// How tokens are chosen.
+    #[command(flatten)]
+    pub sampling: SamplingFlags,
+    /// Memory and threads.
+    #[command(flatten)]
+    pub machine: MachineFlags,
+}
+
+/// Flags that say how tokens are chosen.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Sampling")]
+pub struct SamplingFlags {
+    /// Temperature; 0 always takes the most likely token.
+    #[arg(long = "temp", value_name = "T", default_value_t = 0.8, allow_negative_numbers = true)]
+    pub temperature: f32,
+    /// Keep the most likely tokens up to this probability.
+    #[arg(long, value_name = "P", default_value_t = 0.95, allow_negative_numbers = true)]
+    pub top_p: f32,
+    /// Keep this many of the most likely tokens; 0 keeps all.
+    #[arg(long, value_name = "K", default_value_t = 40)]
+    pub top_k: u32,
+    /// Keep tokens at least this likely relative to the most likely one.
+    #[arg(long, value_name = "P", default_value_t = 0.05, allow_negative_numbers = true)]
+    pub min_p: f32,
+    /// Make tokens of the prompt and the answer less likely; 1 is off.
+    #[arg(long, value_name = "X", default_value_t = 1.0, allow_negative_numbers = true)]
+    pub repeat_penalty: f32,
+    /// Make tokens of the answer less likely, however often they occur.
+    #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
+    pub presence_penalty: f32,
+    /// Make tokens of the answer less likely each time they occur.
+    #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
+    pub frequency_penalty: f32,
+    /// Same seed, same text; without it one is made up and reported.
+    #[arg(long, value_name = "S")]
+    pub seed: Option<u64>,
+}
+
+/// Flags that say how much of the machine to use.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Machine")]
+pub struct MachineFlags {
+    /// Threads to compute with; as many as the machine offers by default.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub threads: Option<u32>,
+    /// The most tokens of prompt and answer together; the model's own limit, up to 4096, by default.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub ctx: Option<u32>,
+}
+
+/// Flags of `inspect`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  cascadia inspect model.gguf --ctx 8192")]
+pub struct InspectFlags {
+    /// A .gguf file, a model folder, or org/name on the Hugging Face hub.
+    pub model: String,
+    /// The context for which memory is computed; the model's own limit by default.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub ctx: Option<u32>,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What `eval` can measure.
+#[derive(Debug, Subcommand)]
+pub enum EvalCommand {
+    /// Perplexity of a text: windows of equal length, each after BOS, every token scored.
+    Perplexity(PerplexityFlags),
+    /// Logits of every position as a float32 .npy file, for comparison with another implementation.
+    Logits(LogitsFlags),
+}
+
+/// Flags of `eval perplexity`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  cascadia eval perplexity model.gguf --text books.txt --windows 16")]
+pub struct PerplexityFlags {
+    /// A .gguf file, a model folder, or org/name on the Hugging Face hub.
+    pub model: String,
+    /// The text to score.
+    #[arg(long, value_name = "FILE")]
+    pub text: PathBuf,
+    /// The most windows to score.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
+    pub windows: u32,
+    /// Tokens of one window.
+    #[arg(long, value_name = "N", default_value_t = 1023, value_parser = clap::value_parser!(u32).range(1..))]
+    pub window: u32,
+    /// Threads to compute with; as many as the machine offers by default.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub threads: Option<u32>,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Flags of `eval logits`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  cascadia eval logits model/ --tokens 1,15,7 --out logits.npy")]
+pub struct LogitsFlags {
+    /// A .gguf file, a model folder, or org/name on the Hugging Face hub; needs no tokenizer.
+    pub model: String,
+    /// Token ids, separated by commas.
+    #[arg(long, value_name = "IDS", value_delimiter = ',', required = true)]
+    pub tokens: Vec<u32>,
+    /// The file to write: shape (positions, vocabulary).
+    #[arg(long, value_name = "FILE.npy")]
+    pub out: PathBuf,
+    /// The most tokens computed in one step; the result is the same for every number.
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
+    pub chunk: u32,
+    /// Threads to compute with; as many as the machine offers by default.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub threads: Option<u32>,
+    /// Print one JSON object that says what was written.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Flags of `bench`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  cascadia bench model.gguf --depth 0,1024 --threads 2 --json")]
+pub struct BenchFlags {
+    /// A .gguf file, a model folder, or org/name on the Hugging Face hub.
+    pub model: String,
+    /// Tokens of the prompt whose prefill is timed.
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
+    pub prompt: u32,
+    /// Tokens whose decoding is timed.
+    #[arg(long = "gen", value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    pub generate: u32,
+    /// Tokens already in the context, separated by commas; one run for each.
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "0")]
+    pub depth: Vec<u32>,
+    /// Threads to compute with; as many as the machine offers by default.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub threads: Option<u32>,
+    /// Times each measurement is repeated.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    pub repeat: u32,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Flags of `quantize`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  cascadia quantize model-folder/ model-q4_k_m.gguf --type q4_k_m")]
+pub struct QuantizeFlags {
+    /// A model folder, a .safetensors or .gguf file, or org/name on the Hugging Face hub.
+    #[arg(value_name = "IN")]
+    pub model: String,
+    /// The GGUF file to write.
+    pub out: PathBuf,
+    /// The number format, or mix of formats, of the result.
+    #[arg(long = "type", value_name = "TYPE")]
+    pub kind: String,
+    /// Threads to compute with; as many as the machine offers by default.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub threads: Option<u32>,
+    /// Print one JSON object that says what was written.
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,51 @@
+//! Finds a model by the name a user gives: a path, `org/name` on the hub, or the one inside the program.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use cascadia_engine::Source;
+use cascadia_weights::ModelFiles;
+use cascadia_weights::hub::HubModel;
+
+use crate::hub;
+
+/// The model that comes with the program.
+const EMBEDDED: &[u8] = include_bytes!("../model/rainier-33m-q4_k_m.gguf");
+const EMBEDDED_NAME: &str = "rainier-33m-q4_k_m.gguf (inside the program)";
+
+/// Where a model is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Located {
+    /// Inside the program.
+    Embedded,
+    /// On this machine.
+    Path(PathBuf),
+}
+
+impl Located {
+    /// Finds the model `name` stands for, fetching it from the hub when it is `org/name`.
+    pub(crate) fn find(name: &str) -> anyhow::Result<Located> {
+        let path = Path::new(name);
+        if path.exists() {
+            return Ok(Located::Path(path.to_path_buf()));
+        }
+        if let Some(model) = HubModel::parse(name) {
+            return hub::fetch(&model)
+                .map(Located::Path)
+                .with_context(|| format!("there is no file or folder `{name}` here, so it was looked for on the hub"));
+        }
+        bail!(
+            "there is no file or folder `{name}`; give a .gguf file, a model folder, or org/name to fetch from the \
+             Hugging Face hub"
+        );
+    }
+
+    /// Opens the files.
+    pub(crate) fn files(&self) -> anyhow::Result<ModelFiles> {
+        let source = match self {
+            Located::Embedded => Source::Embedded { name: EMBEDDED_NAME, gguf: EMBEDDED },
+            Located::Path(path) => Source::Path(path),
+        };
+        Ok(source.files()?)
+    }
+}

@@ -1,0 +1,97 @@
+//! The real program: help, exit codes, messages, JSON, determinism.
+
+mod bad_input;
+mod hub;
+#[path = "../../../weights/tests/weights/hub_server.rs"]
+mod hub_server;
+mod measure;
+mod program;
+mod run;
+
+use program::{cascadia, json};
+
+#[test]
+fn every_command_has_help_with_an_example() {
+    let commands: [&[&str]; 8] = [
+        &[],
+        &["run"],
+        &["inspect"],
+        &["eval", "perplexity"],
+        &["eval", "logits"],
+        &["bench"],
+        &["quantize"],
+        &["help", "run"],
+    ];
+    for command in commands {
+        let mut arguments = command.to_vec();
+        if command.first() != Some(&"help") {
+            arguments.push("--help");
+        }
+        let done = cascadia(&arguments);
+        assert_eq!(done.code, 0, "{arguments:?}: {}", done.stderr);
+        assert!(done.stdout.contains("Example"), "{arguments:?}: {}", done.stdout);
+        assert!(done.stdout.contains("cascadia "), "{arguments:?}");
+        assert!(done.stderr.is_empty(), "{arguments:?}: {}", done.stderr);
+    }
+}
+
+#[test]
+fn the_contract_of_names_is_kept() {
+    let flags: [(&[&str], &[&str]); 6] = [
+        (&["run"], &["--prompt", "-p", "-n", "--temp", "--top-p", "--seed", "--system", "--raw", "--json"]),
+        (&["inspect"], &["--ctx", "--json"]),
+        (&["eval", "perplexity"], &["--text", "--windows", "--window", "--json"]),
+        (&["eval", "logits"], &["--tokens", "--out"]),
+        (&["bench"], &["--prompt", "--gen", "--depth", "--threads", "--repeat", "--json"]),
+        (&["quantize"], &["--type"]),
+    ];
+    for (command, names) in flags {
+        let help = cascadia(&[command, &["--help"]].concat()).stdout;
+        for name in names {
+            assert!(help.contains(name), "{command:?} lacks {name}");
+        }
+    }
+}
+
+#[test]
+fn the_version_is_that_of_the_package() {
+    let done = cascadia(&["--version"]);
+    assert_eq!((done.code, done.stdout.trim()), (0, concat!("cascadia ", env!("CARGO_PKG_VERSION"))));
+}
+
+#[test]
+fn inspect_tells_what_a_model_is() {
+    for name in ["llama3", "llama3-gguf/model.gguf", "qwen2"] {
+        let path = program::fixture(name);
+        let object = json(&cascadia(&["inspect", &path, "--ctx", "100", "--json"]));
+        assert_eq!(object["runs_here"], true, "{object}");
+        assert_eq!(object["vocabulary"], 288);
+        assert_eq!(object["memory"]["context"], 100);
+        assert!(object["memory"]["cache_bytes"].as_u64().unwrap() > 0);
+        assert_eq!(object["tokenizer"]["bos"], 285);
+        assert!(object["formats"].as_object().is_some_and(|formats| !formats.is_empty()));
+        let report = cascadia(&["inspect", &path]);
+        assert_eq!(report.code, 0);
+        assert!(report.stdout.contains("architecture") && report.stdout.contains("288"), "{}", report.stdout);
+    }
+}
+
+#[test]
+fn inspect_reads_files_that_cannot_run_here() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = std::fs::read(program::fixture("llama3-gguf/model.gguf")).unwrap();
+    // The architecture's name, after its key and the type and length of a string, replaced by one of equal length.
+    let key = b"general.architecture";
+    let at = source.windows(key.len()).position(|window| window == key).unwrap() + key.len() + 4 + 8;
+    let mut other = source.clone();
+    other[at..at + 5].copy_from_slice(b"alien");
+    let path = folder.path().join("alien.gguf");
+    std::fs::write(&path, other).unwrap();
+    let path = path.to_str().unwrap();
+    let object = json(&cascadia(&["inspect", path, "--json"]));
+    assert_eq!((&object["architecture"], &object["runs_here"]), (&"alien".into(), &false.into()));
+    assert!(object["reason"].as_str().unwrap().contains("alien"));
+    let done = cascadia(&["run", path, "-p", "x"]);
+    assert_eq!(done.code, 1);
+    assert!(done.stderr.contains("alien") && done.stderr.contains("alien.gguf"), "{}", done.stderr);
+}

@@ -1,0 +1,93 @@
+//! `cascadia eval`, `bench` and `quantize`.
+
+use std::fs;
+
+use crate::program::{cascadia, fixture, json};
+
+#[test]
+fn perplexity_of_a_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = folder.path().join("text.txt");
+    fs::write(&text, "It was a bright cold day in April, and the clocks were striking. ".repeat(8)).unwrap();
+    let text = text.to_str().unwrap();
+    let arguments = ["eval", "perplexity", &fixture("llama3"), "--text", text, "--windows", "3", "--window", "50"];
+    let object = json(&cascadia(&[&arguments[..], &["--json"]].concat()));
+    assert_eq!(object["tokens"], 150);
+    assert!(object["perplexity"].as_f64().is_some_and(|value| value > 1.0));
+    assert!(object["top1"].as_f64().is_some_and(|value| (0.0..=1.0).contains(&value)));
+    assert_eq!(object.as_object().unwrap().len(), 3);
+    let plain = cascadia(&arguments).stdout;
+    for name in ["tokens", "perplexity", "top1"] {
+        assert!(plain.contains(name), "{plain}");
+    }
+    let twin = fixture("llama3-gguf/model.gguf");
+    let arguments = ["eval", "perplexity", &twin, "--text", text, "--windows", "3", "--window", "50", "--json"];
+    let other = json(&cascadia(&arguments))["perplexity"].as_f64().unwrap();
+    let own = object["perplexity"].as_f64().unwrap();
+    assert!((other / own - 1.0).abs() < 1e-4, "{own} from the folder, {other} from GGUF");
+}
+
+#[test]
+fn logits_of_every_fixture_are_those_of_its_authors() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("logits.npy");
+    for name in ["llama2", "llama3", "llama-tied", "mistral", "qwen2", "qwen2-untied"] {
+        let tokens: Vec<u32> =
+            serde_json::from_str(&fs::read_to_string(fixture(&format!("{name}/tokens.json"))).unwrap()).unwrap();
+        let list = tokens.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+        let write = |chunk: &str| {
+            let arguments = ["eval", "logits", &fixture(name), "--tokens", &list, "--chunk", chunk];
+            let object = json(&cascadia(&[&arguments[..], &["--out", out.to_str().unwrap(), "--json"]].concat()));
+            assert_eq!(object["positions"], tokens.len());
+            fs::read(&out).unwrap()
+        };
+        let whole = write("512");
+        assert!(whole == write("1") && whole == write("7"), "{name}: the same bits in chunks");
+        let expected = numbers(&fs::read(fixture(&format!("{name}/logits.npy"))).unwrap());
+        let ours = numbers(&whole);
+        assert_eq!(ours.len(), expected.len());
+        let largest = expected.iter().fold(0f32, |largest, value| largest.max(value.abs()));
+        let worst = ours.iter().zip(&expected).fold(0f32, |worst, (a, b)| worst.max((a - b).abs()));
+        assert!(worst <= 1e-4 * largest, "{name}: {worst} of {largest}");
+    }
+}
+
+/// The float32 numbers of a `.npy` file.
+fn numbers(file: &[u8]) -> Vec<f32> {
+    let header = 10 + usize::from(u16::from_le_bytes([file[8], file[9]]));
+    file[header..].chunks_exact(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect()
+}
+
+#[test]
+fn bench_reports_each_depth() {
+    let model = fixture("llama2");
+    let sizes = ["--prompt", "16", "--gen", "4", "--depth", "0,32", "--repeat", "2", "--threads", "1"];
+    let arguments = [&["bench", model.as_str()], &sizes[..]].concat();
+    let object = json(&cascadia(&[&arguments[..], &["--json"]].concat()));
+    let runs = object["runs"].as_array().unwrap();
+    assert_eq!(runs.iter().map(|run| run["depth"].as_u64().unwrap()).collect::<Vec<_>>(), [0, 32]);
+    for run in runs {
+        for speed in ["prefill_tok_s", "decode_tok_s"] {
+            let value = |name: &str| run[speed][name].as_f64().unwrap();
+            assert!(value("min") > 0.0 && value("min") <= value("median") && value("median") <= value("max"));
+        }
+        assert!(run["ttft_ms"].as_f64().unwrap() > 0.0);
+        assert!(run["rss_bytes"].as_u64().unwrap() > 1_000_000);
+    }
+    assert!(cascadia(&arguments).stdout.contains("decode"));
+}
+
+#[test]
+fn quantize_writes_a_file_that_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("small.gguf");
+    let out = out.to_str().unwrap();
+    let object = json(&cascadia(&["quantize", &fixture("qwen2"), out, "--type", "q8_0", "--json"]));
+    assert!(object["bytes_after"].as_u64() < object["bytes_before"].as_u64());
+    let object = json(&cascadia(&["run", out, "--raw", "-p", "Hello", "-n", "4", "--seed", "1", "--json"]));
+    assert_eq!(object["tokens"], 4);
+    let again = folder.path().join("again.gguf");
+    let done = cascadia(&["quantize", out, again.to_str().unwrap(), "--type", "f16"]);
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    assert!(done.stdout.contains("again.gguf"), "{}", done.stdout);
+}

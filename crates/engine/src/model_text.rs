@@ -1,0 +1,140 @@
+//! The text side of a model: tokenizer, special tokens and chat template, read from its files.
+
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use cascadia_text::{ChatTemplate, Clock, Conversation, SpecialTokens, TemplateLimits, Tokenizer};
+use cascadia_weights::{FileKind, ModelFiles};
+use serde_json::{Value, json};
+
+use crate::EngineError;
+use crate::special_tokens::{SpecialIds, token_text};
+use crate::vocabulary::vocabulary;
+
+/// Everything needed to turn text into tokens of this model and back.
+pub struct ModelText {
+    path: PathBuf,
+    tokenizer: Tokenizer,
+    special: SpecialIds,
+    bos_text: Option<String>,
+    eos_text: Option<String>,
+    template: Option<String>,
+}
+
+/// One turn of a conversation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// `system`, `user` or `assistant`.
+    pub role: &'static str,
+    /// What was said.
+    pub content: String,
+}
+
+impl ModelText {
+    /// Reads tokenizer and template; an error when the files have no tokenizer.
+    pub fn read(files: &ModelFiles) -> Result<ModelText, EngineError> {
+        let tokenizer = tokenizer(files)?;
+        let special = SpecialIds::read(files, &|text| tokenizer.token_id(text))?;
+        let config = files.json("tokenizer_config.json")?.unwrap_or_default();
+        let text_of = |key: &str, id: Option<u32>| match token_text(&config[key]) {
+            Some(text) => Some(text.to_owned()),
+            None => id.and_then(|id| token_name(&tokenizer, id)),
+        };
+        Ok(ModelText {
+            path: files.path().to_path_buf(),
+            bos_text: text_of("bos_token", special.bos),
+            eos_text: text_of("eos_token", special.eos),
+            template: chat_template(files)?,
+            special,
+            tokenizer,
+        })
+    }
+
+    /// The tokenizer.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    /// The special tokens.
+    pub fn special(&self) -> &SpecialIds {
+        &self.special
+    }
+
+    /// The source of the chat template, when the model has one.
+    pub fn template(&self) -> Option<&str> {
+        self.template.as_deref()
+    }
+
+    /// Tokens of a prompt as it stands: special tokens in it are recognised, and BOS comes first where the model wants it.
+    pub fn plain_prompt(&self, text: &str) -> Result<Vec<u32>, EngineError> {
+        let mut tokens = Vec::new();
+        let encoded = self.tokenizer.encode(text, SpecialTokens::Parse)?;
+        tokens.extend(self.special.bos.filter(|bos| self.special.add_bos && encoded.first() != Some(bos)));
+        tokens.extend(encoded);
+        Ok(tokens)
+    }
+
+    /// Tokens of a conversation rendered by the model's template, ready for the assistant's next turn.
+    pub fn chat_prompt(&self, messages: &[Message]) -> Result<Vec<u32>, EngineError> {
+        let Some(source) = &self.template else {
+            let advice = "give a prompt with -p, which is then used as it stands, or use a chat model";
+            return Err(EngineError::Missing { path: self.path.clone(), what: "chat template", advice });
+        };
+        let template = ChatTemplate::new(source, TemplateLimits::default())?;
+        let list = messages.iter().map(|message| json!({"role": message.role, "content": message.content}));
+        let rendered = template.render(&Conversation {
+            messages: &Value::Array(list.collect()),
+            tools: None,
+            documents: None,
+            add_generation_prompt: true,
+            bos_token: self.bos_text.as_deref(),
+            eos_token: self.eos_text.as_deref(),
+            extra: None,
+            clock: now(),
+        })?;
+        Ok(self.tokenizer.encode(&rendered, SpecialTokens::Parse)?)
+    }
+}
+
+fn tokenizer(files: &ModelFiles) -> Result<Tokenizer, EngineError> {
+    if files.kind() == FileKind::Gguf {
+        return Ok(Tokenizer::from_vocabulary(&vocabulary(files)?)?);
+    }
+    match files.text("tokenizer.json")? {
+        Some(json) => Ok(Tokenizer::from_json(json.as_bytes())?),
+        None => Err(EngineError::Missing {
+            path: files.path().to_path_buf(),
+            what: "tokenizer.json",
+            advice: "put the model's tokenizer.json beside its weights",
+        }),
+    }
+}
+
+/// The time in UTC; what a template prints of it is the date.
+fn now() -> Clock {
+    let passed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Clock { unix_seconds: passed.as_secs() as i64, utc_offset_seconds: 0 }
+}
+
+fn token_name(tokenizer: &Tokenizer, id: u32) -> Option<String> {
+    tokenizer.token_bytes(id).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+}
+
+/// The template, wherever the model's authors put it.
+pub(crate) fn chat_template(files: &ModelFiles) -> Result<Option<String>, EngineError> {
+    if files.kind() == FileKind::Gguf {
+        return Ok(files.metadata().value::<&str>("tokenizer.chat_template")?.map(str::to_owned));
+    }
+    if let Some(source) = files.text("chat_template.jinja")? {
+        return Ok(Some(source));
+    }
+    let config = files.json("tokenizer_config.json")?.unwrap_or_default();
+    Ok(match &config["chat_template"] {
+        Value::String(source) => Some(source.clone()),
+        Value::Array(named) => {
+            let default = named.iter().find(|entry| entry["name"] == "default").or(named.first());
+            default.and_then(|entry| entry["template"].as_str()).map(str::to_owned)
+        }
+        _ => None,
+    })
+}

@@ -1,0 +1,91 @@
+//! From a path, or from bytes in the program, to a model that is ready to run.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use cascadia_kernels::Pool;
+use cascadia_model::{LoadOptions, ModelSpec, load};
+use cascadia_weights::ModelFiles;
+
+use crate::{EngineError, ModelText, Session, SessionLimits};
+
+/// Where a model comes from.
+#[derive(Clone, Copy, Debug)]
+pub enum Source<'a> {
+    /// A `.gguf` file, a `.safetensors` file or a Hugging Face folder.
+    Path(&'a Path),
+    /// A GGUF file inside the program.
+    Embedded {
+        /// What messages call it.
+        name: &'a str,
+        /// The whole file.
+        gguf: &'static [u8],
+    },
+}
+
+/// How a model is opened.
+#[derive(Clone)]
+pub struct OpenOptions {
+    /// The most tokens a sequence may hold; `None` takes the model's own limit, but no more than 4096.
+    pub context: Option<u32>,
+    /// The most tokens computed in one step.
+    pub rows_per_step: u32,
+    /// The threads to compute with.
+    pub pool: Arc<Pool>,
+}
+
+/// Contexts beyond this cost much memory, so they have to be asked for.
+const DEFAULT_CONTEXT: u32 = 4096;
+
+/// An open model with one session on it.
+pub struct Engine {
+    files: Arc<ModelFiles>,
+    /// The one sequence that this engine runs.
+    pub session: Session,
+}
+
+impl Source<'_> {
+    /// Opens the files without loading the model.
+    pub fn files(&self) -> Result<ModelFiles, EngineError> {
+        match *self {
+            Source::Path(path) => Ok(ModelFiles::open(path)?),
+            Source::Embedded { name, gguf } => Ok(ModelFiles::from_static(name, gguf)?),
+        }
+    }
+}
+
+impl Engine {
+    /// Opens the files and loads the model. The weights stay mapped; memory for the context is taken now.
+    pub fn open(source: Source<'_>, options: &OpenOptions) -> Result<Engine, EngineError> {
+        Engine::from_files(source.files()?, options)
+    }
+
+    /// Loads the model of files that are already open.
+    pub fn from_files(files: ModelFiles, options: &OpenOptions) -> Result<Engine, EngineError> {
+        let spec = ModelSpec::from_files(&files)?;
+        let context = options.context.unwrap_or(spec.context.min(DEFAULT_CONTEXT));
+        if context == 0 || context > spec.context {
+            return Err(EngineError::Setting {
+                name: "context",
+                value: format!("{context} for a model made for {}", spec.context),
+                allowed: "at least 1 and at most what the model was made for",
+            });
+        }
+        let limits = SessionLimits { context, rows_per_step: options.rows_per_step.clamp(1, context) };
+        let load_options =
+            LoadOptions { context, rows_per_step: limits.rows_per_step, pool: Arc::clone(&options.pool) };
+        let files = Arc::new(files);
+        let model = load(&files, &load_options)?;
+        Ok(Engine { files, session: Session::new(model, limits) })
+    }
+
+    /// The files the model came from.
+    pub fn files(&self) -> &ModelFiles {
+        &self.files
+    }
+
+    /// Reads tokenizer and template from the same files.
+    pub fn text(&self) -> Result<ModelText, EngineError> {
+        ModelText::read(&self.files)
+    }
+}

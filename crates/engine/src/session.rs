@@ -1,0 +1,169 @@
+//! One sequence on one pipeline: feed tokens, read logits, go back to an earlier position.
+
+use cascadia_model::{Hidden, LoadedModel, ModelSpec, PAGE_TOKENS, SequenceStep, StepPlan};
+
+use crate::EngineError;
+
+/// Logits held in memory at once when every row is wanted (16 MiB of them).
+const LOGITS_AT_ONCE: usize = 4 << 20;
+
+/// A sequence of tokens with its cache.
+pub struct Session {
+    model: LoadedModel,
+    context: u32,
+    rows_per_step: usize,
+    tokens: Vec<u32>,
+    plan: StepPlan,
+    hidden: Hidden,
+    logits: Vec<f32>,
+}
+
+/// Limits of a session, fixed when the model is loaded.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionLimits {
+    /// The most tokens the sequence may hold.
+    pub context: u32,
+    /// The most tokens computed in one step.
+    pub rows_per_step: u32,
+}
+
+impl Session {
+    /// An empty sequence on a loaded model. The limits must be those that the model was loaded with.
+    pub fn new(model: LoadedModel, limits: SessionLimits) -> Session {
+        let step = SequenceStep { rows: 0..0, start: 0, pages: Vec::new() };
+        Session {
+            model,
+            context: limits.context,
+            rows_per_step: limits.rows_per_step.max(1) as usize,
+            tokens: Vec::new(),
+            plan: StepPlan { tokens: Vec::new(), steps: vec![step] },
+            hidden: Hidden::default(),
+            logits: Vec::new(),
+        }
+    }
+
+    /// The model's description.
+    pub fn spec(&self) -> &ModelSpec {
+        &self.model.spec
+    }
+
+    /// The tokens whose cache is held.
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// The most tokens the sequence may hold.
+    pub fn context(&self) -> u32 {
+        self.context
+    }
+
+    /// The most tokens computed in one step.
+    pub fn rows_per_step(&self) -> usize {
+        self.rows_per_step
+    }
+
+    /// Tokens that still fit.
+    pub fn room(&self) -> usize {
+        (self.context as usize).saturating_sub(self.tokens.len())
+    }
+
+    /// Forgets everything after the first `length` tokens.
+    pub fn truncate(&mut self, length: usize) {
+        self.tokens.truncate(length);
+    }
+
+    /// Keeps the longest prefix shared with `prompt`, less one token so that feeding the rest yields logits;
+    /// returns how many tokens need not be fed again.
+    pub fn reuse(&mut self, prompt: &[u32]) -> usize {
+        let shared = self.tokens.iter().zip(prompt).take_while(|(held, asked)| held == asked).count();
+        let kept = shared.min(prompt.len().saturating_sub(1));
+        self.truncate(kept);
+        kept
+    }
+
+    /// Appends tokens and returns the logits of the last one.
+    /// After an error the sequence holds what was computed before the failing step.
+    pub fn feed(&mut self, tokens: &[u32]) -> Result<&[f32], EngineError> {
+        self.append(tokens)?;
+        let last_row = (tokens.len() - 1) % self.rows_per_step;
+        self.model.token_io.logits(&self.hidden, last_row..last_row + 1, &mut self.logits)?;
+        Ok(&self.logits)
+    }
+
+    /// Appends tokens without computing logits.
+    pub fn append(&mut self, tokens: &[u32]) -> Result<(), EngineError> {
+        self.check(tokens)?;
+        tokens.chunks(self.rows_per_step).try_for_each(|chunk| self.step(chunk))
+    }
+
+    /// The logits that `feed` returned last.
+    pub fn logits(&self) -> &[f32] {
+        &self.logits
+    }
+
+    /// Appends tokens and passes the logits of each, with its position, to `each`.
+    pub fn feed_each<E: From<EngineError>>(
+        &mut self,
+        tokens: &[u32],
+        mut each: impl FnMut(u32, &[f32]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.check(tokens)?;
+        for chunk in tokens.chunks(self.rows_per_step) {
+            self.step(chunk)?;
+            self.each_row(chunk.len(), &mut each)?;
+        }
+        Ok(())
+    }
+
+    /// An error unless these tokens belong to the vocabulary and still fit.
+    pub fn check(&self, tokens: &[u32]) -> Result<(), EngineError> {
+        let vocabulary = self.model.spec.vocabulary;
+        if let Some(&token) = tokens.iter().find(|&&token| token as usize >= vocabulary) {
+            return Err(EngineError::UnknownToken { token, vocabulary });
+        }
+        if tokens.is_empty() {
+            return Err(EngineError::Setting { name: "prompt", value: "empty".into(), allowed: "at least one token" });
+        }
+        if tokens.len() > self.room() {
+            let (used, more) = (self.tokens.len(), tokens.len());
+            return Err(EngineError::ContextFull { used, more, context: self.context });
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, chunk: &[u32]) -> Result<(), EngineError> {
+        let start = self.tokens.len();
+        let pages = (start + chunk.len()).div_ceil(PAGE_TOKENS as usize) as u32;
+        self.plan.tokens.clear();
+        self.plan.tokens.extend_from_slice(chunk);
+        let step = &mut self.plan.steps[0];
+        step.rows = 0..chunk.len() as u32;
+        step.start = start as u32;
+        step.pages.clear();
+        step.pages.extend(0..pages);
+        self.model.token_io.embed(chunk, &mut self.hidden)?;
+        for stage in &self.model.stages {
+            stage.run(&self.plan, &mut self.hidden)?;
+        }
+        self.tokens.extend_from_slice(chunk);
+        Ok(())
+    }
+
+    fn each_row<E: From<EngineError>>(
+        &mut self,
+        rows: usize,
+        each: &mut impl FnMut(u32, &[f32]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let vocabulary = self.model.spec.vocabulary.max(1);
+        let first = self.tokens.len() - rows;
+        let at_once = (LOGITS_AT_ONCE / vocabulary).clamp(1, rows);
+        for start in (0..rows).step_by(at_once) {
+            let piece = start..rows.min(start + at_once);
+            self.model.token_io.logits(&self.hidden, piece.clone(), &mut self.logits).map_err(EngineError::from)?;
+            for (row, logits) in piece.zip(self.logits.chunks_exact(vocabulary)) {
+                each((first + row) as u32, logits)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,43 @@
+//! What can go wrong while measuring.
+
+use std::path::PathBuf;
+
+use cascadia_engine::EngineError;
+use cascadia_text::TextError;
+
+/// A measurement that cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum EvalError {
+    /// The engine failed.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The text cannot be tokenised.
+    #[error(transparent)]
+    Text(#[from] TextError),
+    /// There is not enough text for one window.
+    #[error("the text has {tokens} tokens and one window needs {window}; use a longer text or a smaller window")]
+    TextTooShort {
+        /// Tokens of the whole text.
+        tokens: usize,
+        /// Tokens of one window.
+        window: usize,
+    },
+    /// A number of the measurement is outside its range.
+    #[error("{name} is {value}; it must be {allowed}")]
+    Option {
+        /// Which number.
+        name: &'static str,
+        /// What was asked for.
+        value: usize,
+        /// What would be accepted.
+        allowed: &'static str,
+    },
+    /// The result cannot be written.
+    #[error("cannot write {}: {source}; check that the folder exists and has space", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system says.
+        source: std::io::Error,
+    },
+}
