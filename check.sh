@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Every check of the project; CI runs exactly this. Sets up what it needs itself and stops at the first failure.
+# Needs Rust (rustup), a C compiler, Python 3.11 or newer with venv, and the network for the first run.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+exec </dev/null
+
+step() { # step NAME COMMAND...: run, and say how long it took
+    local name=$1 start=$SECONDS
+    shift
+    printf '\n== %s: %s\n' "$name" "$*"
+    "$@" || { printf '\n== %s FAILED after %d s\n' "$name" $((SECONDS - start)) >&2; exit 1; }
+    printf '== %s: %d s\n' "$name" $((SECONDS - start))
+}
+
+python_environment() { # made once, and again when the pinned versions change
+    cmp -s checks/requirements.txt .venv/requirements.txt && return
+    # Joined by &&, because `set -e` does not reach into a function whose result is tested.
+    rm -rf .venv &&
+        python3 -m venv .venv &&
+        .venv/bin/python -m pip install --quiet --disable-pip-version-check -r checks/requirements.txt &&
+        cp checks/requirements.txt .venv/requirements.txt
+}
+
+documentation() {
+    RUSTDOCFLAGS="-D warnings" cargo doc --locked --release --workspace --no-deps --quiet
+}
+
+licences() { # the tidy test has checked deny.toml already; the tool itself says more where it is installed
+    if command -v cargo-deny >/dev/null; then
+        cargo deny check licenses bans sources
+    else
+        echo "cargo-deny is not installed; the tidy test has checked licences, bans and sources"
+    fi
+}
+
+# One profile throughout, so that dependencies are compiled once.
+step "python environment" python_environment
+step "format" cargo fmt --all --check
+step "lint" cargo clippy --locked --release --workspace --all-targets --quiet -- -D warnings
+step "build" cargo build --locked --release --quiet
+step "test" cargo test --locked --release --workspace --quiet
+step "documentation" documentation
+step "licences" licences
+for check in gguf_py llama_cpp reference_eval; do
+    step "$check" .venv/bin/python "checks/$check.py"
+done
+printf '\n== all checks passed in %d s\n' "$SECONDS"

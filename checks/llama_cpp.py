@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""llama.cpp opens the GGUF files that `cascadia quantize` writes, and computes the same with them.
+
+llama.cpp comes as the prebuilt `xllamacpp` package, which starts its server inside this process. Asked for every
+token's probability after each prefix, it gives a table of log-probabilities to compare with ours.
+"""
+import json
+import pathlib
+import tempfile
+import urllib.request
+
+import numpy as np
+import xllamacpp
+
+import program
+
+
+class LlamaCpp:
+    """One model file open in llama.cpp, with exact (float32) attention memory."""
+
+    def __init__(self, path, context):
+        parameters = xllamacpp.CommonParams()
+        parameters.model.path = str(path)
+        parameters.n_ctx = context
+        parameters.n_parallel = 1
+        parameters.warmup = False
+        parameters.fit_params = False
+        parameters.verbosity = -1
+        parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = 1  # two would spin
+        parameters.cache_type_k = parameters.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+        self.server = xllamacpp.Server(parameters)
+
+    def post(self, path, body):
+        address = f"{self.server.listening_address}{path}"
+        request = urllib.request.Request(address, json.dumps(body).encode(), {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            return json.load(answer)
+
+    def tokenize(self, text):
+        return self.post("/tokenize", {"content": text, "add_special": False})["tokens"]
+
+    def next_token(self, prompt, chosen, reported):
+        """What llama.cpp says of the token after `prompt`; the probabilities are those before the bias to `chosen`."""
+        body = {"prompt": prompt, "n_predict": 1, "temperature": 0, "cache_prompt": True,
+                "n_probs": reported, "logit_bias": [[chosen, 1000.0]]}
+        return self.post("/completion", body)["completion_probabilities"][0]
+
+    def log_probabilities(self, tokens, vocabulary):
+        """The whole table: one row per position, one column per token."""
+        [letter] = self.tokenize("a")  # Probabilities come only with a chosen token that is whole text.
+        table = np.full((len(tokens), vocabulary), np.nan)
+        for position in range(len(tokens)):
+            for entry in self.next_token(tokens[:position + 1], letter, vocabulary)["top_logprobs"]:
+                table[position, entry["id"]] = entry["logprob"]
+        assert not np.isnan(table).any(), "llama.cpp left out tokens"
+        return table
+
+    def perplexity(self, tokens):
+        """Perplexity of `tokens` after the first, whose text must be whole characters."""
+        answers = [self.next_token(tokens[:end], tokens[end], 1) for end in range(1, len(tokens))]
+        assert [answer["id"] for answer in answers] == tokens[1:], "the bias did not choose the tokens"
+        return float(np.exp(-np.mean([answer["logprob"] for answer in answers])))
+
+
+def compare(title, path, tokens, limits):
+    print(title, flush=True)
+    ours = program.log_probabilities(program.logits(path, tokens))
+    theirs = LlamaCpp(path, context=len(tokens) + 8).log_probabilities(tokens, ours.shape[1])
+    program.compare(theirs, ours, tokens, limits)
+
+
+def compare_text(path, limit):
+    """A real model on real text: the same tokens, and the same perplexity by our own command."""
+    print(f"{path.name} on {program.PASSAGE.name}", flush=True)
+    llama = LlamaCpp(path, context=1024)
+    tokens = llama.tokenize(program.PASSAGE.read_text())
+    ours = program.perplexity(path, program.PASSAGE, "--windows", 1, "--window", len(tokens))
+    # One token more or less makes another number of windows or of tokens, so this compares tokenizers too.
+    assert ours["tokens"] == len(tokens), (ours, len(tokens))
+    bos = 0
+    program.expect("relative difference of perplexity", ours["perplexity"] / llama.perplexity([bos, *tokens]) - 1, limit)
+
+
+def main():
+    for name in ("llama3-gguf", "qwen2-gguf"):
+        folder, tokens = program.fixture(name)
+        compare(f"{name} as gguf-py wrote it", folder / "model.gguf", tokens, program.EXACT)
+    with tempfile.TemporaryDirectory() as scratch:
+        for name in ("llama3", "qwen2"):
+            folder, tokens = program.fixture(name)
+            for kind in ("q8_0", "q4_0"):
+                path = program.quantize(folder, pathlib.Path(scratch) / f"{name}-{kind}.gguf", kind)
+                compare(f"{name} written by us as {kind}", path, tokens, program.ROUNDED)
+        # On a few hundred tokens the 8-bit activations of either side move perplexity by a few tenths of a percent.
+        compare_text(program.EMBEDDED_MODEL, 5e-3)
+        compare_text(program.quantize(program.EMBEDDED_MODEL, pathlib.Path(scratch) / "embedded-f16.gguf", "f16"), 1e-3)
+
+
+if __name__ == "__main__":
+    main()
