@@ -39,7 +39,7 @@ pub enum CachedRows<'a> {
     F16(&'a [u16]),
 }
 
-/// out[column][row] = weights[row] · x[column], where `out`'s rows are the columns of x.
+/// Weight rows · columns of x; the rows of the output are the columns of x.
 pub(crate) type Multiply<T> = unsafe fn(WeightRows<'_>, Rows<'_, T>, &mut TileMut<'_>);
 
 /// Kernels of one instruction set. `Ops::available()` lists those that this CPU can run.
@@ -190,7 +190,7 @@ impl Ops {
         unsafe { (self.exp_weights)(scores) }
     }
 
-    /// scores[query × stride + key] = query · key, for query rows and cached keys of `head` numbers.
+    /// Query · key for every query row and cached key of `head` numbers, stored at `query × stride + key`.
     pub fn scores(&self, queries: &[f32], keys: CachedRows<'_>, head: usize, scores: &mut [f32], stride: usize) {
         let (queries_count, keys_count) = (queries.len() / head, keys.len() / head);
         assert!(queries_count > 0 && keys_count > 0 && scores.len() >= (queries_count - 1) * stride + keys_count);
@@ -201,7 +201,8 @@ impl Ops {
         }
     }
 
-    /// out[query] += Σ weights[query × stride + key] × value[key], in key order.
+    /// Adds `weights × values`, in key order, to every query of `out`: the weight of a key for a query lies at
+    /// `query × stride + key`.
     pub fn mix(&self, weights: &[f32], stride: usize, values: CachedRows<'_>, head: usize, out: &mut [f32]) {
         let (queries_count, keys_count) = (out.len() / head, values.len() / head);
         assert!(queries_count > 0 && keys_count > 0 && weights.len() >= (queries_count - 1) * stride + keys_count);
