@@ -77,14 +77,15 @@ def real_model(scratch):
 
 
 def main():
-    exact, rounded = program.EXACT, program.ROUNDED
+    # Half-precision numbers widen exactly, so such a file and its twin must give the same bits.
+    identical, rounded = {"perplexity": 0, "divergence": 0}, program.ROUNDED
     with tempfile.TemporaryDirectory() as folder:
         scratch = pathlib.Path(folder)
         for name in ("llama3", "qwen2"):
             read_by_gguf_py(name, "q8_0", scratch, 0.005)
             read_by_gguf_py(name, "q4_0", scratch, 0.13)
         model, tokens = program.fixture("llama3-gguf")
-        for kind, limits in ((Kind.F16, exact), (Kind.BF16, exact), (Kind.Q8_0, rounded), (Kind.Q4_0, rounded)):
+        for kind, limits in ((Kind.F16, identical), (Kind.BF16, identical), (Kind.Q8_0, rounded), (Kind.Q4_0, rounded)):
             matrices = lambda name, values: kind if values.ndim == 2 else Kind.F32
             path = rewrite(model / "model.gguf", scratch / "theirs.gguf", matrices)
             compare_with_twin(f"llama3 written by gguf-py as {kind.name}", path, tokens, scratch, limits)

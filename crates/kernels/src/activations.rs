@@ -44,6 +44,20 @@ impl Int8Block32 {
 impl Int8Block256 {
     /// Two hundred and fifty-six zeros.
     pub const ZERO: Self = Int8Block256 { values: [0; 256], sums: [0; 16], scale: 0.0 };
+
+    /// The four bytes from `at` on as one word, for kernels that give a lane four columns.
+    #[inline]
+    pub(crate) fn four_bytes(&self, at: usize) -> i32 {
+        i32::from_le_bytes(std::array::from_fn(|byte| self.values[at + byte] as u8))
+    }
+
+    /// Two neighbouring sums as one word.
+    #[inline]
+    pub(crate) fn sum_pair(&self, pair: usize) -> i32 {
+        let [a, b] = self.sums[2 * pair].to_le_bytes();
+        let [c, d] = self.sums[2 * pair + 1].to_le_bytes();
+        i32::from_le_bytes([a, b, c, d])
+    }
 }
 
 /// Borrowed rows of numbers or blocks, all of one length.

@@ -13,6 +13,8 @@ mod ops;
 mod pool;
 pub mod quantize;
 mod scalar;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 pub use activations::{ActivationForm, Activations, Int8Block32, Int8Block256, Rows};
 pub use attention::{Attention, AttentionScratch, KvPage};

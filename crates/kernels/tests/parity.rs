@@ -79,7 +79,7 @@ fn matrices_of_every_format() {
             _ => &[1, 15, 16, 48, 77],
         };
         for (seed, &columns) in widths.iter().enumerate() {
-            for (rows, inputs) in [(1, 1), (3, 2), (4, 1), (7, 5), (37, 3), (8, 67)] {
+            for (rows, inputs) in [(1, 1), (3, 2), (4, 1), (7, 5), (37, 3), (8, 67), (16, 4), (53, 77)] {
                 let what = format!("{dtype} {rows} × {columns}, {inputs} inputs, seed {seed}");
                 let mut random = Random(seed as u64);
                 let bytes = random_weights(&mut random, dtype, rows * columns);

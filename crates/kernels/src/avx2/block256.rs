@@ -2,12 +2,13 @@
 
 use std::arch::x86_64::*;
 
-use super::four_rows::four_row_loops;
 use super::lanes::{field, four_halves, integer_sums4, load, load16, pair, prefetch, store4};
+use super::tile;
 use crate::activations::{Int8Block256, Rows};
 use crate::blocks::{q4_k, q5_k, q6_k};
 use crate::ops::WeightRows;
 use crate::pool::TileMut;
+use crate::x86::four_rows::four_row_loops;
 
 /// One block of one row, ready to be multiplied with any number of columns.
 #[derive(Clone, Copy)]
@@ -91,7 +92,9 @@ pub(crate) fn scales_and_minima<const BYTES: usize>(block: &[u8; BYTES]) -> (__m
 
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn multiply_q4_k(weights: WeightRows<'_>, x: Rows<'_, Int8Block256>, out: &mut TileMut<'_>) {
-    multiply::<{ q4_k::BYTES }, Q4K>(weights, x, out, |block| {
+    let done =
+        if x.count() < tile::LEAST_COLUMNS { 0 } else { tile::multiply(weights, x, out, |rows| tile::turn_q4_k(rows)) };
+    multiply::<{ q4_k::BYTES }, Q4K>(weights, x, (out, done), |block| {
         let (scales, offsets) = scales_and_minima(block);
         let mut quants = [_mm256_setzero_si256(); 8];
         let nibble = _mm256_set1_epi8(15);
@@ -106,7 +109,9 @@ pub(super) fn multiply_q4_k(weights: WeightRows<'_>, x: Rows<'_, Int8Block256>, 
 
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn multiply_q5_k(weights: WeightRows<'_>, x: Rows<'_, Int8Block256>, out: &mut TileMut<'_>) {
-    multiply::<{ q5_k::BYTES }, Q5K>(weights, x, out, |block| {
+    let done =
+        if x.count() < tile::LEAST_COLUMNS { 0 } else { tile::multiply(weights, x, out, |rows| tile::turn_q5_k(rows)) };
+    multiply::<{ q5_k::BYTES }, Q5K>(weights, x, (out, done), |block| {
         let (scales, offsets) = scales_and_minima(block);
         let high = load::<[u8; 32]>(field(block, q5_k::HIGH_BITS));
         let (nibble, fifth) = (_mm256_set1_epi8(15), _mm256_set1_epi8(16));
@@ -131,7 +136,9 @@ pub(super) fn multiply_q5_k(weights: WeightRows<'_>, x: Rows<'_, Int8Block256>, 
 
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn multiply_q6_k(weights: WeightRows<'_>, x: Rows<'_, Int8Block256>, out: &mut TileMut<'_>) {
-    multiply::<{ q6_k::BYTES }, Q6K>(weights, x, out, |block| {
+    let done =
+        if x.count() < tile::LEAST_COLUMNS { 0 } else { tile::multiply(weights, x, out, |rows| tile::turn_q6_k(rows)) };
+    multiply::<{ q6_k::BYTES }, Q6K>(weights, x, (out, done), |block| {
         let (nibble, pairs) = (_mm256_set1_epi8(15), _mm256_set1_epi8(0x30));
         let mut quants = [_mm256_setzero_si256(); 8];
         for half in 0..2 {

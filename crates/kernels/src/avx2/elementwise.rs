@@ -2,33 +2,6 @@
 
 use crate::activations::{Int8Block32, Int8Block256};
 use crate::scalar::elementwise as specification;
+use crate::x86::elementwise::elementwise_kernels;
 
-#[target_feature(enable = "avx2,fma")]
-pub(super) fn quantize_blocks32(row: &[f32], out: &mut [Int8Block32]) {
-    specification::quantize_blocks32(row, out);
-}
-
-#[target_feature(enable = "avx2,fma")]
-pub(super) fn quantize_blocks256(row: &[f32], out: &mut [Int8Block256]) {
-    specification::quantize_blocks256(row, out);
-}
-
-#[target_feature(enable = "avx2,fma")]
-pub(super) fn rms_norm(row: &[f32], weight: &[f32], epsilon: f32, out: &mut [f32]) {
-    specification::rms_norm(row, weight, epsilon, out);
-}
-
-#[target_feature(enable = "avx2,fma")]
-pub(super) fn add(row: &[f32], out: &mut [f32]) {
-    specification::add(row, out);
-}
-
-#[target_feature(enable = "avx2,fma")]
-pub(super) fn silu_multiply(gate: &[f32], out: &mut [f32]) {
-    specification::silu_multiply(gate, out);
-}
-
-#[target_feature(enable = "avx2,fma")]
-pub(super) fn exp_weights(scores: &mut [f32]) -> f32 {
-    specification::exp_weights(scores)
-}
+elementwise_kernels!("avx2,fma");

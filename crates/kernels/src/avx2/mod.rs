@@ -8,8 +8,8 @@ pub(crate) mod block256;
 mod block32;
 mod elementwise;
 mod float;
-pub(crate) mod four_rows;
 pub(crate) mod lanes;
+mod tile;
 
 use crate::Ops;
 

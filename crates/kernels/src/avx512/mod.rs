@@ -1,7 +1,12 @@
-//! Kernels for x86-64 CPUs with AVX-512 and VNNI: the products of quantised weights; all else is inherited from AVX2.
+//! Kernels for x86-64 CPUs with AVX-512 and VNNI; what is not here is inherited from AVX2.
 #![expect(unsafe_code, reason = "vector loads take raw pointers")]
 
+mod attention;
 mod block256;
+mod elementwise;
+mod float;
+mod lanes;
+mod tile;
 
 use crate::{Ops, avx2};
 
@@ -10,5 +15,19 @@ pub(crate) const OPS: Ops = Ops {
     multiply_q4_k: block256::multiply_q4_k,
     multiply_q5_k: block256::multiply_q5_k,
     multiply_q6_k: block256::multiply_q6_k,
+    multiply_f32: float::multiply_f32,
+    multiply_f16: float::multiply_f16,
+    multiply_bf16: float::multiply_bf16,
+    quantize_blocks32: elementwise::quantize_blocks32,
+    quantize_blocks256: elementwise::quantize_blocks256,
+    rms_norm: elementwise::rms_norm,
+    add: elementwise::add,
+    silu_multiply: elementwise::silu_multiply,
+    exp_weights: elementwise::exp_weights,
+    scores_f32: attention::scores_f32,
+    scores_f16: attention::scores_f16,
+    mix_f32: attention::mix_f32,
+    mix_f16: attention::mix_f16,
+    to_f16: attention::to_f16,
     ..avx2::OPS
 };

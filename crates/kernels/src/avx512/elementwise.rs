@@ -1,0 +1,7 @@
+//! The element-wise kernels of the specification, compiled for AVX-512.
+
+use crate::activations::{Int8Block32, Int8Block256};
+use crate::scalar::elementwise as specification;
+use crate::x86::elementwise::elementwise_kernels;
+
+elementwise_kernels!("avx512f,avx512bw,avx512vl,avx2,fma");
