@@ -39,6 +39,12 @@ pub struct Int8Block256 {
 impl Int8Block32 {
     /// Thirty-two zeros.
     pub const ZERO: Self = Int8Block32 { values: [0; 32], scale: 0.0, sum: 0 };
+
+    /// The four bytes from `at` on as one word, for kernels that give a lane four columns.
+    #[inline]
+    pub(crate) fn four_bytes(&self, at: usize) -> i32 {
+        i32::from_le_bytes(std::array::from_fn(|byte| self.values[at + byte] as u8))
+    }
 }
 
 impl Int8Block256 {

@@ -1,46 +1,25 @@
-//! Formats with blocks of 32: four weight rows at a time, one lane of the float sums per row.
+//! Formats with blocks of 32: integer sums of one block.
 
 use std::arch::x86_64::*;
 
-use super::lanes::{field, four_halves, integer_sums4, load, load16, pair, store4};
+use super::lanes::{field, four_halves, integer_sums4, load, load16, pair, prefetch, store4};
+use super::tile32;
 use crate::activations::{Int8Block32, Rows};
 use crate::blocks::{q4_0, q8_0};
 use crate::ops::WeightRows;
 use crate::pool::TileMut;
+use crate::x86::block32::block32_loops;
 
-/// Multiplies with `partial` sums per block: eight integers whose total is weights · x, plus `offset` × Σ x.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn multiply<const BYTES: usize>(
-    weights: WeightRows<'_>,
-    x: Rows<'_, Int8Block32>,
-    out: &mut TileMut<'_>,
-    offset: i32,
-    partial: impl Fn(&[u8; BYTES], __m256i) -> __m256i,
-) {
-    let count = weights.count();
-    for first in (0..count).step_by(4) {
-        // A last short group repeats its last row and drops the copies.
-        let row = |at: usize| weights.row((first + at).min(count - 1)).as_chunks::<BYTES>().0;
-        let (a, b, c, d) = (row(0), row(1), row(2), row(3));
-        for column in 0..x.count() {
-            let mut sums = _mm_setzero_ps();
-            for ((((x, a), b), c), d) in x.row(column).iter().zip(a).zip(b).zip(c).zip(d) {
-                let values = load(&x.values);
-                let raw = integer_sums4(partial(a, values), partial(b, values), partial(c, values), partial(d, values));
-                let integers = _mm_sub_epi32(raw, _mm_set1_epi32(offset * x.sum));
-                let scales = four_halves(pair(a, 0), pair(b, 0), pair(c, 0), pair(d, 0));
-                sums = _mm_fmadd_ps(_mm_mul_ps(scales, _mm_set1_ps(x.scale)), _mm_cvtepi32_ps(integers), sums);
-            }
-            let kept = (count - first).min(4);
-            out.row(column)[first..first + kept].copy_from_slice(&store4(sums)[..kept]);
-        }
-    }
-}
+block32_loops!("avx2,fma,f16c");
 
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn multiply_q8_0(weights: WeightRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
-    multiply::<{ q8_0::BYTES }>(weights, x, out, 0, |block, x| {
+    let done = if x.count() < tile32::LEAST_COLUMNS {
+        0
+    } else {
+        tile32::multiply(weights, x, out, |rows| tile32::turn_q8_0(rows))
+    };
+    multiply::<{ q8_0::BYTES }>(weights, x, (out, done), 0, |block, x| {
         let quants = load::<[u8; 32]>(field(block, q8_0::QUANTS));
         // The multiply takes unsigned × signed, so the sign of the weight moves to x.
         let products = _mm256_maddubs_epi16(_mm256_abs_epi8(quants), _mm256_sign_epi8(x, quants));
@@ -50,7 +29,12 @@ pub(super) fn multiply_q8_0(weights: WeightRows<'_>, x: Rows<'_, Int8Block32>, o
 
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn multiply_q4_0(weights: WeightRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
-    multiply::<{ q4_0::BYTES }>(weights, x, out, q4_0::OFFSET, |block, x| {
+    let done = if x.count() < tile32::LEAST_COLUMNS {
+        0
+    } else {
+        tile32::multiply(weights, x, out, |rows| tile32::turn_q4_0(rows))
+    };
+    multiply::<{ q4_0::BYTES }>(weights, x, (out, done), q4_0::OFFSET, |block, x| {
         let bytes = load16(field(block, q4_0::QUANTS));
         let nibbles = _mm256_set_m128i(_mm_srli_epi16::<4>(bytes), bytes);
         let quants = _mm256_and_si256(nibbles, _mm256_set1_epi8(15));

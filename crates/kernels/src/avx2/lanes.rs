@@ -140,3 +140,19 @@ pub(crate) fn prefetch<const BYTES: usize>(block: &[u8; BYTES], distance: usize)
         _mm_prefetch::<_MM_HINT_T0>(block.as_ptr().wrapping_add(distance + line).cast());
     }
 }
+
+/// Eight zeros.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(crate) fn zero_floats() -> __m256 {
+    _mm256_setzero_ps()
+}
+
+/// Stores eight floats, which `out` must have room for exactly.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(crate) fn store_floats(values: __m256, out: &mut [f32]) {
+    let out: &mut [f32; 8] = out.try_into().expect("one float per lane");
+    // SAFETY: the reference guarantees eight writable floats.
+    unsafe { _mm256_storeu_ps(out.as_mut_ptr(), values) }
+}

@@ -9,7 +9,8 @@ mod block32;
 mod elementwise;
 mod float;
 pub(crate) mod lanes;
-mod tile;
+pub(crate) mod tile;
+mod tile32;
 
 use crate::Ops;
 

@@ -1,22 +1,16 @@
-//! Many columns at once: eight weight rows are turned so that every 32-bit lane belongs to one row.
-//!
-//! Turning costs some instructions per block and saves the sums across lanes, so it pays from a few columns on.
-//! The integers are the same as those of the row kernels, and so is the order of the float sums: the bits are equal.
+//! Blocks of 256 turned so that every lane belongs to one of eight rows.
 
 use std::arch::x86_64::*;
 
-use super::lanes::{field, load};
+use super::lanes::{field, load, store_floats, zero_floats};
 use crate::activations::{Int8Block256, Rows};
 use crate::blocks::{q4_k, q5_k, q6_k};
 use crate::ops::WeightRows;
 use crate::pool::TileMut;
+use crate::x86::tile::tile_loops;
 
 /// Weight rows of a tile.
-const ROWS: usize = 8;
-/// Columns from which turning the weights pays.
-pub(super) const LEAST_COLUMNS: usize = 4;
-/// Columns that share one turned block.
-const COLUMNS: usize = 64;
+pub(super) const ROWS: usize = 8;
 /// Columns that are multiplied together, as many as there are registers for.
 const TOGETHER: usize = 4;
 
@@ -40,46 +34,7 @@ type TileQ5K = Tile<8, 4>;
 /// Quants up to 63 leave room for two.
 type TileQ6K = Tile<16, 2>;
 
-/// Multiplies whole tiles of eight rows; returns how many rows that were.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn multiply<const BYTES: usize, const GROUPS: usize, const SUMMED: usize>(
-    weights: WeightRows<'_>,
-    x: Rows<'_, Int8Block256>,
-    out: &mut TileMut<'_>,
-    turn: impl Fn(&[&[u8; BYTES]; ROWS]) -> Tile<GROUPS, SUMMED>,
-) -> usize {
-    let rows = weights.count() / ROWS * ROWS;
-    for first in (0..rows).step_by(ROWS) {
-        for start in (0..x.count()).step_by(COLUMNS) {
-            let columns = (x.count() - start).min(COLUMNS);
-            let mut sums = [_mm256_setzero_ps(); COLUMNS];
-            for at in 0..x.length() {
-                let mut blocks = [&weights.row(first).as_chunks::<BYTES>().0[at]; ROWS];
-                for (row, block) in blocks.iter_mut().enumerate() {
-                    *block = &weights.row(first + row).as_chunks::<BYTES>().0[at];
-                }
-                let tile = turn(&blocks);
-                let block = |column: usize| &x.row(start + column)[at];
-                let mut done = 0;
-                while done + TOGETHER <= columns {
-                    tile.add::<TOGETHER>(std::array::from_fn(|column| block(done + column)), &mut sums[done..]);
-                    done += TOGETHER;
-                }
-                while done < columns {
-                    tile.add::<1>([block(done)], &mut sums[done..]);
-                    done += 1;
-                }
-            }
-            for (column, sums) in sums[..columns].iter().enumerate() {
-                let row = &mut out.row(start + column)[first..first + ROWS];
-                // SAFETY: the slice has room for eight floats.
-                unsafe { _mm256_storeu_ps(row.as_mut_ptr(), *sums) };
-            }
-        }
-    }
-    rows
-}
+tile_loops!("avx2,fma,f16c", Int8Block256, Tile<GROUPS, SUMMED>, [const GROUPS: usize, const SUMMED: usize]);
 
 impl<const GROUPS: usize, const SUMMED: usize> Tile<GROUPS, SUMMED> {
     /// Adds this block times some columns to their sums.
@@ -126,7 +81,7 @@ impl<const GROUPS: usize, const SUMMED: usize> Tile<GROUPS, SUMMED> {
 /// One 32-bit word of each of eight blocks.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn words<const BYTES: usize>(blocks: &[&[u8; BYTES]; ROWS], at: usize) -> __m256i {
+pub(super) fn words<const BYTES: usize>(blocks: &[&[u8; BYTES]; ROWS], at: usize) -> __m256i {
     let word = |row: usize| i32::from_le_bytes(*field(blocks[row], at));
     _mm256_setr_epi32(word(0), word(1), word(2), word(3), word(4), word(5), word(6), word(7))
 }
@@ -134,7 +89,7 @@ fn words<const BYTES: usize>(blocks: &[&[u8; BYTES]; ROWS], at: usize) -> __m256
 /// Eight words of each of eight blocks, turned: register j holds word j of every block.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn turned<const BYTES: usize>(blocks: &[&[u8; BYTES]; ROWS], at: usize) -> [__m256i; 8] {
+pub(crate) fn turned<const BYTES: usize>(blocks: &[&[u8; BYTES]; ROWS], at: usize) -> [__m256i; 8] {
     let mut rows = [_mm256_setzero_si256(); 8];
     for (row, block) in rows.iter_mut().zip(blocks) {
         *row = load::<[u8; 32]>(field(block, at));
@@ -162,7 +117,7 @@ fn turned<const BYTES: usize>(blocks: &[&[u8; BYTES]; ROWS], at: usize) -> [__m2
 /// The half-precision numbers in the lower halves of the lanes.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-fn halves(words: __m256i) -> __m256 {
+pub(super) fn halves(words: __m256i) -> __m256 {
     let lower = _mm256_and_si256(words, _mm256_set1_epi32(0xffff));
     let packed = _mm_packus_epi32(_mm256_castsi256_si128(lower), _mm256_extracti128_si256::<1>(lower));
     _mm256_cvtph_ps(packed)

@@ -1,17 +1,21 @@
-//! Kernels for x86-64 CPUs with AVX-512 and VNNI; what is not here is inherited from AVX2.
+//! Kernels for x86-64 CPUs with AVX-512 and VNNI.
 #![expect(unsafe_code, reason = "vector loads take raw pointers")]
 
 mod attention;
 mod block256;
+mod block32;
 mod elementwise;
 mod float;
 mod lanes;
 mod tile;
+mod tile32;
 
-use crate::{Ops, avx2};
+use crate::Ops;
 
 pub(crate) const OPS: Ops = Ops {
     name: "AVX-512 VNNI",
+    multiply_q8_0: block32::multiply_q8_0,
+    multiply_q4_0: block32::multiply_q4_0,
     multiply_q4_k: block256::multiply_q4_k,
     multiply_q5_k: block256::multiply_q5_k,
     multiply_q6_k: block256::multiply_q6_k,
@@ -29,5 +33,4 @@ pub(crate) const OPS: Ops = Ops {
     mix_f32: attention::mix_f32,
     mix_f16: attention::mix_f16,
     to_f16: attention::to_f16,
-    ..avx2::OPS
 };

@@ -1,22 +1,19 @@
-//! Many columns at once: sixteen weight rows are turned so that every 32-bit lane belongs to one row.
-//!
-//! Turning costs a few hundred instructions per block and saves the sums across lanes, so it pays from a few columns on.
-//! The integers are the same as those of the row kernels, and so is the order of the float sums: the bits are equal.
+//! Blocks of 256 turned so that every lane belongs to one of sixteen rows.
 
 use std::arch::x86_64::*;
 
+use super::lanes::{store_floats, zero_floats};
 use crate::activations::{Int8Block256, Rows};
 use crate::avx2::lanes::field;
 use crate::blocks::{q4_k, q5_k, q6_k};
 use crate::ops::WeightRows;
 use crate::pool::TileMut;
+use crate::x86::tile::tile_loops;
 
 /// Weight rows of a tile.
-pub(super) const ROWS: usize = 16;
-/// Columns from which turning the weights pays.
-pub(super) const LEAST_COLUMNS: usize = 4;
-/// Columns that share one turned block.
-const COLUMNS: usize = 128;
+const ROWS: usize = 16;
+/// Columns that are multiplied together.
+const TOGETHER: usize = 8;
 
 /// One block of sixteen rows; lane r of every register belongs to row r.
 pub(super) struct Tile<const GROUPS: usize> {
@@ -31,46 +28,7 @@ pub(super) struct Tile<const GROUPS: usize> {
     minimum: Option<__m512>,
 }
 
-/// Multiplies whole tiles of sixteen rows; returns how many rows that were.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
-pub(super) fn multiply<const BYTES: usize, const GROUPS: usize>(
-    weights: WeightRows<'_>,
-    x: Rows<'_, Int8Block256>,
-    out: &mut TileMut<'_>,
-    turn: impl Fn(&[&[u8; BYTES]; ROWS]) -> Tile<GROUPS>,
-) -> usize {
-    let rows = weights.count() / ROWS * ROWS;
-    for first in (0..rows).step_by(ROWS) {
-        for start in (0..x.count()).step_by(COLUMNS) {
-            let columns = (x.count() - start).min(COLUMNS);
-            let mut sums = [_mm512_setzero_ps(); COLUMNS];
-            for at in 0..x.length() {
-                let mut blocks = [&weights.row(first).as_chunks::<BYTES>().0[at]; ROWS];
-                for (row, block) in blocks.iter_mut().enumerate() {
-                    *block = &weights.row(first + row).as_chunks::<BYTES>().0[at];
-                }
-                let tile = turn(&blocks);
-                let block = |column: usize| &x.row(start + column)[at];
-                let mut done = 0;
-                while done + 8 <= columns {
-                    tile.add::<8>(std::array::from_fn(|column| block(done + column)), &mut sums[done..]);
-                    done += 8;
-                }
-                while done < columns {
-                    tile.add::<1>([block(done)], &mut sums[done..]);
-                    done += 1;
-                }
-            }
-            for (column, sums) in sums[..columns].iter().enumerate() {
-                let row = &mut out.row(start + column)[first..first + ROWS];
-                // SAFETY: the slice has room for sixteen floats.
-                unsafe { _mm512_storeu_ps(row.as_mut_ptr(), *sums) };
-            }
-        }
-    }
-    rows
-}
+tile_loops!("avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c", Int8Block256, Tile<GROUPS>, [const GROUPS: usize]);
 
 impl<const GROUPS: usize> Tile<GROUPS> {
     /// Adds this block times some columns to their sums.

@@ -1,6 +1,8 @@
 //! Loops that the x86-64 instruction sets share, as macros: each set compiles them with registers of its own.
 
 pub(crate) mod attention;
+pub(crate) mod block32;
 pub(crate) mod elementwise;
 pub(crate) mod float;
 pub(crate) mod four_rows;
+pub(crate) mod tile;

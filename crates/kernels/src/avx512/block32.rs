@@ -1,0 +1,42 @@
+//! Formats with blocks of 32: integer sums of one block, multiplied and added in one instruction.
+
+use std::arch::x86_64::*;
+
+use super::tile32;
+use crate::activations::{Int8Block32, Rows};
+use crate::avx2::lanes::{field, four_halves, integer_sums4, load, load16, pair, prefetch, store4};
+use crate::blocks::{q4_0, q8_0};
+use crate::ops::WeightRows;
+use crate::pool::TileMut;
+use crate::x86::block32::block32_loops;
+
+block32_loops!("avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c");
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+pub(super) fn multiply_q8_0(weights: WeightRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
+    let done = if x.count() < tile32::LEAST_COLUMNS {
+        0
+    } else {
+        tile32::multiply(weights, x, out, |rows| tile32::turn_q8_0(rows))
+    };
+    // The multiply takes unsigned × signed, so 128 is added to the weights and 128 × Σ x taken away again.
+    multiply::<{ q8_0::BYTES }>(weights, x, (out, done), 128, |block, x| {
+        let quants = _mm256_xor_si256(load::<[u8; 32]>(field(block, q8_0::QUANTS)), _mm256_set1_epi8(-128));
+        _mm256_dpbusd_epi32(_mm256_setzero_si256(), quants, x)
+    });
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+pub(super) fn multiply_q4_0(weights: WeightRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
+    let done = if x.count() < tile32::LEAST_COLUMNS {
+        0
+    } else {
+        tile32::multiply(weights, x, out, |rows| tile32::turn_q4_0(rows))
+    };
+    multiply::<{ q4_0::BYTES }>(weights, x, (out, done), q4_0::OFFSET, |block, x| {
+        let bytes = load16(field(block, q4_0::QUANTS));
+        let nibbles = _mm256_set_m128i(_mm_srli_epi16::<4>(bytes), bytes);
+        let quants = _mm256_and_si256(nibbles, _mm256_set1_epi8(15));
+        _mm256_dpbusd_epi32(_mm256_setzero_si256(), quants, x)
+    });
+}
