@@ -18,15 +18,15 @@ pub struct Attention {
     pub scale: f32,
     /// Newest positions a query sees, itself included; `None` sees all.
     pub window: Option<usize>,
-    /// Tokens in a page of the cache.
+    /// Tokens in a page of the cache, a multiple of sixteen.
     pub page_tokens: usize,
 }
 
 /// Keys and values of one head in one page, `page_tokens × head` numbers each.
 pub struct KvPage<'a> {
-    /// Keys.
+    /// Keys, a column per token: first number 0 of every token, then number 1, and so on.
     pub keys: CachedRows<'a>,
-    /// Values.
+    /// Values, a row per token.
     pub values: CachedRows<'a>,
 }
 
@@ -82,8 +82,8 @@ impl Attention {
         let AttentionScratch { queries: scaled, scores, context } = scratch;
         scaled.iter_mut().zip(queries).for_each(|(scaled, query)| *scaled = query * self.scale);
         for part in self.pages(&visible) {
-            let keys = page(part.page).keys.tokens(part.tokens, self.head);
-            ops.scores(scaled, keys, self.head, &mut scores[part.offset..], *context);
+            let keys = (page(part.page).keys, self.page_tokens, part.tokens);
+            ops.scores(scaled, keys, &mut scores[part.offset..], *context);
         }
         out.fill(0.0);
         let heads = queries.len() / self.head;

@@ -5,6 +5,8 @@
 //! The scalar table is that specification in plain Rust; the others are only faster.
 #![expect(unsafe_code, reason = "kernels compiled for an instruction set may only be called where the CPU has it")]
 
+use std::ops::Range;
+
 use crate::activations::{Int8Block32, Int8Block256, Rows};
 use crate::pool::TileMut;
 use crate::{Dtype, scalar};
@@ -30,13 +32,25 @@ impl<'a> WeightRows<'a> {
     }
 }
 
-/// One page of cached keys or values of one head: `tokens × head` numbers.
+/// Cached keys or values of one head in one page.
 #[derive(Clone, Copy)]
 pub enum CachedRows<'a> {
     /// Single precision.
     F32(&'a [f32]),
     /// Half precision, as bits.
     F16(&'a [u16]),
+}
+
+/// Keys of one head in one page, as the scores kernel reads them: a column per token, so that lanes are tokens and no
+/// sum crosses lanes.
+#[derive(Clone)]
+pub(crate) struct Keys<'a, T> {
+    /// Number by number of the head, that number of every token of the page.
+    pub(crate) numbers: &'a [T],
+    /// Tokens of a page, a multiple of sixteen.
+    pub(crate) page_tokens: usize,
+    /// The tokens wanted.
+    pub(crate) tokens: Range<usize>,
 }
 
 /// Weight rows · columns of x; the rows of the output are the columns of x.
@@ -59,8 +73,8 @@ pub struct Ops {
     pub(crate) add: unsafe fn(&[f32], &mut [f32]),
     pub(crate) silu_multiply: unsafe fn(&[f32], &mut [f32]),
     pub(crate) exp_weights: unsafe fn(&mut [f32]) -> f32,
-    pub(crate) scores_f32: unsafe fn(&[f32], &[f32], usize, &mut [f32], usize),
-    pub(crate) scores_f16: unsafe fn(&[f32], &[u16], usize, &mut [f32], usize),
+    pub(crate) scores_f32: unsafe fn(&[f32], Keys<'_, f32>, &mut [f32], usize),
+    pub(crate) scores_f16: unsafe fn(&[f32], Keys<'_, u16>, &mut [f32], usize),
     pub(crate) mix_f32: unsafe fn(&[f32], usize, &[f32], usize, &mut [f32]),
     pub(crate) mix_f16: unsafe fn(&[f32], usize, &[u16], usize, &mut [f32]),
     pub(crate) to_f16: unsafe fn(&[f32], &mut [u16]),
@@ -190,14 +204,27 @@ impl Ops {
         unsafe { (self.exp_weights)(scores) }
     }
 
-    /// Query · key for every query row and cached key of `head` numbers, stored at `query × stride + key`.
-    pub fn scores(&self, queries: &[f32], keys: CachedRows<'_>, head: usize, scores: &mut [f32], stride: usize) {
-        let (queries_count, keys_count) = (queries.len() / head, keys.len() / head);
-        assert!(queries_count > 0 && keys_count > 0 && scores.len() >= (queries_count - 1) * stride + keys_count);
+    /// Query · key for every query row and wanted token of a page of `page_tokens` keys, stored at
+    /// `query × stride + token`, counted from the first wanted one.
+    pub(crate) fn scores(
+        &self,
+        queries: &[f32],
+        (keys, page_tokens, tokens): (CachedRows<'_>, usize, Range<usize>),
+        scores: &mut [f32],
+        stride: usize,
+    ) {
+        let head = keys.len() / page_tokens;
+        let count = queries.len() / head;
+        assert!(page_tokens.is_multiple_of(16) && tokens.start < tokens.end && tokens.end <= page_tokens && count > 0);
+        assert!(scores.len() >= (count - 1) * stride + tokens.len());
         // SAFETY: as above.
         match keys {
-            CachedRows::F32(keys) => unsafe { (self.scores_f32)(queries, keys, head, scores, stride) },
-            CachedRows::F16(keys) => unsafe { (self.scores_f16)(queries, keys, head, scores, stride) },
+            CachedRows::F32(numbers) => unsafe {
+                (self.scores_f32)(queries, Keys { numbers, page_tokens, tokens }, scores, stride)
+            },
+            CachedRows::F16(numbers) => unsafe {
+                (self.scores_f16)(queries, Keys { numbers, page_tokens, tokens }, scores, stride)
+            },
         }
     }
 

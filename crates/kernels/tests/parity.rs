@@ -208,15 +208,15 @@ impl Cache {
     /// One query head by the book, in double precision.
     fn textbook(&self, query: &[f32], kv_head: usize, position: usize) -> Vec<f64> {
         let Attention { head, scale, window, page_tokens, .. } = self.shape;
-        let cached = |kind: usize, token: usize| {
-            &self.numbers[self.range(kind, kv_head, token / page_tokens)][token % page_tokens * head..][..head]
-        };
-        let dot = |key: &[f32]| -> f64 { query.iter().zip(key).map(|(q, k)| f64::from(*q) * f64::from(*k)).sum() };
+        let page = |kind: usize, token: usize| &self.numbers[self.range(kind, kv_head, token / page_tokens)];
+        let key = |token: usize, at: usize| f64::from(page(0, token)[at * page_tokens + token % page_tokens]);
+        let cached_value = |token: usize, at: usize| f64::from(page(1, token)[token % page_tokens * head + at]);
+        let dot = |token: usize| -> f64 { (0..head).map(|at| f64::from(query[at]) * key(token, at)).sum() };
         let visible = window.map_or(0, |window| (position + 1).saturating_sub(window))..=position;
-        let weights: Vec<f64> = visible.clone().map(|token| (dot(cached(0, token)) * f64::from(scale)).exp()).collect();
+        let weights: Vec<f64> = visible.clone().map(|token| (dot(token) * f64::from(scale)).exp()).collect();
         let total: f64 = weights.iter().sum();
         let value = |at: usize| -> f64 {
-            visible.clone().zip(&weights).map(|(token, weight)| f64::from(cached(1, token)[at]) * weight).sum()
+            visible.clone().zip(&weights).map(|(token, weight)| cached_value(token, at) * weight).sum()
         };
         (0..head).map(|at| value(at) / total).collect()
     }

@@ -10,7 +10,8 @@ pub(crate) struct KvPool {
     pub(crate) layers: Vec<LayerCache>,
 }
 
-/// The cache of one layer: per page and key/value head, `PAGE_TOKENS` rows of `head` numbers.
+/// The cache of one layer: per page and key/value head, `PAGE_TOKENS × head` numbers. Values lie token by token; keys
+/// number by number, because the scores of sixteen tokens are computed side by side.
 pub(crate) struct LayerCache {
     kv_heads: usize,
     head: usize,
@@ -50,9 +51,9 @@ impl LayerCache {
             for kv_head in 0..self.kv_heads {
                 let source = row * row_width + kv_head * self.head;
                 let source = source..source + self.head;
-                let at = self.page_start(page, kv_head) + (position % PAGE_TOKENS) as usize * self.head;
-                self.keys.store(at, &keys[source.clone()], machine);
-                self.values.store(at, &values[source], machine);
+                let (start, token) = (self.page_start(page, kv_head), (position % PAGE_TOKENS) as usize);
+                self.keys.store_column(start + token, &keys[source.clone()], machine);
+                self.values.store(start + token * self.head, &values[source], machine);
             }
         }
     }
@@ -81,6 +82,23 @@ impl Numbers {
         match self {
             Numbers::F32(numbers) => numbers[at..at + source.len()].copy_from_slice(source),
             Numbers::F16(numbers) => machine.ops.to_f16(source, &mut numbers[at..at + source.len()]),
+        }
+    }
+
+    /// Stores numbers `PAGE_TOKENS` apart.
+    fn store_column(&mut self, start: usize, source: &[f32], machine: &Machine) {
+        let column = (start..).step_by(PAGE_TOKENS as usize);
+        match self {
+            Numbers::F32(numbers) => column.zip(source).for_each(|(at, &number)| numbers[at] = number),
+            Numbers::F16(numbers) => {
+                let mut halves = [0; 64];
+                for (part, at) in source.chunks(halves.len()).zip(column.step_by(halves.len())) {
+                    let halves = &mut halves[..part.len()];
+                    machine.ops.to_f16(part, halves);
+                    let places = (at..).step_by(PAGE_TOKENS as usize);
+                    places.zip(halves).for_each(|(at, half)| numbers[at] = *half);
+                }
+            }
         }
     }
 

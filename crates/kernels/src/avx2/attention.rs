@@ -1,8 +1,12 @@
 //! The two products of attention over one page of cached keys or values, sixteen numbers in two registers.
 
-use super::lanes::{Lanes16, reduce4};
+use super::lanes::Lanes16;
 use crate::blocks::half_to_f32;
+use crate::ops::Keys;
 use crate::scalar;
 use crate::x86::attention::attention_kernels;
+
+/// Query heads that share one pass over the keys, as many as there are registers for.
+const HEADS: usize = 4;
 
 attention_kernels!("avx2,fma,f16c");

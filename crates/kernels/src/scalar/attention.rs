@@ -1,18 +1,25 @@
 //! The two products of attention over one page of cached keys or values.
 
 use crate::blocks::half_to_f32;
-use crate::scalar::float::dot;
+use crate::ops::Keys;
 
-pub(super) fn scores_f32(queries: &[f32], keys: &[f32], head: usize, scores: &mut [f32], stride: usize) {
-    for (at, key) in keys.chunks_exact(head).enumerate() {
-        for (row, query) in queries.chunks_exact(head).enumerate() {
-            scores[row * stride + at] = dot(query, key);
+fn scores<T: Copy>(queries: &[f32], keys: &Keys<'_, T>, widen: impl Fn(T) -> f32, out: &mut [f32], stride: usize) {
+    let head = keys.numbers.len() / keys.page_tokens;
+    for (row, query) in queries.chunks_exact(head).enumerate() {
+        for (at, token) in keys.tokens.clone().enumerate() {
+            let numbers = keys.numbers.chunks_exact(keys.page_tokens).map(|column| widen(column[token]));
+            out[row * stride + at] =
+                query.iter().zip(numbers).fold(0.0, |sum: f32, (&query, key)| query.mul_add(key, sum));
         }
     }
 }
 
-pub(super) fn scores_f16(queries: &[f32], keys: &[u16], head: usize, scores: &mut [f32], stride: usize) {
-    scores_f32(queries, &widened(keys), head, scores, stride);
+pub(super) fn scores_f32(queries: &[f32], keys: Keys<'_, f32>, out: &mut [f32], stride: usize) {
+    scores(queries, &keys, |key| key, out, stride);
+}
+
+pub(super) fn scores_f16(queries: &[f32], keys: Keys<'_, u16>, out: &mut [f32], stride: usize) {
+    scores(queries, &keys, half_to_f32, out, stride);
 }
 
 pub(crate) fn mix_f32(weights: &[f32], stride: usize, values: &[f32], head: usize, out: &mut [f32]) {

@@ -1,62 +1,60 @@
-//! The two products of attention over one page of cached keys or values, four query heads at a time.
+//! The two products of attention over one page of cached keys or values, several query heads at a time.
 //!
-//! A macro, because a function belongs to one instruction set. It expects `Lanes16`, sixteen floats, and `reduce4`.
+//! A macro, because a function belongs to one instruction set. It expects `Lanes16`, sixteen floats, and
+//! `HEADS`, the query heads that share one pass over the keys.
 
 macro_rules! attention_kernels {
     ($features:literal) => {
-        /// Scores of all queries against all keys; `load` widens sixteen numbers, `widen` one.
+        /// Scores of all queries against the wanted keys, sixteen tokens at a time; `load` widens sixteen numbers.
         #[inline]
         #[target_feature(enable = $features)]
         fn scores<T: Copy>(
             queries: &[f32],
-            keys: &[T],
-            head: usize,
+            keys: &Keys<'_, T>,
             (scores, stride): (&mut [f32], usize),
-            (load, widen): (impl Fn(&[T; 16]) -> Lanes16, impl Fn(T) -> f32),
+            load: impl Fn(&[T; 16]) -> Lanes16,
         ) {
+            let Keys { numbers, page_tokens, tokens } = keys;
+            let head = numbers.len() / page_tokens;
             let count = queries.len() / head;
-            for first in (0..count).step_by(4) {
-                let query = |at: usize| {
-                    let row = (first + at).min(count - 1);
-                    queries[row * head..(row + 1) * head].as_chunks::<16>()
-                };
-                let (a, b, c, d) = (query(0), query(1), query(2), query(3));
-                let kept = (count - first).min(4);
-                for (at, key) in keys.chunks_exact(head).enumerate() {
-                    let (chunks, rest) = key.as_chunks::<16>();
-                    let mut sums = [Lanes16::zero(); 4];
-                    for ((((key, a), b), c), d) in chunks.iter().zip(a.0).zip(b.0).zip(c.0).zip(d.0) {
-                        let key = load(key);
-                        for (sum, query) in sums.iter_mut().zip([a, b, c, d]) {
-                            *sum = sum.add_product(Lanes16::load(query), key);
+            for chunk in tokens.start / 16..tokens.end.div_ceil(16) {
+                let wanted = tokens.start.max(16 * chunk)..tokens.end.min(16 * (chunk + 1));
+                for first in (0..count).step_by(HEADS) {
+                    // A last short group repeats its last query and drops the copies.
+                    let query = |at: usize| &queries[(first + at).min(count - 1) * head..][..head];
+                    let mut sums = [Lanes16::zero(); HEADS];
+                    let mut group = [query(0); HEADS];
+                    for (at, row) in group.iter_mut().enumerate() {
+                        *row = query(at);
+                    }
+                    for (number, column) in numbers.chunks_exact(*page_tokens).enumerate() {
+                        let keys = load(&column.as_chunks::<16>().0[chunk]);
+                        for (sum, query) in sums.iter_mut().zip(&group) {
+                            *sum = sum.add_product(Lanes16::splat(query[number]), keys);
                         }
                     }
-                    if !rest.is_empty() {
-                        let mut full = [0.0; 16];
-                        full.iter_mut().zip(rest).for_each(|(full, &rest)| *full = widen(rest));
-                        let key = Lanes16::load(&full);
-                        for (sum, query) in sums.iter_mut().zip([a.1, b.1, c.1, d.1]) {
-                            *sum = sum.add_product(Lanes16::load(&scalar::float::padded(query)), key);
-                        }
-                    }
-                    for (row, score) in reduce4(sums).into_iter().enumerate().take(kept) {
-                        scores[(first + row) * stride + at] = score;
+                    for (row, sum) in sums.iter().enumerate().take(count - first) {
+                        let mut all = [0.0; 16];
+                        sum.store(&mut all);
+                        let start = (first + row) * stride + wanted.start - tokens.start;
+                        let lanes = wanted.start - 16 * chunk..wanted.end - 16 * chunk;
+                        scores[start..start + wanted.len()].copy_from_slice(&all[lanes]);
                     }
                 }
             }
         }
 
         #[target_feature(enable = $features)]
-        pub(super) fn scores_f32(queries: &[f32], keys: &[f32], head: usize, out: &mut [f32], stride: usize) {
-            scores(queries, keys, head, (out, stride), (|key| Lanes16::load(key), |key| key));
+        pub(super) fn scores_f32(queries: &[f32], keys: Keys<'_, f32>, out: &mut [f32], stride: usize) {
+            scores(queries, &keys, (out, stride), |key| Lanes16::load(key));
         }
 
         #[target_feature(enable = $features)]
-        pub(super) fn scores_f16(queries: &[f32], keys: &[u16], head: usize, out: &mut [f32], stride: usize) {
-            scores(queries, keys, head, (out, stride), (|key| Lanes16::load_halves(key), half_to_f32));
+        pub(super) fn scores_f16(queries: &[f32], keys: Keys<'_, u16>, out: &mut [f32], stride: usize) {
+            scores(queries, &keys, (out, stride), |key| Lanes16::load_halves(key));
         }
 
-        /// Adds weighted values to the outputs, sixteen numbers of up to four heads in registers over all keys.
+        /// Adds weighted values to the outputs, sixteen numbers of several heads in registers over all keys.
         #[inline]
         #[target_feature(enable = $features)]
         fn mix<T: Copy>(
@@ -67,22 +65,22 @@ macro_rules! attention_kernels {
             (load, widen): (impl Fn(&[T; 16]) -> Lanes16, impl Fn(T) -> f32),
         ) {
             let (count, keys) = (out.len() / head, values.len() / head);
-            for first in (0..count).step_by(4) {
-                let rows = (count - first).min(4);
-                let row_weights = |at: usize| {
-                    let start = (first + at.min(rows - 1)) * stride;
-                    &weights[start..start + keys]
-                };
-                let (a, b, c, d) = (row_weights(0), row_weights(1), row_weights(2), row_weights(3));
+            for first in (0..count).step_by(HEADS) {
+                let rows = (count - first).min(HEADS);
+                let row_weights = |at: usize| &weights[(first + at.min(rows - 1)) * stride..][..keys];
+                let mut group = [row_weights(0); HEADS];
+                for (at, row) in group.iter_mut().enumerate() {
+                    *row = row_weights(at);
+                }
                 for start in (0..head / 16 * 16).step_by(16) {
-                    let mut sums = [Lanes16::zero(); 4];
+                    let mut sums = [Lanes16::zero(); HEADS];
                     for (row, sum) in sums[..rows].iter_mut().enumerate() {
                         *sum = Lanes16::load(chunk(out, (first + row) * head + start));
                     }
-                    for ((((value, a), b), c), d) in values.chunks_exact(head).zip(a).zip(b).zip(c).zip(d) {
+                    for (key, value) in values.chunks_exact(head).enumerate() {
                         let value = load(value[start..].first_chunk().expect("sixteen numbers inside a head"));
-                        for (sum, &weight) in sums.iter_mut().zip([a, b, c, d]) {
-                            *sum = sum.add_product(Lanes16::splat(weight), value);
+                        for (sum, weights) in sums.iter_mut().zip(&group) {
+                            *sum = sum.add_product(Lanes16::splat(weights[key]), value);
                         }
                     }
                     for (row, sum) in sums[..rows].iter().enumerate() {
