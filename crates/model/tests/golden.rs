@@ -4,9 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cascadia_kernels::Pool;
+use cascadia_kernels::quantize::quantize;
+use cascadia_kernels::{Dtype, Pool};
 use cascadia_model::{Hidden, LoadOptions, LoadedModel, PAGE_TOKENS, SequenceStep, StepPlan, load};
-use cascadia_weights::ModelFiles;
+use cascadia_weights::gguf::write::{Outline, TensorEntry, write};
+use cascadia_weights::{MetadataValue, ModelFiles, WeightsError};
 
 /// Largest difference from the reference, relative to the largest logit of the row.
 const TOLERANCE: f32 = 1e-4;
@@ -110,15 +112,72 @@ fn check(fixture: &str, file: &str) {
     }
     // Shown by `cargo test -- --nocapture`.
     eprintln!("{fixture} {file}: worst relative difference {worst:e}");
+    check_bits(fixture, &path, &tokens, &first);
+}
 
+/// Every other way gives the bits of the first.
+fn check_bits(what: &str, path: &Path, tokens: &[u32], first: &[Vec<f32>]) {
     for way in &WAYS[1..] {
-        let again = run(&path, &tokens, *way);
+        let again = run(path, tokens, *way);
         for (position, (one, other)) in first.iter().zip(&again).enumerate() {
             let same = one.len() == other.len() && one.iter().zip(other).all(|(a, b)| a.to_bits() == b.to_bits());
-            assert!(same, "{fixture}: {way:?} gives other bits than {:?} at position {position}", WAYS[0]);
+            assert!(same, "{what}: {way:?} gives other bits than {:?} at position {position}", WAYS[0]);
         }
-        assert_eq!(again.len(), first.len(), "{fixture}: {way:?}");
+        assert_eq!(again.len(), first.len(), "{what}: {way:?}");
     }
+}
+
+/// Kernels for one row and for many are different code; quantised weights must not show which one ran.
+#[test]
+fn quantised_weights_give_the_same_bits_in_every_way() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let tokens: Vec<u32> = (0..72).map(|at| at * 37 % VOCABULARY as u32).collect();
+    for dtype in [Dtype::Q8_0, Dtype::Q4_0, Dtype::Q4_K, Dtype::Q5_K, Dtype::Q6_K] {
+        let path = folder.path().join(format!("{dtype}.gguf"));
+        write_random_model(&path, dtype);
+        let first = run(&path, &tokens, WAYS[0]);
+        assert!(first.iter().flatten().all(|logit| logit.is_finite()), "{dtype}");
+        check_bits(dtype.name(), &path, &tokens, &first);
+    }
+}
+
+const VOCABULARY: u64 = 288;
+
+/// A model of two layers whose matrices hold pseudo-random numbers in one format.
+fn write_random_model(path: &Path, dtype: Dtype) {
+    let (width, inner) = (256, 512);
+    let counts =
+        [("block_count", 2), ("embedding_length", width), ("feed_forward_length", inner), ("attention.head_count", 8)];
+    let more = [("attention.head_count_kv", 2), ("context_length", 256)];
+    let mut metadata = vec![("general.architecture".to_owned(), MetadataValue::String((*b"llama").into()))];
+    let count = |(key, value): (&str, u64)| (format!("llama.{key}"), MetadataValue::U32(value as u32));
+    metadata.extend(counts.into_iter().chain(more).map(count));
+    metadata.push(("llama.attention.layer_norm_rms_epsilon".to_owned(), MetadataValue::F32(1e-5)));
+    let matrix = |name: String, rows: u64, columns: u64| TensorEntry { name, dtype, shape: vec![rows, columns] };
+    let norm = |name: String| TensorEntry { name, dtype: Dtype::F32, shape: vec![width] };
+    let mut tensors =
+        vec![matrix("token_embd.weight".to_owned(), VOCABULARY, width), norm("output_norm.weight".to_owned())];
+    for layer in 0..2 {
+        let name = |part: &str| format!("blk.{layer}.{part}.weight");
+        tensors.extend(["attn_norm", "ffn_norm"].map(|part| norm(name(part))));
+        let shapes = [("attn_q", width, width), ("attn_k", width / 4, width), ("attn_v", width / 4, width)];
+        let more = [("attn_output", width, width), ("ffn_gate", inner, width), ("ffn_up", inner, width)];
+        let all = shapes.into_iter().chain(more).chain([("ffn_down", width, inner)]);
+        tensors.extend(all.map(|(part, rows, columns)| matrix(name(part), rows, columns)));
+    }
+    let mut state = 1_u64;
+    write::<WeightsError, _>(path, Outline { metadata: &metadata, tensors: &tensors }, |index, sink| {
+        let numbers: u64 = tensors[index].shape.iter().product();
+        let values = (0..numbers).map(|_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            ((state >> 40) as f32 / (1 << 23) as f32 - 1.0) * 0.1
+        });
+        let values: Vec<f32> = values.collect();
+        let mut bytes = vec![0; sink.left() as usize];
+        quantize(tensors[index].dtype, &values, None, &mut bytes).expect("finite numbers");
+        sink.write(&bytes)
+    })
+    .expect("the model is written");
 }
 
 /// The logits of every position, with prefill cut as `way` says.
