@@ -39,7 +39,6 @@ pub struct MatrixError {
 /// A weight matrix: `shape.rows` outputs of `shape.columns` inputs each.
 pub struct Matrix {
     bytes: SharedBytes,
-    start: usize,
     row_bytes: usize,
     dtype: Dtype,
     shape: Shape,
@@ -53,21 +52,9 @@ impl Matrix {
         let total = row_bytes.and_then(|bytes| bytes.checked_mul(shape.rows as u64));
         match (row_bytes, total) {
             (Some(row_bytes), Some(total)) if total == length as u64 && total > 0 => {
-                Ok(Matrix { bytes, start: 0, row_bytes: row_bytes as usize, dtype, shape })
+                Ok(Matrix { bytes, row_bytes: row_bytes as usize, dtype, shape })
             }
             _ => Err(MatrixError { dtype, rows: shape.rows, columns: shape.columns, bytes: length }),
-        }
-    }
-
-    /// The matrix of some of the rows; no bytes are copied.
-    pub fn rows(&self, rows: std::ops::Range<usize>) -> Matrix {
-        assert!(rows.start < rows.end && rows.end <= self.shape.rows, "rows inside the matrix");
-        Matrix {
-            bytes: Arc::clone(&self.bytes),
-            start: self.start + rows.start * self.row_bytes,
-            row_bytes: self.row_bytes,
-            dtype: self.dtype,
-            shape: Shape { rows: rows.len(), columns: self.shape.columns },
         }
     }
 
@@ -113,7 +100,7 @@ impl Matrix {
     }
 
     fn weights(&self, rows: std::ops::Range<usize>) -> WeightRows<'_> {
-        let at = |row: usize| self.start + row * self.row_bytes;
+        let at = |row: usize| row * self.row_bytes;
         WeightRows { bytes: &(*self.bytes).as_ref()[at(rows.start)..at(rows.end)], row_bytes: self.row_bytes }
     }
 }

@@ -35,9 +35,14 @@ pub(super) fn multiply_q4_0(weights: WeightRows<'_>, x: Rows<'_, Int8Block32>, o
         tile32::multiply(weights, x, out, |rows| tile32::turn_q4_0(rows))
     };
     multiply::<{ q4_0::BYTES }>(weights, x, (out, done), q4_0::OFFSET, |block, x| {
-        let bytes = load16(field(block, q4_0::QUANTS));
-        let nibbles = _mm256_set_m128i(_mm_srli_epi16::<4>(bytes), bytes);
-        let quants = _mm256_and_si256(nibbles, _mm256_set1_epi8(15));
-        _mm256_madd_epi16(_mm256_maddubs_epi16(quants, x), _mm256_set1_epi16(1))
+        _mm256_madd_epi16(_mm256_maddubs_epi16(quants_q4_0(block), x), _mm256_set1_epi16(1))
     });
+}
+
+/// The thirty-two nibbles of a block, a byte each.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(crate) fn quants_q4_0(block: &[u8; q4_0::BYTES]) -> __m256i {
+    let bytes = load16(field(block, q4_0::QUANTS));
+    _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16::<4>(bytes), bytes), _mm256_set1_epi8(15))
 }

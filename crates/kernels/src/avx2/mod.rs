@@ -5,7 +5,7 @@
 
 mod attention;
 pub(crate) mod block256;
-mod block32;
+pub(crate) mod block32;
 mod elementwise;
 mod float;
 pub(crate) mod lanes;

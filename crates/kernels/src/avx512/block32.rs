@@ -4,7 +4,8 @@ use std::arch::x86_64::*;
 
 use super::tile32;
 use crate::activations::{Int8Block32, Rows};
-use crate::avx2::lanes::{field, four_halves, integer_sums4, load, load16, pair, prefetch, store4};
+use crate::avx2::block32::quants_q4_0;
+use crate::avx2::lanes::{field, four_halves, integer_sums4, load, pair, prefetch, store4};
 use crate::blocks::{q4_0, q8_0};
 use crate::ops::WeightRows;
 use crate::pool::TileMut;
@@ -34,9 +35,6 @@ pub(super) fn multiply_q4_0(weights: WeightRows<'_>, x: Rows<'_, Int8Block32>, o
         tile32::multiply(weights, x, out, |rows| tile32::turn_q4_0(rows))
     };
     multiply::<{ q4_0::BYTES }>(weights, x, (out, done), q4_0::OFFSET, |block, x| {
-        let bytes = load16(field(block, q4_0::QUANTS));
-        let nibbles = _mm256_set_m128i(_mm_srli_epi16::<4>(bytes), bytes);
-        let quants = _mm256_and_si256(nibbles, _mm256_set1_epi8(15));
-        _mm256_dpbusd_epi32(_mm256_setzero_si256(), quants, x)
+        _mm256_dpbusd_epi32(_mm256_setzero_si256(), quants_q4_0(block), x)
     });
 }
