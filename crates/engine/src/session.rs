@@ -141,7 +141,7 @@ impl Session {
         step.start = start as u32;
         step.pages.clear();
         step.pages.extend(0..pages);
-        self.model.token_io.embed(chunk, &mut self.hidden)?;
+        self.model.token_io.embed(&self.plan, &mut self.hidden)?;
         for stage in &self.model.stages {
             stage.run(&self.plan, &mut self.hidden)?;
         }

@@ -6,23 +6,31 @@ use crate::Pool;
 use crate::ops::{CachedRows, Ops};
 
 /// Shape of one attention layer and how far a query looks back.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Attention {
     /// Query heads.
     pub heads: usize,
     /// Key/value heads; each serves `heads / kv_heads` query heads.
     pub kv_heads: usize,
-    /// Numbers in a head.
+    /// Numbers in a query or key head.
     pub head: usize,
+    /// Numbers in a value head.
+    pub value_head: usize,
     /// What scores are multiplied with.
     pub scale: f32,
+    /// Scores are bent to stay within this much of zero.
+    pub soft_cap: Option<f32>,
+    /// Per query head, what a score loses for every token of distance.
+    pub slopes: Option<Vec<f32>>,
+    /// Per query head, a score that takes part in the softmax and has no value.
+    pub sinks: Option<Vec<f32>>,
     /// Newest positions a query sees, itself included; `None` sees all.
     pub window: Option<usize>,
     /// Tokens in a page of the cache, a multiple of sixteen.
     pub page_tokens: usize,
 }
 
-/// Keys and values of one head in one page, `page_tokens × head` numbers each.
+/// Keys and values of one head in one page, `page_tokens` times a key or value head each.
 pub struct KvPage<'a> {
     /// Keys, a column per token: first number 0 of every token, then number 1, and so on.
     pub keys: CachedRows<'a>,
@@ -46,8 +54,9 @@ impl AttentionScratch {
 }
 
 impl Attention {
-    /// Attends every query row: `queries` and `out` are rows of `heads × head` numbers, `position(row)` is where the
-    /// row stands in its sequence, and `page(row, kv_head, page)` finds the cache of that sequence.
+    /// Attends every query row: `queries` has rows of `heads × head` numbers and `out` of `heads × value_head`,
+    /// `position(row)` is where the row stands in its sequence, and `page(row, kv_head, page)` finds the cache of that
+    /// sequence.
     pub fn run<'a>(
         &self,
         queries: &[f32],
@@ -56,11 +65,15 @@ impl Attention {
         page: impl Fn(usize, usize, usize) -> KvPage<'a> + Sync,
         (ops, pool, scratch): (&Ops, &Pool, &mut [AttentionScratch]),
     ) {
-        let group = self.heads / self.kv_heads * self.head;
-        pool.chunks_with(out, group, scratch, |task, out, scratch| {
+        let group = self.heads / self.kv_heads;
+        pool.chunks_with(out, group * self.value_head, scratch, |task, out, scratch| {
             let (row, kv_head) = (task / self.kv_heads, task % self.kv_heads);
-            let queries = &queries[task * group..(task + 1) * group];
-            self.attend(queries, out, self.visible(position(row)), |number| page(row, kv_head, number), (ops, scratch));
+            let query = Group {
+                numbers: &queries[task * group * self.head..(task + 1) * group * self.head],
+                heads: kv_head * group..(kv_head + 1) * group,
+                visible: self.visible(position(row)),
+            };
+            self.attend(&query, out, |number| page(row, kv_head, number), (ops, scratch));
         });
     }
 
@@ -73,32 +86,43 @@ impl Attention {
     /// One group of query heads against the visible positions of their key/value head.
     fn attend<'a>(
         &self,
-        queries: &[f32],
+        query: &Group<'_>,
         out: &mut [f32],
-        visible: Range<usize>,
         page: impl Fn(usize) -> KvPage<'a>,
         (ops, scratch): (&Ops, &mut AttentionScratch),
     ) {
         let AttentionScratch { queries: scaled, scores, context } = scratch;
-        scaled.iter_mut().zip(queries).for_each(|(scaled, query)| *scaled = query * self.scale);
-        for part in self.pages(&visible) {
+        let scaled = &mut scaled[..query.numbers.len()];
+        scaled.iter_mut().zip(query.numbers).for_each(|(scaled, number)| *scaled = number * self.scale);
+        for part in self.pages(&query.visible) {
             let keys = (page(part.page).keys, self.page_tokens, part.tokens);
             ops.scores(scaled, keys, &mut scores[part.offset..], *context);
         }
-        out.fill(0.0);
-        let heads = queries.len() / self.head;
-        let sums = scores.chunks_mut(*context).take(heads).map(|scores| ops.exp_weights(&mut scores[..visible.len()]));
         // The sums wait where the scaled queries were.
-        for (sum, place) in sums.zip(scaled.iter_mut()) {
-            *place = sum;
+        for ((head, scores), sum) in query.heads.clone().zip(scores.chunks_mut(*context)).zip(&mut *scaled) {
+            *sum = self.weigh(head, &mut scores[..query.visible.len()], ops);
         }
-        for part in self.pages(&visible) {
-            let values = page(part.page).values.tokens(part.tokens, self.head);
-            ops.mix(&scores[part.offset..], *context, values, self.head, out);
+        out.fill(0.0);
+        for part in self.pages(&query.visible) {
+            let values = page(part.page).values.tokens(part.tokens, self.value_head);
+            ops.mix(&scores[part.offset..], *context, values, self.value_head, out);
         }
-        for (head, sum) in out.chunks_mut(self.head).zip(scaled) {
+        for (head, sum) in out.chunks_mut(self.value_head).zip(scaled) {
             head.iter_mut().for_each(|value| *value /= *sum);
         }
+    }
+
+    /// Turns the scores of one query head, oldest first, into weights that are still to be divided by the sum it
+    /// returns.
+    fn weigh(&self, head: usize, scores: &mut [f32], ops: &Ops) -> f32 {
+        if let Some(cap) = self.soft_cap {
+            ops.soft_cap(cap, scores);
+        }
+        if let Some(slopes) = &self.slopes {
+            let distances = (0..scores.len()).rev();
+            scores.iter_mut().zip(distances).for_each(|(score, distance)| *score -= slopes[head] * distance as f32);
+        }
+        ops.exp_weights(scores, self.sinks.as_ref().map_or(f32::NEG_INFINITY, |sinks| sinks[head]))
     }
 
     /// The pages that hold `visible`, oldest first.
@@ -110,6 +134,13 @@ impl Attention {
             PagePart { page, tokens: first - page * tokens..last - page * tokens, offset: first - visible.start }
         })
     }
+}
+
+/// The query heads of one row that share a key/value head.
+struct Group<'a> {
+    numbers: &'a [f32],
+    heads: Range<usize>,
+    visible: Range<usize>,
 }
 
 /// The visible tokens of one page, and where their scores lie.

@@ -1,5 +1,6 @@
 //! Arithmetic on quantised numbers: storage formats, matrices, attention, element-wise operations, thread pool.
 
+mod activation;
 mod activations;
 mod attention;
 #[cfg(target_arch = "x86_64")]
@@ -16,6 +17,7 @@ mod scalar;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+pub use activation::Activation;
 pub use activations::{ActivationForm, Activations, Int8Block32, Int8Block256, Rows};
 pub use attention::{Attention, AttentionScratch, KvPage};
 pub use dtype::Dtype;

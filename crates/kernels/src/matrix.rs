@@ -1,5 +1,6 @@
 //! A weight matrix as it lies in its file, ready to multiply.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::activations::{ActivationForm, Activations};
@@ -37,8 +38,10 @@ pub struct MatrixError {
 }
 
 /// A weight matrix: `shape.rows` outputs of `shape.columns` inputs each.
+#[derive(Clone)]
 pub struct Matrix {
     bytes: SharedBytes,
+    first_row: usize,
     row_bytes: usize,
     dtype: Dtype,
     shape: Shape,
@@ -52,10 +55,17 @@ impl Matrix {
         let total = row_bytes.and_then(|bytes| bytes.checked_mul(shape.rows as u64));
         match (row_bytes, total) {
             (Some(row_bytes), Some(total)) if total == length as u64 && total > 0 => {
-                Ok(Matrix { bytes, row_bytes: row_bytes as usize, dtype, shape })
+                Ok(Matrix { bytes, first_row: 0, row_bytes: row_bytes as usize, dtype, shape })
             }
             _ => Err(MatrixError { dtype, rows: shape.rows, columns: shape.columns, bytes: length }),
         }
+    }
+
+    /// Some of the rows, as a matrix of their own over the same bytes.
+    pub fn rows(&self, rows: Range<usize>) -> Matrix {
+        assert!(rows.start < rows.end && rows.end <= self.shape.rows, "rows {rows:?} of {}", self.shape.rows);
+        let shape = Shape { rows: rows.len(), ..self.shape };
+        Matrix { first_row: self.first_row + rows.start, shape, ..self.clone() }
     }
 
     /// Outputs and inputs.
@@ -99,8 +109,8 @@ impl Matrix {
         });
     }
 
-    fn weights(&self, rows: std::ops::Range<usize>) -> WeightRows<'_> {
-        let at = |row: usize| row * self.row_bytes;
+    fn weights(&self, rows: Range<usize>) -> WeightRows<'_> {
+        let at = |row: usize| (self.first_row + row) * self.row_bytes;
         WeightRows { bytes: &(*self.bytes).as_ref()[at(rows.start)..at(rows.end)], row_bytes: self.row_bytes }
     }
 }

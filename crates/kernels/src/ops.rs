@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use crate::activations::{Int8Block32, Int8Block256, Rows};
 use crate::pool::TileMut;
-use crate::{Dtype, scalar};
+use crate::{Activation, Dtype, scalar};
 
 /// Rows of a weight matrix as they lie in the file, one after the other.
 #[derive(Clone, Copy)]
@@ -56,6 +56,9 @@ pub(crate) struct Keys<'a, T> {
 /// Weight rows · columns of x; the rows of the output are the columns of x.
 pub(crate) type Multiply<T> = unsafe fn(WeightRows<'_>, Rows<'_, T>, &mut TileMut<'_>);
 
+/// Row, weight and bias, epsilon, result.
+type LayerNorm = unsafe fn(&[f32], (&[f32], &[f32]), f32, &mut [f32]);
+
 /// Kernels of one instruction set. `Ops::available()` lists those that this CPU can run.
 pub struct Ops {
     pub(crate) name: &'static str,
@@ -71,8 +74,11 @@ pub struct Ops {
     pub(crate) quantize_blocks256: unsafe fn(&[f32], &mut [Int8Block256]),
     pub(crate) rms_norm: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
     pub(crate) add: unsafe fn(&[f32], &mut [f32]),
-    pub(crate) silu_multiply: unsafe fn(&[f32], &mut [f32]),
-    pub(crate) exp_weights: unsafe fn(&mut [f32]) -> f32,
+    pub(crate) layer_norm: LayerNorm,
+    pub(crate) activate: unsafe fn(Activation, &mut [f32]),
+    pub(crate) activate_multiply: unsafe fn(Activation, &[f32], &mut [f32]),
+    pub(crate) soft_cap: unsafe fn(f32, &mut [f32]),
+    pub(crate) exp_weights: unsafe fn(&mut [f32], f32) -> f32,
     pub(crate) scores_f32: unsafe fn(&[f32], Keys<'_, f32>, &mut [f32], usize),
     pub(crate) scores_f16: unsafe fn(&[f32], Keys<'_, u16>, &mut [f32], usize),
     pub(crate) mix_f32: unsafe fn(&[f32], usize, &[f32], usize, &mut [f32]),
@@ -191,17 +197,37 @@ impl Ops {
         unsafe { (self.add)(row, out) }
     }
 
-    /// out = silu(gate) × out.
-    pub fn silu_multiply(&self, gate: &[f32], out: &mut [f32]) {
-        assert_eq!(gate.len(), out.len());
+    /// out = (row − mean) / standard deviation × weight + bias.
+    pub fn layer_norm(&self, row: &[f32], (weight, bias): (&[f32], &[f32]), epsilon: f32, out: &mut [f32]) {
+        assert!([weight.len(), bias.len(), out.len()] == [row.len(); 3]);
         // SAFETY: as above.
-        unsafe { (self.silu_multiply)(gate, out) }
+        unsafe { (self.layer_norm)(row, (weight, bias), epsilon, out) }
     }
 
-    /// Replaces scores by exp(score − greatest score) and returns their sum.
-    pub fn exp_weights(&self, scores: &mut [f32]) -> f32 {
+    /// values = activation(values).
+    pub fn activate(&self, activation: Activation, values: &mut [f32]) {
         // SAFETY: as above.
-        unsafe { (self.exp_weights)(scores) }
+        unsafe { (self.activate)(activation, values) }
+    }
+
+    /// out = activation(gate) × out.
+    pub fn activate_multiply(&self, activation: Activation, gate: &[f32], out: &mut [f32]) {
+        assert_eq!(gate.len(), out.len());
+        // SAFETY: as above.
+        unsafe { (self.activate_multiply)(activation, gate, out) }
+    }
+
+    /// values = cap × tanh(values / cap).
+    pub fn soft_cap(&self, cap: f32, values: &mut [f32]) {
+        // SAFETY: as above.
+        unsafe { (self.soft_cap)(cap, values) }
+    }
+
+    /// Replaces scores by exp(score − greatest score) and returns their sum. `sink` is one more score, which counts
+    /// in both; minus infinity where there is none.
+    pub fn exp_weights(&self, scores: &mut [f32], sink: f32) -> f32 {
+        // SAFETY: as above.
+        unsafe { (self.exp_weights)(scores, sink) }
     }
 
     /// Query · key for every query row and wanted token of a page of `page_tokens` keys, stored at

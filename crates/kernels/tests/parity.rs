@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use cascadia_kernels::{
-    Activations, Attention, AttentionScratch, CachedRows, Dtype, Int8Block32, Int8Block256, KvPage, Matrix, Ops, Pool,
-    Shape,
+    Activation, Activations, Attention, AttentionScratch, CachedRows, Dtype, Int8Block32, Int8Block256, KvPage, Matrix,
+    Ops, Pool, Shape,
 };
 
 /// A small generator; the seed is in every failure message.
@@ -127,6 +127,9 @@ fn matrices_agree_with_decoded_weights() {
     }
 }
 
+const ACTIVATIONS: [Activation; 5] =
+    [Activation::Silu, Activation::Gelu, Activation::GeluTanh, Activation::Relu, Activation::ReluSquared];
+
 #[test]
 fn element_wise_operations() {
     let (scalar, others) = scalar_and_others();
@@ -135,16 +138,25 @@ fn element_wise_operations() {
         let (row, weight) = (random.floats(length), random.floats(length));
         let loud: Vec<f32> = row.iter().map(|value| value * 90.0).collect();
         let run = |ops: &Ops| {
-            let (mut norm, mut sum, mut gated, mut weights) =
-                (row.clone(), weight.clone(), weight.clone(), loud.clone());
+            let (mut norm, mut layer, mut sum) = (row.clone(), row.clone(), weight.clone());
             ops.rms_norm(&row, &weight, 1e-5, &mut norm);
+            ops.layer_norm(&row, (&weight, &loud), 1e-5, &mut layer);
             ops.add(&row, &mut sum);
-            ops.silu_multiply(&loud, &mut gated);
-            let total = ops.exp_weights(&mut weights);
+            let mut results = vec![norm, layer, sum];
+            for activation in ACTIVATIONS {
+                let (mut values, mut gated) = (loud.clone(), weight.clone());
+                ops.activate(activation, &mut values);
+                ops.activate_multiply(activation, &loud, &mut gated);
+                results.extend([values, gated]);
+            }
+            let (mut weights, mut capped) = (loud.clone(), loud.clone());
+            let total = ops.exp_weights(&mut weights, 3.0);
+            ops.soft_cap(30.0, &mut capped);
             let mut halves = vec![0; length];
             ops.to_f16(&loud, &mut halves);
             let halves = halves.iter().map(|&bits| f32::from(bits)).collect();
-            [norm, sum, gated, weights, vec![total], halves].concat()
+            results.extend([weights, vec![total], capped, halves]);
+            results.concat()
         };
         for ops in &others {
             assert_same_bits(&run(scalar), &run(ops), &format!("{}, {length} numbers", ops.name()));
@@ -185,9 +197,10 @@ const POSITIONS: [usize; 4] = [0, 7, 40, 79];
 
 impl Cache {
     fn range(&self, kind: usize, kv_head: usize, page: usize) -> std::ops::Range<usize> {
-        let length = self.shape.page_tokens * self.shape.head;
-        let start = ((kind * self.shape.kv_heads + kv_head) * (CONTEXT / self.shape.page_tokens) + page) * length;
-        start..start + length
+        let Attention { kv_heads, head, value_head, page_tokens, .. } = self.shape;
+        let (before, length) = [(0, head), (kv_heads * CONTEXT * head, value_head)][kind];
+        let start = before + (kv_head * (CONTEXT / page_tokens) + page) * page_tokens * length;
+        start..start + page_tokens * length
     }
 
     fn attend(&self, queries: &[f32], ops: &Ops, halves: bool, threads: usize) -> Vec<f32> {
@@ -198,7 +211,7 @@ impl Cache {
             };
             KvPage { keys: rows(0), values: rows(1) }
         };
-        let mut out = vec![f32::NAN; queries.len()];
+        let mut out = vec![f32::NAN; queries.len() / self.shape.head * self.shape.value_head];
         let mut scratch: Vec<_> = (0..threads).map(|_| AttentionScratch::new(&self.shape, CONTEXT)).collect();
         let machine = (ops, &Pool::new(threads), &mut scratch[..]);
         self.shape.run(queries, &mut out, |row| POSITIONS[row], page, machine);
@@ -206,33 +219,60 @@ impl Cache {
     }
 
     /// One query head by the book, in double precision.
-    fn textbook(&self, query: &[f32], kv_head: usize, position: usize) -> Vec<f64> {
-        let Attention { head, scale, window, page_tokens, .. } = self.shape;
+    fn textbook(&self, query: &[f32], query_head: usize, position: usize) -> Vec<f64> {
+        let Attention { heads, kv_heads, head, value_head, scale, window, page_tokens, .. } = self.shape;
+        let kv_head = query_head / (heads / kv_heads);
+        let of_head = |numbers: &Option<Vec<f32>>| numbers.as_ref().map(|numbers| f64::from(numbers[query_head]));
+        let (slope, sink) = (of_head(&self.shape.slopes), of_head(&self.shape.sinks));
         let page = |kind: usize, token: usize| &self.numbers[self.range(kind, kv_head, token / page_tokens)];
         let key = |token: usize, at: usize| f64::from(page(0, token)[at * page_tokens + token % page_tokens]);
-        let cached_value = |token: usize, at: usize| f64::from(page(1, token)[token % page_tokens * head + at]);
+        let cached_value = |token: usize, at: usize| f64::from(page(1, token)[token % page_tokens * value_head + at]);
         let dot = |token: usize| -> f64 { (0..head).map(|at| f64::from(query[at]) * key(token, at)).sum() };
         let visible = window.map_or(0, |window| (position + 1).saturating_sub(window))..=position;
-        let weights: Vec<f64> = visible.clone().map(|token| (dot(token) * f64::from(scale)).exp()).collect();
-        let total: f64 = weights.iter().sum();
+        let score = |token: usize| {
+            let score = dot(token) * f64::from(scale);
+            let score = self.shape.soft_cap.map_or(score, |cap| (score / f64::from(cap)).tanh() * f64::from(cap));
+            score - slope.unwrap_or(0.0) * (position - token) as f64
+        };
+        let weights: Vec<f64> = visible.clone().map(|token| score(token).exp()).collect();
+        let total: f64 = weights.iter().sum::<f64>() + sink.map_or(0.0, f64::exp);
         let value = |at: usize| -> f64 {
             visible.clone().zip(&weights).map(|(token, weight)| cached_value(token, at) * weight).sum()
         };
-        (0..head).map(|at| value(at) / total).collect()
+        (0..value_head).map(|at| value(at) / total).collect()
     }
 }
 
 #[test]
 fn attention_over_pages() {
     let (scalar, others) = scalar_and_others();
-    for (heads, kv_heads, head, window) in
-        [(4, 4, 16, None), (8, 2, 64, None), (6, 1, 20, Some(5)), (5, 5, 33, Some(70))]
-    {
-        let shape = Attention { heads, kv_heads, head, scale: 0.25, window, page_tokens: 16 };
-        let mut random = Random(head as u64);
-        let numbers = random.floats(2 * kv_heads * CONTEXT * head);
+    let plain = Attention {
+        heads: 4,
+        kv_heads: 4,
+        head: 16,
+        value_head: 16,
+        scale: 0.25,
+        soft_cap: None,
+        slopes: None,
+        sinks: None,
+        window: None,
+        page_tokens: 16,
+    };
+    let mut random = Random(17);
+    let shapes = [
+        plain.clone(),
+        Attention { heads: 8, kv_heads: 2, head: 64, value_head: 64, ..plain.clone() },
+        Attention { heads: 6, kv_heads: 1, head: 20, value_head: 20, window: Some(5), ..plain.clone() },
+        Attention { heads: 5, kv_heads: 5, head: 33, value_head: 33, window: Some(70), ..plain.clone() },
+        Attention { heads: 6, kv_heads: 1, head: 40, value_head: 24, soft_cap: Some(1.5), ..plain.clone() },
+        Attention { slopes: Some(vec![0.5, 0.25, 0.125, 1.0]), ..plain.clone() },
+        Attention { sinks: Some(random.floats(4)), window: Some(9), ..plain },
+    ];
+    for shape in shapes {
+        let Attention { heads, kv_heads, head, value_head, .. } = shape;
+        let numbers = random.floats(kv_heads * CONTEXT * (head + value_head));
         let halves = numbers.iter().map(|&value| half::f16::from_f32(value).to_bits()).collect();
-        let cache = Cache { shape, numbers, halves };
+        let cache = Cache { shape: shape.clone(), numbers, halves };
         let queries = random.floats(POSITIONS.len() * heads * head);
         for halves in [false, true] {
             let expected = cache.attend(&queries, scalar, halves, 1);
@@ -242,9 +282,9 @@ fn attention_over_pages() {
             }
         }
         let actual = cache.attend(&queries, Ops::best(), false, 1);
-        for (index, (query, actual)) in queries.chunks(head).zip(actual.chunks(head)).enumerate() {
-            let (position, kv_head) = (POSITIONS[index / heads], index % heads / (heads / kv_heads));
-            for (expected, actual) in cache.textbook(query, kv_head, position).iter().zip(actual) {
+        for (index, (query, actual)) in queries.chunks(head).zip(actual.chunks(value_head)).enumerate() {
+            let (position, query_head) = (POSITIONS[index / heads], index % heads);
+            for (expected, actual) in cache.textbook(query, query_head, position).iter().zip(actual) {
                 assert!((expected - f64::from(*actual)).abs() < 1e-5, "{shape:?}: {actual} is not {expected}");
             }
         }

@@ -1,112 +1,128 @@
 //! From tensors to layers: every shape is checked here once, so that the forward pass need not.
 
-use std::sync::Arc;
+use cascadia_kernels::{Matrix, Shape};
 
-use cascadia_kernels::{Matrix, Shape, decode_row};
-use cascadia_weights::{ModelFiles, Tensor};
-
-use crate::decoder::Layer;
-use crate::feed_forward::FeedForward;
-use crate::mixer::SelfAttention;
-use crate::names::in_file;
+use crate::catalog::Catalog;
+use crate::decoder::{BranchNorms, Layer};
+use crate::feed_forward::{Dense, FeedForward};
+use crate::mixer::{SelfAttention, attention};
 use crate::norm::Norm;
 use crate::projection::Projection;
-use crate::{LayerSpec, ModelError, ModelSpec};
+use crate::spec::{AttentionSpec, Branch, DenseSpec, FeedForwardSpec, Gate, HeadNorm, NormKind, NormSpec};
+use crate::{ModelError, ModelSpec};
 
 /// Builds layer `index` of the model.
-pub(crate) fn layer(files: &ModelFiles, spec: &ModelSpec, index: usize) -> Result<Layer, ModelError> {
+pub(crate) fn layer(catalog: &Catalog<'_>, spec: &ModelSpec, index: usize) -> Result<Layer, ModelError> {
     let layer = &spec.layers[index];
-    let parts = Parts { files, layer: index };
-    let LayerSpec { heads, kv_heads, head, feed_forward, .. } = *layer;
-    let width = spec.width;
+    let parts = Parts { catalog, spec, layer: index };
     Ok(Layer {
-        attention_norm: parts.norm("attn_norm", spec)?,
-        attention: SelfAttention {
-            query: parts.projection("attn_q", Shape { rows: heads * head, columns: width }, layer.qkv_bias)?,
-            key: parts.projection("attn_k", Shape { rows: kv_heads * head, columns: width }, layer.qkv_bias)?,
-            value: parts.projection("attn_v", Shape { rows: kv_heads * head, columns: width }, layer.qkv_bias)?,
-            output: parts.projection("attn_output", Shape { rows: width, columns: heads * head }, layer.output_bias)?,
-            spec: layer.clone(),
+        mixer: parts.attention(&layer.mixer.part)?,
+        mixer_norms: parts.norms(&layer.mixer)?,
+        feed_forward: match &layer.feed_forward.part {
+            FeedForwardSpec::Dense(dense) => FeedForward::Dense(parts.dense(dense)?),
         },
-        feed_forward_norm: parts.norm("ffn_norm", spec)?,
-        feed_forward: FeedForward {
-            gate: parts.projection(
-                "ffn_gate",
-                Shape { rows: feed_forward, columns: width },
-                layer.feed_forward_bias,
-            )?,
-            up: parts.projection("ffn_up", Shape { rows: feed_forward, columns: width }, layer.feed_forward_bias)?,
-            down: parts.projection(
-                "ffn_down",
-                Shape { rows: width, columns: feed_forward },
-                layer.feed_forward_bias,
-            )?,
-        },
+        feed_forward_norms: parts.norms(&layer.feed_forward)?,
+        order: layer.order,
+        residual_scale: layer.residual_scale,
     })
 }
 
 /// The parts of one layer by their GGUF names.
 struct Parts<'a> {
-    files: &'a ModelFiles,
+    catalog: &'a Catalog<'a>,
+    spec: &'a ModelSpec,
     layer: usize,
 }
 
 impl Parts<'_> {
-    fn norm(&self, name: &str, spec: &ModelSpec) -> Result<Norm, ModelError> {
-        norm(self.files, &format!("blk.{}.{name}.weight", self.layer), spec)
+    fn name(&self, part: &str) -> String {
+        format!("blk.{}.{part}", self.layer)
+    }
+
+    fn norms<T>(&self, branch: &Branch<T>) -> Result<BranchNorms, ModelError> {
+        let norm = |name: &str| Norm::new(self.catalog, &self.name(name), self.spec.width, self.spec.norm);
+        Ok(BranchNorms {
+            before: branch.norm_before.map(norm).transpose()?,
+            after: branch.norm_after.map(norm).transpose()?,
+        })
+    }
+
+    fn attention(&self, spec: &AttentionSpec) -> Result<SelfAttention, ModelError> {
+        let AttentionSpec { heads, kv_heads, head, .. } = *spec;
+        let (query_rows, kv_rows, width) = (heads * head, kv_heads * head, self.spec.width);
+        let [query, key, value] = if self.catalog.has(&self.name("attn_qkv.weight")) {
+            self.parts_of("attn_qkv", [query_rows, kv_rows, kv_rows], spec.qkv_bias)?
+        } else {
+            let projection = |name: &str, rows| self.projection(name, Shape { rows, columns: width }, spec.qkv_bias);
+            [projection("attn_q", query_rows)?, projection("attn_k", kv_rows)?, projection("attn_v", kv_rows)?]
+        };
+        let head_norm = |name: &str, heads: usize| {
+            let width = match spec.head_norm? {
+                HeadNorm::EachHead => head,
+                HeadNorm::AllHeads => heads * head,
+            };
+            // These divide by the mean square also where a model's other norms do not.
+            let norm = NormSpec { kind: NormKind::RootMeanSquare, epsilon: self.spec.norm.epsilon };
+            Some(Norm::new(self.catalog, &self.name(name), width, norm))
+        };
+        let sinks = || self.catalog.require_vector(&self.name("attn_sinks.weight"), heads);
+        let output = Shape { rows: width, columns: query_rows };
+        Ok(SelfAttention {
+            query,
+            key,
+            value,
+            output: self.projection("attn_output", output, spec.output_bias)?,
+            query_norm: head_norm("attn_q_norm", heads).transpose()?,
+            key_norm: head_norm("attn_k_norm", kv_heads).transpose()?,
+            attention: attention(spec, if spec.sinks { Some(sinks()?) } else { None }),
+            rope: spec.rope,
+            clamp: spec.clamp,
+        })
+    }
+
+    fn dense(&self, spec: &DenseSpec) -> Result<Dense, ModelError> {
+        let (width, inner) = (self.spec.width, spec.inner);
+        let into = Shape { rows: inner, columns: width };
+        let (gate, up) = match spec.gate {
+            Gate::None => (None, self.projection("ffn_up", into, spec.bias)?),
+            Gate::Own => {
+                (Some(self.projection("ffn_gate", into, spec.bias)?), self.projection("ffn_up", into, spec.bias)?)
+            }
+            Gate::WithUp => {
+                let [gate, up] = self.parts_of("ffn_up", [inner, inner], spec.bias)?;
+                (Some(gate), up)
+            }
+        };
+        let down = self.projection("ffn_down", Shape { rows: width, columns: inner }, spec.bias)?;
+        Ok(Dense { gate, up, down, activation: spec.activation })
     }
 
     fn projection(&self, name: &str, shape: Shape, biased: bool) -> Result<Projection, ModelError> {
-        let matrix = matrix(self.files, &format!("blk.{}.{name}.weight", self.layer), shape)?;
-        let bias = format!("blk.{}.{name}.bias", self.layer);
-        let bias = if biased { Some(require_vector(self.files, &bias, shape.rows)?) } else { None };
+        let matrix = self.catalog.matrix(&self.name(&format!("{name}.weight")), shape)?;
+        let bias = self.name(&format!("{name}.bias"));
+        let bias = if biased { Some(self.catalog.require_vector(&bias, shape.rows)?) } else { None };
         Ok(Projection { matrix, bias })
     }
-}
 
-/// A norm with its weight.
-pub(crate) fn norm(files: &ModelFiles, gguf_name: &str, spec: &ModelSpec) -> Result<Norm, ModelError> {
-    Ok(Norm { weight: require_vector(files, gguf_name, spec.width)?, epsilon: spec.epsilon })
-}
-
-/// A matrix of exactly this shape.
-pub(crate) fn matrix(files: &ModelFiles, gguf_name: &str, shape: Shape) -> Result<Matrix, ModelError> {
-    let tensor = files.require(&in_file(files.kind(), gguf_name))?;
-    check_shape(files, tensor, &[shape.rows, shape.columns])?;
-    Matrix::new(Arc::new(tensor.bytes()), tensor.dtype(), shape)
-        .map_err(|_| shape_error(files, tensor, &[shape.rows, shape.columns]))
-}
-
-/// A vector of exactly this length, as floats; `None` when the file has none.
-pub(crate) fn vector(files: &ModelFiles, gguf_name: &str, length: usize) -> Result<Option<Vec<f32>>, ModelError> {
-    let Some(tensor) = files.tensor(&in_file(files.kind(), gguf_name)) else { return Ok(None) };
-    check_shape(files, tensor, &[length])?;
-    let bytes = tensor.bytes();
-    if tensor.dtype().row_bytes(length as u64) != Some(bytes.as_ref().len() as u64) {
-        return Err(shape_error(files, tensor, &[length]));
-    }
-    let mut values = vec![0.0; length];
-    decode_row(tensor.dtype(), bytes.as_ref(), &mut values);
-    Ok(Some(values))
-}
-
-fn require_vector(files: &ModelFiles, gguf_name: &str, length: usize) -> Result<Vec<f32>, ModelError> {
-    match vector(files, gguf_name, length)? {
-        Some(values) => Ok(values),
-        None => Err(files.require(&in_file(files.kind(), gguf_name)).map(|_| ()).expect_err("it was not found").into()),
+    /// Several projections of the hidden states that the file keeps as one, each with its number of rows.
+    fn parts_of<const N: usize>(
+        &self,
+        name: &str,
+        rows: [usize; N],
+        biased: bool,
+    ) -> Result<[Projection; N], ModelError> {
+        let shape = Shape { rows: rows.iter().sum(), columns: self.spec.width };
+        let Projection { matrix, bias } = self.projection(name, shape, biased)?;
+        let mut start = 0;
+        Ok(rows.map(|rows| {
+            let range = start..start + rows;
+            start += rows;
+            Projection { matrix: matrix.rows(range.clone()), bias: bias.as_ref().map(|bias| bias[range].to_vec()) }
+        }))
     }
 }
 
-fn check_shape(files: &ModelFiles, tensor: &Tensor, expected: &[usize]) -> Result<(), ModelError> {
-    let same = tensor.shape().iter().copied().eq(expected.iter().map(|&length| length as u64));
-    if same { Ok(()) } else { Err(shape_error(files, tensor, expected)) }
-}
-
-fn shape_error(files: &ModelFiles, tensor: &Tensor, expected: &[usize]) -> ModelError {
-    ModelError::Shape {
-        path: files.path().to_owned(),
-        name: tensor.name().to_owned(),
-        expected: expected.to_vec(),
-        found: tensor.shape().to_vec(),
-    }
+/// The embedding or output matrix.
+pub(crate) fn vocabulary_matrix(catalog: &Catalog<'_>, name: &str, spec: &ModelSpec) -> Result<Matrix, ModelError> {
+    catalog.matrix(name, Shape { rows: spec.vocabulary, columns: spec.width })
 }

@@ -5,14 +5,23 @@ use crate::feed_forward::FeedForward;
 use crate::kv_pool::LayerCache;
 use crate::mixer::{SelfAttention, StepView};
 use crate::norm::Norm;
+use crate::spec::BranchOrder;
 use crate::workspace::Workspace;
 
 /// One layer, ready to run.
 pub(crate) struct Layer {
-    pub(crate) attention_norm: Norm,
-    pub(crate) attention: SelfAttention,
-    pub(crate) feed_forward_norm: Norm,
+    pub(crate) mixer: SelfAttention,
+    pub(crate) mixer_norms: BranchNorms,
     pub(crate) feed_forward: FeedForward,
+    pub(crate) feed_forward_norms: BranchNorms,
+    pub(crate) order: BranchOrder,
+    pub(crate) residual_scale: f32,
+}
+
+/// The norms around one branch of a layer.
+pub(crate) struct BranchNorms {
+    pub(crate) before: Option<Norm>,
+    pub(crate) after: Option<Norm>,
 }
 
 impl Layer {
@@ -25,16 +34,53 @@ impl Layer {
         (workspace, machine): (&mut Workspace, &Machine),
     ) {
         let rows = step.plan.tokens.len();
-        let width = hidden.len() / rows;
-        self.attention_norm.apply(hidden, workspace.input.reset(rows, width), machine);
-        self.attention.run(step, cache, workspace, machine);
-        add(&workspace.output, hidden, width, machine);
-        self.feed_forward_norm.apply(hidden, workspace.input.reset(rows, width), machine);
-        self.feed_forward.run(rows, workspace, machine);
-        add(&workspace.output, hidden, width, machine);
+        self.mixer_norms.enter(hidden, rows, workspace, machine);
+        self.mixer.run(step, cache, workspace, machine);
+        self.mixer_norms.leave(workspace, machine);
+        match self.order {
+            BranchOrder::InTurn => {
+                self.add(hidden, workspace, machine);
+                self.feed_forward_norms.enter(hidden, rows, workspace, machine);
+                self.feed_forward.run(rows, workspace, machine);
+                self.feed_forward_norms.leave(workspace, machine);
+            }
+            BranchOrder::AtOnce => {
+                self.feed_forward_norms.enter(hidden, rows, workspace, machine);
+                self.add(hidden, workspace, machine);
+                self.feed_forward.run(rows, workspace, machine);
+                self.feed_forward_norms.leave(workspace, machine);
+            }
+        }
+        self.add(hidden, workspace, machine);
+    }
+
+    /// Adds the result of a branch to the hidden states.
+    fn add(&self, hidden: &mut [f32], workspace: &mut Workspace, machine: &Machine) {
+        let output = &mut workspace.output;
+        if self.residual_scale != 1.0 {
+            output.iter_mut().for_each(|number| *number *= self.residual_scale);
+        }
+        let width = workspace.width;
+        machine
+            .pool
+            .chunks(hidden, width, |row, hidden| machine.ops.add(&output[row * width..(row + 1) * width], hidden));
     }
 }
 
-fn add(source: &[f32], hidden: &mut [f32], width: usize, machine: &Machine) {
-    machine.pool.chunks(hidden, width, |row, hidden| machine.ops.add(&source[row * width..(row + 1) * width], hidden));
+impl BranchNorms {
+    /// Puts what the branch reads into `workspace.input`.
+    fn enter(&self, hidden: &[f32], rows: usize, workspace: &mut Workspace, machine: &Machine) {
+        let input = workspace.input.reset(rows, workspace.width);
+        match &self.before {
+            Some(norm) => norm.apply(hidden, input, machine),
+            None => input.copy_from_slice(hidden),
+        }
+    }
+
+    /// Finishes what the branch has left in `workspace.output`.
+    fn leave(&self, workspace: &mut Workspace, machine: &Machine) {
+        if let Some(norm) = &self.after {
+            norm.apply_in_place(&mut workspace.output, &mut workspace.spare, machine);
+        }
+    }
 }

@@ -1,106 +1,183 @@
 //! A model's settings and tensors as GGUF writes them, whatever file they come from.
 
-use cascadia_weights::{FileKind, MetadataValue, ModelFiles};
+use std::sync::Arc;
 
-use crate::names::gguf_name;
-use crate::rope::{RopeSpec, RopeStyle, frequencies};
-use crate::{ModelError, ModelSpec, arch};
+use cascadia_kernels::{Dtype, SharedBytes};
+use cascadia_weights::{FileKind, MetadataArray, MetadataValue, ModelFiles};
+
+use crate::arch::GgufHabits;
+use crate::catalog::Catalog;
+use crate::rope::{RopeScaling, RopeSpec, RopeStyle, frequencies};
+use crate::spec::{BranchOrder, FeedForwardSpec, NormKind};
+use crate::{AttentionSpec, ModelError, ModelSpec, arch};
 
 /// What goes into a GGUF file of a model besides its tokenizer.
-pub struct GgufExport {
+pub struct GgufExport<'a> {
     /// The architecture's own settings.
     pub settings: Vec<(String, MetadataValue)>,
-    /// Tensors in the order of the source.
+    /// Its tensors.
     pub tensors: Vec<ExportedTensor>,
+    catalog: Catalog<'a>,
 }
 
 /// One tensor of the export.
 pub struct ExportedTensor {
     /// Its GGUF name.
     pub name: String,
-    /// Where its numbers come from.
-    pub source: ExportSource,
+    /// Outermost size first.
+    pub shape: Vec<u64>,
+    source: ExportSource,
 }
 
 /// Where the numbers of an exported tensor come from.
-pub enum ExportSource {
-    /// A tensor of the source, as it is.
-    Tensor(String),
-    /// A tensor of the source with the rows of every head reordered: `heads` runs of rows, first halves interleaved
-    /// with second halves.
-    InterleavedRows {
-        /// Name in the source.
-        tensor: String,
-        /// How many heads its rows form.
-        heads: usize,
-    },
+enum ExportSource {
+    /// A tensor of the model, as it is.
+    Tensor,
+    /// A tensor of the model with the rows of every head reordered: so many heads, first halves interleaved with second
+    /// halves.
+    InterleavedRows { heads: usize },
     /// Numbers that the source keeps in its settings.
     Values(Vec<f32>),
 }
 
-impl ExportSource {
-    /// For every row of the exported matrix, the row of the source it is.
-    pub fn row_order(&self, rows: usize) -> Vec<usize> {
-        let ExportSource::InterleavedRows { heads, .. } = self else { return (0..rows).collect() };
-        let head = rows / heads;
-        (0..rows).map(|row| row / head * head + row % head % 2 * (head / 2) + row % head / 2).collect()
+impl GgufExport<'_> {
+    /// The numbers of one tensor, in the format that the source has them in.
+    pub fn read(&self, tensor: &ExportedTensor) -> Result<(Dtype, SharedBytes), ModelError> {
+        if let ExportSource::Values(values) = &tensor.source {
+            let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+            return Ok((Dtype::F32, Arc::new(bytes)));
+        }
+        let (dtype, bytes) = self.catalog.require(&tensor.name)?.read();
+        let ExportSource::InterleavedRows { heads } = tensor.source else { return Ok((dtype, bytes)) };
+        let rows = tensor.shape.first().map_or(0, |&rows| rows as usize);
+        let stored = (*bytes).as_ref();
+        let row = stored.len() / rows.max(1);
+        let order = interleaved(rows, heads);
+        let reordered = order.flat_map(|at| stored[at * row..(at + 1) * row].iter().copied());
+        Ok((dtype, Arc::new(reordered.collect::<Vec<u8>>())))
     }
+}
+
+/// For every row of a result whose heads have the two of a pair side by side, the stored row it is.
+fn interleaved(rows: usize, heads: usize) -> impl Iterator<Item = usize> {
+    let head = rows / heads;
+    (0..rows).map(move |row| row / head * head + row % head % 2 * (head / 2) + row % head / 2)
 }
 
 /// Plans the export of a model read from a Hugging Face folder.
-pub fn gguf_export(files: &ModelFiles, spec: &ModelSpec) -> Result<GgufExport, ModelError> {
+pub fn gguf_export<'a>(files: &'a ModelFiles, spec: &ModelSpec) -> Result<GgufExport<'a>, ModelError> {
     assert_eq!(files.kind(), FileKind::HuggingFace, "a GGUF file is copied, not exported");
-    let habits = arch::gguf_habits(files, &spec.architecture)?;
+    let habits = arch::gguf_habits(files)?;
+    let catalog = arch::catalog(files)?;
     let mut tensors = Vec::new();
-    for tensor in files.tensors() {
-        let Some(name) = gguf_name(tensor.name()) else { continue };
-        if spec.tied_output && name == "output.weight" {
+    for (name, entry) in catalog.entries() {
+        if spec.head.tied && name == "output.weight" {
             continue;
         }
-        let heads = match name.rsplit('.').nth(1) {
-            Some("attn_q") => Some(spec.layers[0].heads),
-            Some("attn_k") => Some(spec.layers[0].kv_heads),
+        let shape = entry.shape();
+        let layer = name.split('.').nth(1).and_then(|number| number.parse::<usize>().ok());
+        let attention = layer.and_then(|layer| spec.layers.get(layer)).map(|layer| &layer.mixer.part);
+        let heads = match (name.rsplit('.').nth(1), attention) {
+            (Some("attn_q"), Some(attention)) => Some(attention.heads),
+            (Some("attn_k"), Some(attention)) => Some(attention.kv_heads),
             _ => None,
         };
-        let tensor = tensor.name().to_owned();
         let source = match heads {
-            Some(heads) if habits.rope == RopeStyle::Interleaved => ExportSource::InterleavedRows { tensor, heads },
-            _ => ExportSource::Tensor(tensor),
+            Some(heads) if habits.rope == RopeStyle::Interleaved => {
+                if !shape.first().is_some_and(|&rows| rows > 0 && rows.is_multiple_of(2 * heads as u64)) {
+                    return Err(entry.shape_error(files, &[2 * heads]));
+                }
+                ExportSource::InterleavedRows { heads }
+            }
+            _ => ExportSource::Tensor,
         };
-        tensors.push(ExportedTensor { name, source });
+        tensors.push(ExportedTensor { name: name.to_owned(), shape, source });
     }
-    if let Some(divisors) = rope_divisors(&spec.ropes[0]) {
-        tensors.push(ExportedTensor { name: "rope_freqs.weight".into(), source: ExportSource::Values(divisors) });
+    if let Some(divisors) = spec.ropes.first().and_then(rope_divisors) {
+        let shape = vec![divisors.len() as u64];
+        let source = ExportSource::Values(divisors);
+        tensors.push(ExportedTensor { name: "rope_freqs.weight".into(), shape, source });
     }
-    Ok(GgufExport { settings: settings(spec, habits.architecture), tensors })
+    Ok(GgufExport { settings: settings(spec, habits), tensors, catalog })
 }
 
-fn settings(spec: &ModelSpec, architecture: &str) -> Vec<(String, MetadataValue)> {
-    let layer = &spec.layers[0];
+fn settings(spec: &ModelSpec, habits: GgufHabits) -> Vec<(String, MetadataValue)> {
+    let all = sizes(spec).into_iter().chain(extras(spec));
+    let architecture = habits.architecture;
+    let general = ("general.architecture".to_owned(), MetadataValue::String(architecture.as_bytes().into()));
+    std::iter::once(general).chain(all.map(|(key, value)| (format!("{architecture}.{key}"), value))).collect()
+}
+
+/// What every model has.
+fn sizes(spec: &ModelSpec) -> Vec<(&'static str, MetadataValue)> {
+    let attention = &spec.layers[0].mixer.part;
     let count = |value: usize| MetadataValue::U32(value as u32);
-    let window = layer.window.map(|window| ("attention.sliding_window", MetadataValue::U32(window)));
-    let own = [
+    let FeedForwardSpec::Dense(dense) = &spec.layers[0].feed_forward.part;
+    let epsilon = match spec.norm.kind {
+        NormKind::RootMeanSquare => "attention.layer_norm_rms_epsilon",
+        NormKind::Layer { .. } => "attention.layer_norm_epsilon",
+    };
+    vec![
         ("block_count", count(spec.layers.len())),
         ("context_length", MetadataValue::U32(spec.context)),
         ("embedding_length", count(spec.width)),
-        ("feed_forward_length", count(layer.feed_forward)),
-        ("attention.head_count", count(layer.heads)),
-        ("attention.head_count_kv", count(layer.kv_heads)),
-        ("attention.key_length", count(layer.head)),
-        ("attention.value_length", count(layer.head)),
-        ("attention.layer_norm_rms_epsilon", MetadataValue::F32(spec.epsilon)),
-        ("rope.dimension_count", count(2 * spec.ropes[0].frequencies.len())),
+        ("feed_forward_length", count(dense.inner)),
+        ("attention.head_count", count(attention.heads)),
+        ("attention.head_count_kv", count(attention.kv_heads)),
+        ("attention.key_length", count(attention.head)),
+        ("attention.value_length", count(attention.head)),
+        (epsilon, MetadataValue::F32(spec.norm.epsilon)),
+        ("rope.dimension_count", count(spec.ropes[0].dimensions)),
         ("rope.freq_base", MetadataValue::F32(spec.ropes[0].base)),
         ("vocab_size", count(spec.vocabulary)),
+    ]
+}
+
+/// What only some models have.
+fn extras(spec: &ModelSpec) -> Vec<(&'static str, MetadataValue)> {
+    let AttentionSpec { head, score_scale, soft_cap, alibi, clamp, .. } = spec.layers[0].mixer.part;
+    let number = |key, value: Option<f32>| value.map(|value| (key, MetadataValue::F32(value)));
+    let unless = |usual: f32, value: f32| (value != usual).then_some(value);
+    let windows = || spec.layers.iter().map(|layer| layer.mixer.part.window);
+    let window = windows().flatten().next().map(|window| ("attention.sliding_window", MetadataValue::U32(window)));
+    let mixed = windows().any(|window| window.is_some()) && windows().any(|window| window.is_none());
+    let pattern = windows().map(|window| window.is_some()).collect::<Vec<bool>>();
+    let pattern = mixed.then(|| ("attention.sliding_window_pattern", MetadataArray::Bool(pattern.into()).into()));
+    let beside = spec.layers[0].order == BranchOrder::AtOnce;
+    let numbers = [
+        number("attention.scale", unless(1.0 / (head as f32).sqrt(), score_scale)),
+        number("attn_logit_softcapping", soft_cap),
+        number("final_logit_softcapping", spec.head.soft_cap),
+        number("attention.clamp_kqv", clamp),
+        number("attention.max_alibi_bias", alibi.map(|alibi| alibi.steepest)),
+        number("embedding_scale", unless(1.0, spec.embedding.scale)),
+        number("residual_scale", unless(1.0, spec.layers[0].residual_scale)),
+        number("logit_scale", unless(1.0, 1.0 / spec.head.scale)),
+        number("rope.freq_base_swa", spec.ropes.get(1).map(|rope| rope.base)),
     ];
-    let general = ("general.architecture".to_owned(), MetadataValue::String(architecture.as_bytes().into()));
-    let own = own.into_iter().chain(window).map(|(key, value)| (format!("{architecture}.{key}"), value));
-    std::iter::once(general).chain(own).collect()
+    let flags = [
+        ("use_parallel_residual", MetadataValue::Bool(beside)),
+        ("attention.alibi", MetadataValue::Bool(alibi.is_some_and(|alibi| alibi.scale != 1.0))),
+    ];
+    let flags = flags.into_iter().filter(|_| matches!(spec.norm.kind, NormKind::Layer { .. }));
+    numbers.into_iter().flatten().chain(window).chain(pattern).chain(flags).collect()
 }
 
 /// Where frequencies are scaled, what each is divided by.
 fn rope_divisors(rope: &RopeSpec) -> Option<Vec<f32>> {
-    let plain = frequencies(rope.base, 2 * rope.frequencies.len());
-    let divisors: Vec<f32> = plain.iter().zip(&rope.frequencies).map(|(plain, scaled)| plain / scaled).collect();
-    divisors.iter().any(|&divisor| divisor != 1.0).then_some(divisors)
+    if rope.scaling == RopeScaling::None {
+        return None;
+    }
+    let scaled = rope.rotation(0).frequencies;
+    Some(frequencies(rope.base, rope.dimensions).iter().zip(scaled).map(|(plain, scaled)| plain / scaled).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::interleaved;
+
+    #[test]
+    fn pairs_come_together_within_their_head() {
+        assert_eq!(interleaved(12, 2).collect::<Vec<_>>(), [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]);
+    }
 }

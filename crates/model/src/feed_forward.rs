@@ -1,26 +1,49 @@
-//! The gated feed-forward part of a layer.
+//! The part of a layer that works on each token by itself.
+
+use cascadia_kernels::Activation;
 
 use crate::Machine;
 use crate::projection::Projection;
 use crate::workspace::Workspace;
 
-/// down(silu(gate(x)) × up(x)).
-pub(crate) struct FeedForward {
-    pub(crate) gate: Projection,
+/// What a layer has after its mixer.
+pub(crate) enum FeedForward {
+    /// All tokens share it.
+    Dense(Dense),
+}
+
+/// down(activation(gate(x)) × up(x)), or down(activation(up(x))) without a gate.
+pub(crate) struct Dense {
+    pub(crate) gate: Option<Projection>,
     pub(crate) up: Projection,
     pub(crate) down: Projection,
+    pub(crate) activation: Activation,
 }
 
 impl FeedForward {
     /// Reads `workspace.input`, leaves the result in `workspace.output`.
     pub(crate) fn run(&self, rows: usize, workspace: &mut Workspace, machine: &Machine) {
+        match self {
+            FeedForward::Dense(dense) => dense.run(rows, workspace, machine),
+        }
+    }
+}
+
+impl Dense {
+    fn run(&self, rows: usize, workspace: &mut Workspace, machine: &Machine) {
         let Workspace { input, inner, gate, output, .. } = workspace;
-        let width = self.gate.outputs();
-        gate.resize(rows * width, 0.0);
-        self.gate.apply(input, gate, machine);
+        let (width, ops) = (self.up.outputs(), machine.ops);
         let up = inner.reset(rows, width);
         self.up.apply(input, up, machine);
-        machine.pool.chunks(up, width, |row, up| machine.ops.silu_multiply(&gate[row * width..(row + 1) * width], up));
+        if let Some(projection) = &self.gate {
+            gate.resize(rows * width, 0.0);
+            projection.apply(input, gate, machine);
+            machine.pool.chunks(up, width, |row, up| {
+                ops.activate_multiply(self.activation, &gate[row * width..(row + 1) * width], up);
+            });
+        } else {
+            machine.pool.chunks(up, width, |_, up| ops.activate(self.activation, up));
+        }
         output.resize(rows * self.down.outputs(), 0.0);
         self.down.apply(inner, output, machine);
     }

@@ -28,6 +28,7 @@ impl KvPool {
     /// Room for `pages` pages in every layer. The system hands out the memory when a page is first written.
     pub(crate) fn new(layers: &[LayerSpec], precision: CachePrecision, pages: u32) -> Result<KvPool, ModelError> {
         let layers = layers.iter().map(|layer| {
+            let layer = &layer.mixer.part;
             let numbers = layer.kv_heads as u128 * layer.head as u128 * u128::from(PAGE_TOKENS) * u128::from(pages);
             if numbers > isize::MAX as u128 / 8 {
                 let bytes = u64::try_from(numbers * 2 * u128::from(precision.bytes())).unwrap_or(u64::MAX);

@@ -3,6 +3,7 @@
 
 mod arch;
 mod assemble;
+mod catalog;
 mod decoder;
 mod error;
 mod export;
@@ -11,7 +12,7 @@ mod kv_pool;
 mod load;
 mod machine;
 mod mixer;
-pub mod names;
+mod names;
 mod norm;
 mod plan;
 mod projection;
@@ -23,11 +24,14 @@ mod token_io;
 mod workspace;
 
 pub use error::{ModelError, StageError};
-pub use export::{ExportSource, ExportedTensor, GgufExport, gguf_export};
+pub use export::{ExportedTensor, GgufExport, gguf_export};
 pub use load::{LoadOptions, LoadedModel, load};
 pub use machine::Machine;
 pub use plan::{PAGE_TOKENS, PageId, SequenceStep, StepPlan};
-pub use rope::{RopeSpec, RopeStyle};
-pub use spec::{CachePrecision, LayerSpec, ModelSpec};
+pub use rope::{RopeScaling, RopeSpec, RopeStyle, WavelengthScaling};
+pub use spec::{
+    AlibiSpec, AttentionSpec, Branch, BranchOrder, CachePrecision, DenseSpec, EmbeddingSpec, FeedForwardSpec, Gate,
+    HeadNorm, HeadSpec, LayerSpec, ModelSpec, NormKind, NormSpec,
+};
 pub use stage::{Hidden, LocalStage, Stage};
 pub use token_io::TokenIo;

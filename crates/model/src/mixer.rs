@@ -3,11 +3,13 @@
 use cascadia_kernels::Attention;
 
 use crate::kv_pool::LayerCache;
+use crate::norm::Norm;
 use crate::plan::RowPlaces;
 use crate::projection::Projection;
 use crate::rope::RopeSpec;
+use crate::spec::{AlibiSpec, AttentionSpec};
 use crate::workspace::Workspace;
-use crate::{LayerSpec, Machine, PAGE_TOKENS, StepPlan};
+use crate::{Machine, PAGE_TOKENS, StepPlan};
 
 /// Grouped-query attention with rotary positions.
 pub(crate) struct SelfAttention {
@@ -15,7 +17,11 @@ pub(crate) struct SelfAttention {
     pub(crate) key: Projection,
     pub(crate) value: Projection,
     pub(crate) output: Projection,
-    pub(crate) spec: LayerSpec,
+    pub(crate) query_norm: Option<Norm>,
+    pub(crate) key_norm: Option<Norm>,
+    pub(crate) attention: Attention,
+    pub(crate) rope: Option<usize>,
+    pub(crate) clamp: Option<f32>,
 }
 
 /// The step a layer runs in.
@@ -25,19 +31,32 @@ pub(crate) struct StepView<'a> {
     pub(crate) ropes: &'a [RopeSpec],
 }
 
-impl SelfAttention {
-    /// What the attention kernel needs to know of a layer.
-    pub(crate) fn shape(spec: &LayerSpec) -> Attention {
-        Attention {
-            heads: spec.heads,
-            kv_heads: spec.kv_heads,
-            head: spec.head,
-            scale: spec.score_scale,
-            window: spec.window.map(|window| window as usize),
-            page_tokens: PAGE_TOKENS as usize,
-        }
+/// What the attention kernel needs to know of a layer whose heads have these sinks.
+pub(crate) fn attention(spec: &AttentionSpec, sinks: Option<Vec<f32>>) -> Attention {
+    Attention {
+        heads: spec.heads,
+        kv_heads: spec.kv_heads,
+        head: spec.head,
+        value_head: spec.head,
+        scale: spec.score_scale,
+        soft_cap: spec.soft_cap,
+        slopes: spec.alibi.map(|alibi| slopes(&alibi, spec.heads)),
+        sinks,
+        window: spec.window.map(|window| window as usize),
+        page_tokens: PAGE_TOKENS as usize,
     }
+}
 
+/// Slopes of all heads: a geometric series over the next smaller power of two, then every other member of the series
+/// that is twice as fine.
+fn slopes(alibi: &AlibiSpec, heads: usize) -> Vec<f32> {
+    let whole = if heads.is_power_of_two() { heads } else { heads.next_power_of_two() / 2 };
+    let slope = |step: f64| (libm::exp2(-f64::from(alibi.steepest) * step / whole as f64) as f32) * alibi.scale;
+    let first = (1..=whole).map(|head| slope(head as f64));
+    first.chain((0..heads - whole).map(|extra| slope(extra as f64 + 0.5))).collect()
+}
+
+impl SelfAttention {
     /// Reads `workspace.input`, adds keys and values to the cache, leaves the result in `workspace.output`.
     pub(crate) fn run(
         &self,
@@ -46,26 +65,46 @@ impl SelfAttention {
         workspace: &mut Workspace,
         machine: &Machine,
     ) {
-        let Workspace { input, inner, queries, keys, values, output, ropes, scratch, .. } = workspace;
+        let Workspace { input, inner, queries, keys, values, output, spare, ropes, scratch, .. } = workspace;
         let rows = step.plan.tokens.len();
-        let head = self.spec.head;
+        let head = self.attention.head;
         for (projection, out) in [(&self.query, &mut *queries), (&self.key, keys), (&self.value, values)] {
             out.resize(rows * projection.outputs(), 0.0);
             projection.apply(input, out, machine);
+            if let Some(most) = self.clamp {
+                out.iter_mut().for_each(|number| *number = number.clamp(-most, most));
+            }
         }
-        let (table, style) = (&ropes[self.spec.rope], step.ropes[self.spec.rope].style);
-        for (projection, out) in [(&self.query, &mut *queries), (&self.key, keys)] {
-            machine.pool.chunks(out, projection.outputs(), |row, heads| table.rotate(row, style, heads, head));
+        for (norm, out) in [(&self.query_norm, &mut *queries), (&self.key_norm, keys)] {
+            norm.iter().for_each(|norm| norm.apply_in_place(out, spare, machine));
+        }
+        if let Some(rope) = self.rope {
+            let (table, style) = (&ropes[rope], step.ropes[rope].style);
+            for (projection, out) in [(&self.query, &mut *queries), (&self.key, keys)] {
+                machine.pool.chunks(out, projection.outputs(), |row, heads| table.rotate(row, style, heads, head));
+            }
         }
         cache.write(step, keys, values, machine);
         let cache = &*cache;
-        let attended = inner.reset(rows, self.query.outputs());
+        let attended = inner.reset(rows, self.attention.heads * self.attention.value_head);
         let page = |row: usize, kv_head: usize, page: usize| {
             cache.page(step.plan.steps[step.places.sequences[row] as usize].pages[page], kv_head)
         };
         let position = |row: usize| step.places.positions[row] as usize;
-        Self::shape(&self.spec).run(queries, attended, position, page, (machine.ops, &machine.pool, scratch));
+        self.attention.run(queries, attended, position, page, (machine.ops, &machine.pool, scratch));
         output.resize(rows * self.output.outputs(), 0.0);
         self.output.apply(inner, output, machine);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slopes_of_any_number_of_heads() {
+        let alibi = AlibiSpec { steepest: 8.0, scale: 1.0 };
+        assert_eq!(slopes(&alibi, 4), [0.25, 0.0625, 0.015_625, 0.003_906_25]);
+        assert_eq!(slopes(&alibi, 6), [0.25, 0.0625, 0.015_625, 0.003_906_25, 0.5, 0.125]);
     }
 }

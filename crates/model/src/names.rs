@@ -1,55 +1,97 @@
 //! Tensor names: what GGUF calls a tensor and what Hugging Face calls the same one.
 
-use cascadia_weights::FileKind;
+/// One tensor, or one per layer or expert, under both its names. `{}` stands for the number of the layer; a second one,
+/// only in the stored name, for that of an expert. Without `.weight` or `.bias` a name stands for both.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Rename {
+    pub(crate) gguf: &'static str,
+    pub(crate) stored: &'static str,
+    pub(crate) form: Form,
+}
 
-/// (GGUF, Hugging Face) names without a layer.
-const MODEL: [(&str, &str); 3] = [
-    ("token_embd.weight", "model.embed_tokens.weight"),
-    ("output_norm.weight", "model.norm.weight"),
-    ("output.weight", "lm_head.weight"),
+/// How the numbers of a stored tensor become those of the GGUF tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// As they are.
+    Same,
+    /// One is added to each.
+    OnePlus,
+    /// Rows and columns change places.
+    Transposed,
+    /// Rows of all queries, then of all keys, then of all values, where the stored tensor has them together for every
+    /// key/value head.
+    GroupedHeads { heads: usize, kv_heads: usize },
+}
+
+/// A tensor that both sides store alike.
+pub(crate) const fn same(gguf: &'static str, stored: &'static str) -> Rename {
+    Rename { gguf, stored, form: Form::Same }
+}
+
+/// The names that most families share.
+pub(crate) const COMMON: [Rename; 12] = [
+    same("token_embd", "model.embed_tokens"),
+    same("output_norm", "model.norm"),
+    same("output", "lm_head"),
+    same("blk.{}.attn_norm", "model.layers.{}.input_layernorm"),
+    same("blk.{}.attn_q", "model.layers.{}.self_attn.q_proj"),
+    same("blk.{}.attn_k", "model.layers.{}.self_attn.k_proj"),
+    same("blk.{}.attn_v", "model.layers.{}.self_attn.v_proj"),
+    same("blk.{}.attn_output", "model.layers.{}.self_attn.o_proj"),
+    same("blk.{}.ffn_norm", "model.layers.{}.post_attention_layernorm"),
+    same("blk.{}.ffn_gate", "model.layers.{}.mlp.gate_proj"),
+    same("blk.{}.ffn_up", "model.layers.{}.mlp.up_proj"),
+    same("blk.{}.ffn_down", "model.layers.{}.mlp.down_proj"),
 ];
 
-/// (GGUF, Hugging Face) names of the parts of a layer, without `.weight` or `.bias`.
-const LAYER: [(&str, &str); 9] = [
-    ("attn_norm", "input_layernorm"),
-    ("attn_q", "self_attn.q_proj"),
-    ("attn_k", "self_attn.k_proj"),
-    ("attn_v", "self_attn.v_proj"),
-    ("attn_output", "self_attn.o_proj"),
-    ("ffn_norm", "post_attention_layernorm"),
-    ("ffn_gate", "mlp.gate_proj"),
-    ("ffn_up", "mlp.up_proj"),
-    ("ffn_down", "mlp.down_proj"),
+/// What some files put before the names that others have: models that also see or hear, and models saved with or
+/// without their head.
+const PREFIXES: [(&str, &str); 4] = [
+    ("model.language_model.", "model."),
+    ("language_model.model.", "model."),
+    ("language_model.", ""),
+    ("transformer.", ""),
 ];
 
-/// The name that a file of `kind` has for the tensor GGUF calls `gguf`, one of those this module knows.
-pub(crate) fn in_file(kind: FileKind, gguf: &str) -> String {
-    match kind {
-        FileKind::Gguf => gguf.to_owned(),
-        FileKind::HuggingFace => hugging_face_name(gguf).unwrap_or_else(|| gguf.to_owned()),
+/// The common names with some of them replaced, and others added.
+pub(crate) fn common_but(changes: &[Rename]) -> Vec<Rename> {
+    let kept = COMMON.iter().filter(|name| changes.iter().all(|change| change.gguf != name.gguf));
+    kept.chain(changes).copied().collect()
+}
+
+/// A name without the prefixes that only some files have.
+pub(crate) fn plain(stored: &str) -> String {
+    let prefix = PREFIXES.iter().find_map(|(long, short)| Some((stored.strip_prefix(long)?, short)));
+    prefix.map_or_else(|| stored.to_owned(), |(rest, short)| format!("{short}{rest}"))
+}
+
+impl Rename {
+    /// The GGUF name of `stored`, and the number of the expert if it is one of several.
+    pub(crate) fn gguf_name(&self, stored: &str) -> Option<(String, Option<usize>)> {
+        let (numbers, suffix) = captures(self.stored, stored)?;
+        let layer = numbers.first().map(usize::to_string).unwrap_or_default();
+        Some((self.gguf.replace("{}", &layer) + suffix, numbers.get(1).copied()))
+    }
+
+    /// What `gguf` is stored as, the first of several experts.
+    pub(crate) fn stored_name(&self, gguf: &str) -> Option<String> {
+        let (numbers, suffix) = captures(self.gguf, gguf)?;
+        let layer = numbers.first().map(usize::to_string).unwrap_or_default();
+        Some(self.stored.replacen("{}", &layer, 1).replacen("{}", "0", 1) + suffix)
     }
 }
 
-fn hugging_face_name(gguf: &str) -> Option<String> {
-    if let Some((_, name)) = MODEL.iter().find(|(name, _)| *name == gguf) {
-        return Some((*name).to_owned());
+/// The numbers in place of the braces of `pattern`, and the `.weight` or `.bias` that it leaves open.
+fn captures<'a>(pattern: &str, mut name: &'a str) -> Option<(Vec<usize>, &'a str)> {
+    let mut pieces = pattern.split("{}");
+    name = name.strip_prefix(pieces.next()?)?;
+    let mut numbers = Vec::new();
+    for piece in pieces {
+        let digits = name.bytes().take_while(u8::is_ascii_digit).count();
+        numbers.push(name[..digits].parse().ok()?);
+        name = name[digits..].strip_prefix(piece)?;
     }
-    let (layer, part) = gguf.strip_prefix("blk.")?.split_once('.')?;
-    let (part, suffix) = part.rsplit_once('.')?;
-    let (_, name) = LAYER.iter().find(|(name, _)| *name == part)?;
-    Some(format!("model.layers.{layer}.{name}.{suffix}"))
-}
-
-/// The GGUF name of the tensor that Hugging Face calls `name`; `None` for tensors that no forward pass uses.
-pub fn gguf_name(name: &str) -> Option<String> {
-    if let Some((gguf, _)) = MODEL.iter().find(|(_, hugging_face)| *hugging_face == name) {
-        return Some((*gguf).to_owned());
-    }
-    let (layer, part) = name.strip_prefix("model.layers.")?.split_once('.')?;
-    layer.parse::<u32>().ok()?;
-    let (part, suffix) = part.rsplit_once('.')?;
-    let (gguf, _) = LAYER.iter().find(|(_, hugging_face)| *hugging_face == part)?;
-    matches!(suffix, "weight" | "bias").then(|| format!("blk.{layer}.{gguf}.{suffix}"))
+    matches!(name, "" | ".weight" | ".bias").then_some((numbers, name))
 }
 
 #[cfg(test)]
@@ -58,16 +100,33 @@ mod tests {
 
     #[test]
     fn names_map_both_ways() {
-        let layer = LAYER.iter().flat_map(|(name, _)| [format!("blk.7.{name}.weight"), format!("blk.12.{name}.bias")]);
-        for gguf in layer.chain(MODEL.iter().map(|(name, _)| (*name).to_owned())) {
-            let name = in_file(FileKind::HuggingFace, &gguf);
-            assert_ne!(name, gguf);
-            assert_eq!(gguf_name(&name).as_deref(), Some(gguf.as_str()));
+        for rename in COMMON {
+            for suffix in [".weight", ".bias"] {
+                let gguf = rename.gguf.replace("{}", "12") + suffix;
+                let stored = rename.stored_name(&gguf).expect("its own name");
+                assert_eq!(rename.gguf_name(&stored), Some((gguf, None)));
+            }
         }
-        for unused in
-            ["model.layers.0.self_attn.rotary_emb.inv_freq", "model.layers.x.mlp.up_proj.weight", "", "lm_head"]
-        {
-            assert_eq!(gguf_name(unused), None);
+        let unknown = ["model.layers.0.self_attn.rotary_emb.inv_freq", "model.layers.x.mlp.up_proj.weight", "lm_heads"];
+        for name in unknown {
+            assert!(COMMON.iter().all(|rename| rename.gguf_name(name).is_none()), "{name}");
         }
+    }
+
+    #[test]
+    fn experts_are_numbered() {
+        let rename = same("blk.{}.ffn_gate_exps", "model.layers.{}.mlp.experts.{}.gate_proj");
+        let (name, expert) = rename.gguf_name("model.layers.3.mlp.experts.11.gate_proj.weight").expect("a match");
+        assert_eq!((name.as_str(), expert), ("blk.3.ffn_gate_exps.weight", Some(11)));
+        assert_eq!(rename.stored_name(&name).as_deref(), Some("model.layers.3.mlp.experts.0.gate_proj.weight"));
+    }
+
+    #[test]
+    fn text_is_found_beside_other_senses() {
+        assert_eq!(plain("model.language_model.layers.0.x"), "model.layers.0.x");
+        assert_eq!(plain("language_model.model.norm.weight"), "model.norm.weight");
+        assert_eq!(plain("language_model.lm_head.weight"), "lm_head.weight");
+        assert_eq!(plain("model.norm.weight"), "model.norm.weight");
+        assert_eq!(plain("transformer.h.0.x"), "h.0.x");
     }
 }

@@ -1,19 +1,44 @@
-//! Root-mean-square normalisation of rows.
+//! Normalisation of rows.
 
-use crate::Machine;
+use crate::catalog::Catalog;
+use crate::spec::{NormKind, NormSpec};
+use crate::{Machine, ModelError};
 
 /// A norm with its weight.
 pub(crate) struct Norm {
-    pub(crate) weight: Vec<f32>,
-    pub(crate) epsilon: f32,
+    weight: Vec<f32>,
+    /// Of a layer norm, zeros where the model has none.
+    bias: Vec<f32>,
+    spec: NormSpec,
 }
 
 impl Norm {
+    /// Finds the norm that GGUF calls `name` over rows of `width` numbers.
+    pub(crate) fn new(catalog: &Catalog<'_>, name: &str, width: usize, spec: NormSpec) -> Result<Norm, ModelError> {
+        let bias = match spec.kind {
+            NormKind::RootMeanSquare => Vec::new(),
+            NormKind::Layer { bias: false } => vec![0.0; width],
+            NormKind::Layer { bias: true } => catalog.require_vector(&format!("{name}.bias"), width)?,
+        };
+        Ok(Norm { weight: catalog.require_vector(&format!("{name}.weight"), width)?, bias, spec })
+    }
+
+    /// rows = normalised rows; `spare` holds them meanwhile.
+    pub(crate) fn apply_in_place(&self, rows: &mut [f32], spare: &mut Vec<f32>, machine: &Machine) {
+        spare.clear();
+        spare.extend_from_slice(rows);
+        self.apply(spare, rows, machine);
+    }
+
     /// out = normalised rows.
     pub(crate) fn apply(&self, rows: &[f32], out: &mut [f32], machine: &Machine) {
-        let width = self.weight.len();
+        let (width, epsilon, ops) = (self.weight.len(), self.spec.epsilon, machine.ops);
         machine.pool.chunks(out, width, |row, out| {
-            machine.ops.rms_norm(&rows[row * width..(row + 1) * width], &self.weight, self.epsilon, out);
+            let row = &rows[row * width..(row + 1) * width];
+            match self.spec.kind {
+                NormKind::RootMeanSquare => ops.rms_norm(row, &self.weight, epsilon, out),
+                NormKind::Layer { .. } => ops.layer_norm(row, (&self.weight, &self.bias), epsilon, out),
+            }
         });
     }
 }

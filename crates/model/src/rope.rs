@@ -5,10 +5,50 @@
 pub struct RopeSpec {
     /// Which two numbers of a head form a pair.
     pub style: RopeStyle,
-    /// What the frequencies are powers of, before any scaling.
+    /// What the frequencies are powers of.
     pub base: f32,
-    /// Radians per position for every pair; what lies beyond the pairs is not rotated.
-    pub frequencies: Vec<f32>,
+    /// Numbers of a head that are rotated, the first ones.
+    pub dimensions: usize,
+    /// How frequencies are stretched for longer texts.
+    pub scaling: RopeScaling,
+}
+
+/// How frequencies are stretched so that a model reads longer texts than it was first trained on.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RopeScaling {
+    /// Not at all.
+    None,
+    /// All are divided by one number.
+    Linear(f32),
+    /// Each is divided by its own number.
+    Divisors(Vec<f32>),
+    /// Only long wavelengths are stretched.
+    Wavelengths(WavelengthScaling),
+}
+
+/// Radians per position for every pair, and what rotated numbers are multiplied with.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Rotation {
+    pub(crate) frequencies: Vec<f32>,
+    pub(crate) magnitude: f32,
+}
+
+impl RopeSpec {
+    /// The rotation for texts of up to `context` tokens.
+    pub(crate) fn rotation(&self, _context: u32) -> Rotation {
+        let mut frequencies = frequencies(self.base, self.dimensions);
+        match &self.scaling {
+            RopeScaling::None => {}
+            RopeScaling::Linear(factor) => frequencies.iter_mut().for_each(|frequency| *frequency /= factor),
+            RopeScaling::Divisors(divisors) => {
+                frequencies.iter_mut().zip(divisors).for_each(|(frequency, divisor)| *frequency /= divisor);
+            }
+            RopeScaling::Wavelengths(scaling) => {
+                frequencies.iter_mut().for_each(|frequency| *frequency /= scaling.divisor(*frequency));
+            }
+        }
+        Rotation { frequencies, magnitude: 1.0 }
+    }
 }
 
 /// Which numbers are rotated together.
@@ -22,15 +62,15 @@ pub enum RopeStyle {
 
 /// Stretching of long wavelengths only, which keeps near positions as they were.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct WavelengthScaling {
+pub struct WavelengthScaling {
     /// By how much the longest wavelengths are stretched.
-    pub(crate) factor: f32,
+    pub factor: f32,
     /// Wavelengths above `original_context / low` are stretched fully.
-    pub(crate) low: f32,
+    pub low: f32,
     /// Wavelengths below `original_context / high` are kept.
-    pub(crate) high: f32,
+    pub high: f32,
     /// Context before the stretching.
-    pub(crate) original_context: f32,
+    pub original_context: f32,
 }
 
 /// Frequencies of `dimensions / 2` pairs for a base, as the original implementation rounds them.
@@ -65,20 +105,21 @@ pub(crate) struct RopeTable {
 
 impl RopeTable {
     pub(crate) fn with_capacity(rows: usize, spec: &RopeSpec) -> RopeTable {
-        let pairs = spec.frequencies.len();
+        let pairs = spec.dimensions / 2;
         RopeTable { pairs, values: Vec::with_capacity(rows * 2 * pairs) }
     }
 
     /// Computes the table for rows at `positions`.
-    pub(crate) fn fill(&mut self, spec: &RopeSpec, positions: &[u32]) {
+    pub(crate) fn fill(&mut self, rotation: &Rotation, positions: &[u32]) {
         self.values.resize(positions.len() * 2 * self.pairs, 0.0);
         for (row, &position) in self.values.chunks_exact_mut(2 * self.pairs).zip(positions) {
             let (cosines, sines) = row.split_at_mut(self.pairs);
-            for ((cosine, sine), &frequency) in cosines.iter_mut().zip(sines).zip(&spec.frequencies) {
+            for ((cosine, sine), &frequency) in cosines.iter_mut().zip(sines).zip(&rotation.frequencies) {
                 // The angle is rounded to single precision as the original does; its cosine is then exact, and our
                 // own library makes it the same on every machine.
                 let angle = f64::from(position as f32 * frequency);
-                (*sine, *cosine) = (libm::sin(angle) as f32, libm::cos(angle) as f32);
+                *sine = libm::sin(angle) as f32 * rotation.magnitude;
+                *cosine = libm::cos(angle) as f32 * rotation.magnitude;
             }
         }
     }

@@ -5,11 +5,11 @@ use serde_json::Value;
 
 use crate::ModelError;
 
-/// The same setting under its two names; GGUF names get the architecture as prefix.
+/// The same setting under its names, most usual first; GGUF names get the architecture as prefix.
 #[derive(Clone, Copy)]
 pub(crate) struct Key {
-    pub(crate) json: &'static str,
-    pub(crate) gguf: &'static str,
+    pub(crate) json: &'static [&'static str],
+    pub(crate) gguf: &'static [&'static str],
 }
 
 /// Settings of one model.
@@ -24,7 +24,11 @@ impl<'a> Settings<'a> {
         let (architecture, config) = match files.kind() {
             FileKind::Gguf => (files.metadata().require::<&str>("general.architecture")?.to_owned(), Value::Null),
             FileKind::HuggingFace => {
-                let config = files.json("config.json")?.unwrap_or(Value::Null);
+                let mut config = files.json("config.json")?.unwrap_or(Value::Null);
+                // Models that also see or hear keep what concerns text apart.
+                if config["text_config"].is_object() {
+                    config = config["text_config"].take();
+                }
                 (config["model_type"].as_str().unwrap_or_default().to_owned(), config)
             }
         };
@@ -36,12 +40,21 @@ impl<'a> Settings<'a> {
         &self.config
     }
 
-    /// What this kind of file calls the setting, for messages.
+    /// What this file calls the setting, or would usually call it.
     pub(crate) fn name(&self, key: Key) -> String {
         match self.files.kind() {
-            FileKind::Gguf => format!("{}.{}", self.architecture, key.gguf),
-            FileKind::HuggingFace => key.json.to_owned(),
+            FileKind::Gguf => {
+                let names = key.gguf.iter().map(|name| format!("{}.{name}", self.architecture));
+                let known = |name: &String| self.files.metadata().get(name).is_some();
+                names.clone().find(known).or_else(|| names.clone().next()).unwrap_or_default()
+            }
+            FileKind::HuggingFace => self.json_name(key).to_owned(),
         }
+    }
+
+    fn json_name(&self, key: Key) -> &'static str {
+        let known = key.json.iter().find(|name| !self.config[**name].is_null());
+        known.or(key.json.first()).copied().unwrap_or_default()
     }
 
     pub(crate) fn error(&self, key: Key, problem: impl Into<String>) -> ModelError {
@@ -52,7 +65,7 @@ impl<'a> Settings<'a> {
     pub(crate) fn count(&self, key: Key, greatest: u32) -> Result<Option<usize>, ModelError> {
         let number = match self.files.kind() {
             FileKind::Gguf => self.files.metadata().value::<u64>(&self.name(key))?,
-            FileKind::HuggingFace => match &self.config[key.json] {
+            FileKind::HuggingFace => match &self.config[self.json_name(key)] {
                 Value::Null => None,
                 value => {
                     Some(value.as_u64().ok_or_else(|| self.error(key, format!("is {value}, not a whole number")))?)
@@ -76,13 +89,27 @@ impl<'a> Settings<'a> {
     pub(crate) fn positive(&self, key: Key) -> Result<Option<f32>, ModelError> {
         let number = match self.files.kind() {
             FileKind::Gguf => self.files.metadata().value::<f32>(&self.name(key))?,
-            FileKind::HuggingFace => json_float(&self.config[key.json]).map_err(|problem| self.error(key, problem))?,
+            FileKind::HuggingFace => {
+                json_float(&self.config[self.json_name(key)]).map_err(|problem| self.error(key, problem))?
+            }
         };
         match number {
             Some(number) if !(number.is_finite() && number > 0.0) => {
                 Err(self.error(key, format!("is {number}, which should be finite and above zero")))
             }
             number => Ok(number),
+        }
+    }
+
+    /// A yes or no.
+    pub(crate) fn flag(&self, key: Key) -> Result<Option<bool>, ModelError> {
+        match self.files.kind() {
+            FileKind::Gguf => Ok(self.files.metadata().value::<bool>(&self.name(key))?),
+            FileKind::HuggingFace => match &self.config[self.json_name(key)] {
+                Value::Null => Ok(None),
+                Value::Bool(flag) => Ok(Some(*flag)),
+                other => Err(self.error(key, format!("is {other}, neither true nor false"))),
+            },
         }
     }
 }

@@ -1,6 +1,6 @@
 //! An architecture as plain data: everything the forward pass needs to know besides the weights.
 
-use cascadia_kernels::Dtype;
+use cascadia_kernels::{Activation, Dtype};
 use cascadia_weights::ModelFiles;
 
 use crate::{ModelError, RopeSpec, arch};
@@ -16,21 +16,101 @@ pub struct ModelSpec {
     pub width: usize,
     /// Tokens the model was trained to attend over.
     pub context: u32,
+    /// How tokens become hidden states.
+    pub embedding: EmbeddingSpec,
     /// The layers, first to last.
     pub layers: Vec<LayerSpec>,
     /// Position encodings, which layers refer to by index.
     pub ropes: Vec<RopeSpec>,
-    /// Added to the mean square before its root, in every norm.
-    pub epsilon: f32,
-    /// Whether the output matrix is the embedding matrix.
-    pub tied_output: bool,
+    /// The kind of every norm.
+    pub norm: NormSpec,
+    /// How hidden states become logits.
+    pub head: HeadSpec,
     /// How keys and values are cached.
     pub cache: CachePrecision,
+}
+
+/// How tokens become hidden states.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EmbeddingSpec {
+    /// What embeddings are multiplied with.
+    pub scale: f32,
+    /// Positions that have a learned embedding, added to that of the token.
+    pub positions: Option<usize>,
+    /// Whether a norm follows.
+    pub normed: bool,
+}
+
+/// How hidden states become logits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HeadSpec {
+    /// Whether the output matrix is the embedding matrix.
+    pub tied: bool,
+    /// Whether the output matrix adds a bias.
+    pub bias: bool,
+    /// What logits are multiplied with.
+    pub scale: f32,
+    /// Logits are bent to stay within this much of zero.
+    pub soft_cap: Option<f32>,
+}
+
+/// What a norm does besides scaling by its weight.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NormSpec {
+    /// By what rows are divided.
+    pub kind: NormKind,
+    /// Added to the mean square before its root.
+    pub epsilon: f32,
+}
+
+/// By what a norm divides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NormKind {
+    /// The root of the mean square.
+    RootMeanSquare,
+    /// The standard deviation, after subtracting the mean.
+    Layer {
+        /// Whether a bias is added in the end.
+        bias: bool,
+    },
 }
 
 /// One layer of a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LayerSpec {
+    /// What lets a token read the tokens before it.
+    pub mixer: Branch<AttentionSpec>,
+    /// What works on each token by itself.
+    pub feed_forward: Branch<FeedForwardSpec>,
+    /// Whether the second branch sees what the first has added.
+    pub order: BranchOrder,
+    /// What a branch's result is multiplied with before it is added.
+    pub residual_scale: f32,
+}
+
+/// Something that is computed from the hidden states and added to them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Branch<T> {
+    /// GGUF name of the norm before it.
+    pub norm_before: Option<&'static str>,
+    /// What is computed.
+    pub part: T,
+    /// GGUF name of the norm after it.
+    pub norm_after: Option<&'static str>,
+}
+
+/// How the two branches of a layer meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BranchOrder {
+    /// The second branch reads what the first has changed.
+    InTurn,
+    /// Both read the same hidden states.
+    AtOnce,
+}
+
+/// Attention with query heads that share key/value heads.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AttentionSpec {
     /// Query heads.
     pub heads: usize,
     /// Key/value heads.
@@ -41,16 +121,71 @@ pub struct LayerSpec {
     pub score_scale: f32,
     /// Newest positions a token sees, itself included; `None` sees all.
     pub window: Option<u32>,
-    /// Index of the position encoding.
-    pub rope: usize,
-    /// Width inside the feed-forward part.
-    pub feed_forward: usize,
+    /// Index of the rotary position encoding.
+    pub rope: Option<usize>,
+    /// Position encoding by distance.
+    pub alibi: Option<AlibiSpec>,
+    /// Scores are bent to stay within this much of zero.
+    pub soft_cap: Option<f32>,
+    /// Whether every head has a score that takes part in the softmax and has no value.
+    pub sinks: bool,
+    /// Norms of queries and keys.
+    pub head_norm: Option<HeadNorm>,
+    /// Queries, keys and values are cut to stay within this much of zero.
+    pub clamp: Option<f32>,
     /// Whether query, key and value projections add a bias.
     pub qkv_bias: bool,
-    /// Whether the attention output projection adds a bias.
+    /// Whether the output projection adds a bias.
     pub output_bias: bool,
-    /// Whether the feed-forward projections add a bias.
-    pub feed_forward_bias: bool,
+}
+
+/// A penalty on scores that grows with distance, steeper for each further head.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AlibiSpec {
+    /// Two to the power of minus this is the slope of the last head.
+    pub steepest: f32,
+    /// What slopes are multiplied with.
+    pub scale: f32,
+}
+
+/// Over which numbers queries and keys are normalised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeadNorm {
+    /// Each head by itself, all with the same weight.
+    EachHead,
+    /// All heads together.
+    AllHeads,
+}
+
+/// What works on each token by itself.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FeedForwardSpec {
+    /// Two matrices with an activation between them.
+    Dense(DenseSpec),
+}
+
+/// A feed-forward part that all tokens share.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DenseSpec {
+    /// Width inside.
+    pub inner: usize,
+    /// The function between its matrices.
+    pub activation: Activation,
+    /// Where the matrix is whose activation multiplies the first one's results.
+    pub gate: Gate,
+    /// Whether its projections add a bias.
+    pub bias: bool,
+}
+
+/// Where a feed-forward part has its gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    /// It has none; the activation is applied to the first matrix's results.
+    None,
+    /// In a matrix of its own.
+    Own,
+    /// In the first rows of the first matrix.
+    WithUp,
 }
 
 /// Precision of cached keys and values. It follows the weights: float weights keep a float cache, so that their
@@ -86,7 +221,11 @@ impl ModelSpec {
 
     /// Bytes that the cached keys and values of `tokens` tokens take.
     pub fn kv_bytes(&self, tokens: u32) -> u64 {
-        let numbers: u64 = self.layers.iter().map(|layer| 2 * (layer.kv_heads * layer.head) as u64).sum();
-        numbers.saturating_mul(self.cache.bytes()).saturating_mul(u64::from(tokens))
+        let bytes = |layer: &LayerSpec| {
+            let AttentionSpec { kv_heads, head, window, .. } = layer.mixer.part;
+            let kept = window.map_or(tokens, |window| window.min(tokens));
+            2 * (kv_heads * head) as u64 * self.cache.bytes() * u64::from(kept)
+        };
+        self.layers.iter().map(bytes).fold(0, u64::saturating_add)
     }
 }

@@ -9,9 +9,9 @@ use crate::decoder::Layer;
 use crate::kv_pool::KvPool;
 use crate::mixer::StepView;
 use crate::plan::PlanLimits;
-use crate::rope::RopeSpec;
+use crate::rope::{RopeSpec, Rotation};
 use crate::workspace::{StepLimits, Workspace};
-use crate::{LoadOptions, Machine, ModelError, ModelSpec, PAGE_TOKENS, StageError, StepPlan, assemble};
+use crate::{LoadOptions, Machine, ModelError, ModelSpec, PAGE_TOKENS, StageError, StepPlan, arch, assemble};
 
 /// Hidden states of one step, one row of `width` numbers per token.
 #[derive(Clone, Debug, Default)]
@@ -36,6 +36,7 @@ pub struct LocalStage {
     first: u32,
     layers: Vec<Layer>,
     ropes: Vec<RopeSpec>,
+    rotations: Vec<Rotation>,
     width: usize,
     limits: PlanLimits,
     machine: Machine,
@@ -61,8 +62,9 @@ impl LocalStage {
             context: options.context,
             pages: options.context.div_ceil(PAGE_TOKENS),
         };
+        let catalog = arch::catalog(files)?;
         let layers =
-            range.clone().map(|index| assemble::layer(files, spec, index as usize)).collect::<Result<_, _>>()?;
+            range.clone().map(|index| assemble::layer(&catalog, spec, index as usize)).collect::<Result<_, _>>()?;
         let own = &spec.layers[range.start as usize..range.end as usize];
         let machine = options.machine();
         let step = StepLimits {
@@ -77,6 +79,7 @@ impl LocalStage {
             first: range.start,
             layers,
             ropes: spec.ropes.clone(),
+            rotations: spec.ropes.iter().map(|rope| rope.rotation(options.context)).collect(),
             width: spec.width,
             limits,
             machine,
@@ -101,8 +104,8 @@ impl Stage for LocalStage {
         let mut places = std::mem::take(&mut workspace.places);
         let placed = places.fill(plan, &self.limits);
         if placed.is_ok() {
-            for (table, rope) in workspace.ropes.iter_mut().zip(&self.ropes) {
-                table.fill(rope, &places.positions);
+            for (table, rotation) in workspace.ropes.iter_mut().zip(&self.rotations) {
+                table.fill(rotation, &places.positions);
             }
             let step = StepView { plan, places: &places, ropes: &self.ropes };
             for (layer, cache) in self.layers.iter().zip(&mut cache.layers) {

@@ -7,53 +7,104 @@ use cascadia_kernels::{Activations, Matrix, Shape};
 use cascadia_weights::ModelFiles;
 
 use crate::norm::Norm;
-use crate::{Hidden, LoadOptions, Machine, ModelError, ModelSpec, StageError, assemble};
+use crate::projection::Projection;
+use crate::{Hidden, LoadOptions, Machine, ModelError, ModelSpec, StageError, StepPlan, arch, assemble};
 
 /// Embedding, final norm and output matrix. It stays where the tokens are.
 pub struct TokenIo {
     files: Arc<ModelFiles>,
-    embedding: Matrix,
+    embedding: Embedding,
     norm: Norm,
-    /// `None` when the embedding is the output matrix too.
-    output: Option<Matrix>,
+    output: Projection,
+    scale: f32,
+    soft_cap: Option<f32>,
     rows_per_step: usize,
     normed: Activations,
     machine: Machine,
 }
 
+/// What turns tokens into hidden states.
+struct Embedding {
+    tokens: Matrix,
+    positions: Option<Matrix>,
+    scale: f32,
+    norm: Option<Norm>,
+    spare: Vec<f32>,
+}
+
 impl TokenIo {
     /// Finds both ends in the model's files.
     pub fn new(files: &Arc<ModelFiles>, spec: &ModelSpec, options: &LoadOptions) -> Result<TokenIo, ModelError> {
-        let shape = Shape { rows: spec.vocabulary, columns: spec.width };
+        let catalog = arch::catalog(files)?;
         let rows_per_step = options.rows_per_step as usize;
+        let position_rows = |rows| Shape { rows, columns: spec.width };
+        let positions =
+            spec.embedding.positions.map(|rows| catalog.matrix("position_embd.weight", position_rows(rows)));
+        let embedding_norm =
+            spec.embedding.normed.then(|| Norm::new(&catalog, "token_embd_norm", spec.width, spec.norm));
+        let tokens = assemble::vocabulary_matrix(&catalog, "token_embd.weight", spec)?;
+        let output = match spec.head.tied {
+            true => tokens.clone(),
+            false => assemble::vocabulary_matrix(&catalog, "output.weight", spec)?,
+        };
+        let bias = spec.head.bias.then(|| catalog.require_vector("output.bias", spec.vocabulary)).transpose()?;
         Ok(TokenIo {
             files: Arc::clone(files),
-            embedding: assemble::matrix(files, "token_embd.weight", shape)?,
-            norm: assemble::norm(files, "output_norm.weight", spec)?,
-            output: if spec.tied_output { None } else { Some(assemble::matrix(files, "output.weight", shape)?) },
+            embedding: Embedding {
+                tokens,
+                positions: positions.transpose()?,
+                scale: spec.embedding.scale,
+                norm: embedding_norm.transpose()?,
+                spare: Vec::new(),
+            },
+            norm: Norm::new(&catalog, "output_norm", spec.width, spec.norm)?,
+            output: Projection { matrix: output, bias },
+            scale: spec.head.scale,
+            soft_cap: spec.head.soft_cap,
             rows_per_step,
             normed: Activations::with_capacity(rows_per_step, spec.width),
             machine: options.machine(),
         })
     }
 
-    /// hidden = the embeddings of `tokens`.
-    pub fn embed(&mut self, tokens: &[u32], hidden: &mut Hidden) -> Result<(), StageError> {
-        let Shape { rows: vocabulary, columns: width } = self.embedding.shape();
-        if let Some(token) = tokens.iter().find(|token| **token as usize >= vocabulary) {
+    /// hidden = the embeddings of the plan's tokens.
+    pub fn embed(&mut self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {
+        let Embedding { tokens, positions, scale, norm, spare } = &mut self.embedding;
+        let Shape { rows: vocabulary, columns: width } = tokens.shape();
+        if let Some(token) = plan.tokens.iter().find(|token| **token as usize >= vocabulary) {
             return Err(StageError::Plan { problem: format!("token {token} of a vocabulary of {vocabulary}") });
         }
         hidden.width = width;
-        hidden.values.resize(tokens.len() * width, 0.0);
-        for (row, &token) in hidden.values.chunks_exact_mut(width).zip(tokens) {
-            self.embedding.decode_row(token as usize, row);
+        hidden.values.resize(plan.tokens.len() * width, 0.0);
+        for (row, &token) in hidden.values.chunks_exact_mut(width).zip(&plan.tokens) {
+            tokens.decode_row(token as usize, row);
+            if *scale != 1.0 {
+                row.iter_mut().for_each(|number| *number *= *scale);
+            }
+        }
+        if let Some(positions) = positions {
+            spare.resize(width, 0.0);
+            for step in &plan.steps {
+                for (row, position) in step.rows.clone().zip(step.start as usize..) {
+                    if position >= positions.shape().rows {
+                        let problem = format!("position {position} of {} that were learned", positions.shape().rows);
+                        return Err(StageError::Plan { problem });
+                    }
+                    positions.decode_row(position, spare);
+                    let row = row as usize * width;
+                    self.machine.ops.add(spare, &mut hidden.values[row..row + width]);
+                }
+            }
+        }
+        if let Some(norm) = norm {
+            norm.apply_in_place(&mut hidden.values, spare, &self.machine);
         }
         Ok(self.files.check_intact()?)
     }
 
     /// out = the logits of some rows of `hidden`, `rows × vocabulary`.
     pub fn logits(&mut self, hidden: &Hidden, rows: Range<usize>, out: &mut Vec<f32>) -> Result<(), StageError> {
-        let Shape { rows: vocabulary, columns: width } = self.embedding.shape();
+        let Shape { rows: vocabulary, columns: width } = self.output.matrix.shape();
         let held = hidden.values.len() / width;
         if hidden.width != width || rows.is_empty() || rows.end > held || rows.len() > self.rows_per_step {
             return Err(StageError::Plan { problem: format!("logits of rows {rows:?}, where the step has {held}") });
@@ -61,8 +112,13 @@ impl TokenIo {
         let source = &hidden.values[rows.start * width..rows.end * width];
         self.norm.apply(source, self.normed.reset(rows.len(), width), &self.machine);
         out.resize(rows.len() * vocabulary, 0.0);
-        let output = self.output.as_ref().unwrap_or(&self.embedding);
-        output.multiply(&mut self.normed, out, self.machine.ops, &self.machine.pool);
+        self.output.apply(&mut self.normed, out, &self.machine);
+        if self.scale != 1.0 {
+            out.iter_mut().for_each(|logit| *logit *= self.scale);
+        }
+        if let Some(cap) = self.soft_cap {
+            self.machine.pool.chunks(out, vocabulary, |_, logits| self.machine.ops.soft_cap(cap, logits));
+        }
         Ok(self.files.check_intact()?)
     }
 }

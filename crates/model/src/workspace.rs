@@ -2,23 +2,28 @@
 
 use cascadia_kernels::{Activations, AttentionScratch};
 
-use crate::mixer::SelfAttention;
+use crate::ModelSpec;
+use crate::mixer::attention;
 use crate::plan::RowPlaces;
 use crate::rope::RopeTable;
-use crate::{LayerSpec, ModelSpec};
+use crate::spec::{AttentionSpec, FeedForwardSpec};
 
 /// Everything a step writes besides the hidden states and the cache.
 pub(crate) struct Workspace {
-    /// Normalised rows that enter attention or the feed-forward part.
+    /// Numbers in a hidden state.
+    pub(crate) width: usize,
+    /// Normalised rows that enter a branch of a layer.
     pub(crate) input: Activations,
-    /// Rows that enter the last projection of either.
+    /// Rows that enter the last projection of a branch.
     pub(crate) inner: Activations,
     pub(crate) queries: Vec<f32>,
     pub(crate) keys: Vec<f32>,
     pub(crate) values: Vec<f32>,
     pub(crate) gate: Vec<f32>,
-    /// What attention or the feed-forward part adds to the hidden states.
+    /// What a branch adds to the hidden states.
     pub(crate) output: Vec<f32>,
+    /// Rows on their way through a norm.
+    pub(crate) spare: Vec<f32>,
     pub(crate) ropes: Vec<RopeTable>,
     pub(crate) scratch: Vec<AttentionScratch>,
     pub(crate) places: RowPlaces,
@@ -34,14 +39,19 @@ pub(crate) struct StepLimits {
 impl Workspace {
     pub(crate) fn new(spec: &ModelSpec, limits: &StepLimits) -> Workspace {
         let rows = limits.rows;
-        let greatest = |size: fn(&LayerSpec) -> usize| spec.layers.iter().map(size).max().unwrap_or(0);
-        let (queries, kv) = (greatest(|layer| layer.heads * layer.head), greatest(|layer| layer.kv_heads * layer.head));
-        let feed_forward = greatest(|layer| layer.feed_forward);
-        let widest_group = spec.layers.iter().max_by_key(|layer| layer.heads / layer.kv_heads * layer.head.max(1));
-        let scratch = widest_group.map(SelfAttention::shape).into_iter();
+        let mixers = || spec.layers.iter().map(|layer| &layer.mixer.part);
+        let greatest = |size: fn(&AttentionSpec) -> usize| mixers().map(size).max().unwrap_or(0);
+        let (queries, kv) = (greatest(|spec| spec.heads * spec.head), greatest(|spec| spec.kv_heads * spec.head));
+        let inner = spec.layers.iter().map(|layer| match &layer.feed_forward.part {
+            FeedForwardSpec::Dense(dense) => dense.inner,
+        });
+        let feed_forward = inner.max().unwrap_or(0);
+        let widest_group = mixers().max_by_key(|spec| spec.heads / spec.kv_heads * spec.head.max(1));
+        let scratch = widest_group.map(|spec| attention(spec, None)).into_iter();
         let scratch =
             scratch.flat_map(|shape| (0..limits.threads).map(move |_| AttentionScratch::new(&shape, limits.context)));
         Workspace {
+            width: spec.width,
             input: Activations::with_capacity(rows, spec.width),
             inner: Activations::with_capacity(rows, queries.max(feed_forward)),
             queries: Vec::with_capacity(rows * queries),
@@ -49,6 +59,7 @@ impl Workspace {
             values: Vec::with_capacity(rows * kv),
             gate: Vec::with_capacity(rows * feed_forward),
             output: Vec::with_capacity(rows * spec.width),
+            spare: Vec::with_capacity(rows * spec.width.max(queries)),
             ropes: spec.ropes.iter().map(|rope| RopeTable::with_capacity(rows, rope)).collect(),
             scratch: scratch.collect(),
             places: RowPlaces::with_capacity(rows),

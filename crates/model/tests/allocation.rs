@@ -53,7 +53,7 @@ fn a_step_allocates_nothing() {
         });
         for (index, plan) in plans.collect::<Vec<_>>().iter().enumerate() {
             let before = ALLOCATIONS.get();
-            model.token_io.embed(&plan.tokens, &mut hidden).expect("the step runs");
+            model.token_io.embed(plan, &mut hidden).expect("the step runs");
             model.stages.iter().for_each(|stage| stage.run(plan, &mut hidden).expect("the step runs"));
             let last = plan.tokens.len() - 1;
             model.token_io.logits(&hidden, last..last + 1, &mut logits).expect("the step runs");

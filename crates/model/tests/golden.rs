@@ -222,7 +222,7 @@ fn push(plan: &mut StepPlan, tokens: &[u32], start: usize, mut pages: Vec<u32>) 
 
 fn step(model: &mut LoadedModel, plan: &StepPlan) -> Vec<Vec<f32>> {
     let (mut hidden, mut logits) = (Hidden::default(), Vec::new());
-    model.token_io.embed(&plan.tokens, &mut hidden).expect("the tokens are in the vocabulary");
+    model.token_io.embed(plan, &mut hidden).expect("the tokens are in the vocabulary");
     for stage in &model.stages {
         stage.run(plan, &mut hidden).expect("the plan fits the pages");
     }

@@ -21,7 +21,7 @@ fn run(path: &Path) -> Result<(), ModelError> {
     let step = SequenceStep { rows: 0..2, start: 0, pages: vec![0] };
     let plan = StepPlan { tokens: vec![0, 1], steps: vec![step] };
     let mut hidden = Hidden::default();
-    model.token_io.embed(&plan.tokens, &mut hidden).expect("two tokens that every fixture has");
+    model.token_io.embed(&plan, &mut hidden).expect("two tokens that every fixture has");
     model.stages.iter().for_each(|stage| stage.run(&plan, &mut hidden).expect("a step inside the limits"));
     model.token_io.logits(&hidden, 0..2, &mut Vec::new()).expect("both rows");
     Ok(())

@@ -117,6 +117,15 @@ impl FromMetadata<'_> for Vec<f32> {
     }
 }
 
+impl FromMetadata<'_> for Vec<bool> {
+    fn from_metadata(value: &MetadataValue) -> Result<Vec<bool>, String> {
+        match value {
+            MetadataValue::Array(MetadataArray::Bool(flags)) => Ok(flags.to_vec()),
+            _ => Err(expected("an array of bools", value)),
+        }
+    }
+}
+
 impl FromMetadata<'_> for bool {
     fn from_metadata(value: &MetadataValue) -> Result<bool, String> {
         match *value {

@@ -6,12 +6,14 @@ mod rows;
 mod tokenizer;
 
 use std::path::Path;
+use std::sync::Arc;
 
-use cascadia_kernels::{Dtype, Pool};
-use cascadia_weights::gguf::write::{Outline, TensorEntry, TensorSink, write};
+use cascadia_kernels::{Dtype, Pool, SharedBytes};
+use cascadia_model::GgufExport;
+use cascadia_weights::gguf::write::{Outline, TensorEntry, write};
 use cascadia_weights::{FileKind, MetadataValue, ModelFiles, Tensor};
 
-use self::rows::{RowJob, RowOrder, write_rows, write_values};
+use self::rows::{RowJob, write_rows};
 use crate::{EngineError, Recipe};
 
 /// The layout of quantised blocks that every current reader understands.
@@ -56,19 +58,38 @@ pub struct QuantizeSummary {
     pub bytes_after: u64,
 }
 
-/// A tensor of the result and where its numbers come from.
-pub(crate) struct Planned<'a> {
+/// A tensor of the result.
+pub(crate) struct Planned {
     pub(crate) name: String,
     pub(crate) shape: Vec<u64>,
-    pub(crate) numbers: Numbers<'a>,
 }
 
-/// Where the numbers of a tensor come from.
-pub(crate) enum Numbers<'a> {
-    /// Rows of a stored tensor, in some order.
-    Stored { tensor: &'a Tensor, order: RowOrder },
-    /// Computed while converting; always written as F32.
-    Computed(Vec<f32>),
+/// Where the numbers of the result come from.
+enum Numbers<'a> {
+    /// The tensors of a GGUF file, as they are.
+    Copied(&'a [Tensor]),
+    /// The tensors of a folder, in GGUF's form.
+    Exported(GgufExport<'a>),
+}
+
+impl Numbers<'_> {
+    fn planned(&self) -> Vec<Planned> {
+        let plan = |name: &str, shape: &[u64]| Planned { name: name.to_owned(), shape: shape.to_vec() };
+        match self {
+            Numbers::Copied(tensors) => tensors.iter().map(|tensor| plan(tensor.name(), tensor.shape())).collect(),
+            Numbers::Exported(export) => {
+                export.tensors.iter().map(|tensor| plan(&tensor.name, &tensor.shape)).collect()
+            }
+        }
+    }
+
+    /// The numbers of one tensor. No more than one tensor is held at a time.
+    fn read(&self, index: usize) -> Result<(Dtype, SharedBytes), EngineError> {
+        match self {
+            Numbers::Copied(tensors) => Ok((tensors[index].dtype(), Arc::new(tensors[index].bytes()))),
+            Numbers::Exported(export) => Ok(export.read(&export.tensors[index])?),
+        }
+    }
 }
 
 /// Converts a model. The file appears under its name only when it is complete; a failure leaves nothing behind.
@@ -76,10 +97,11 @@ pub fn quantize(
     job: &QuantizeJob<'_>,
     mut progress: impl FnMut(QuantizeProgress<'_>),
 ) -> Result<QuantizeSummary, EngineError> {
-    let (mut fields, planned) = match job.files.kind() {
-        FileKind::Gguf => same_tensors(job.files),
-        FileKind::HuggingFace => folder::plan(job.files)?,
+    let (mut fields, numbers) = match job.files.kind() {
+        FileKind::Gguf => (kept_fields(job.files), Numbers::Copied(job.files.tensors())),
+        FileKind::HuggingFace => folder::plan(job.files).map(|(fields, export)| (fields, Numbers::Exported(export)))?,
     };
+    let planned = numbers.planned();
     let entries = entries(job.recipe, &planned);
     fields.push(("general.quantization_version".into(), QUANTIZATION_VERSION.into()));
     fields.push(("general.file_type".into(), job.recipe.file_type().into()));
@@ -88,7 +110,11 @@ pub fn quantize(
     let outline = Outline { metadata: &fields, tensors: &entries };
     write(job.out, outline, |index, sink| {
         let tensor = &entries[index].name;
-        fill(job, &planned[index], entries[index].dtype, sink, &mut |written| {
+        let (stored_dtype, stored) = numbers.read(index)?;
+        let columns = entries[index].shape.last().map_or(1, |&columns| columns as usize);
+        let stored = (*stored).as_ref();
+        let rows = RowJob { name: tensor, stored, stored_dtype, columns, dtype: entries[index].dtype };
+        write_rows(&rows, job.pool, sink, |written| {
             done += written;
             progress(QuantizeProgress { tensor, done, total });
         })
@@ -103,51 +129,19 @@ pub fn quantize(
     })
 }
 
-fn same_tensors(files: &ModelFiles) -> (Fields, Vec<Planned<'_>>) {
+fn kept_fields(files: &ModelFiles) -> Fields {
     let replaced = ["general.quantization_version", "general.file_type"];
     let kept = files.metadata().entries().iter().filter(|(key, _)| !replaced.contains(&key.as_str()));
-    let planned = files.tensors().iter().map(|tensor| Planned {
-        name: tensor.name().to_owned(),
-        shape: tensor.shape().to_vec(),
-        numbers: Numbers::Stored { tensor, order: RowOrder::Same },
-    });
-    (kept.cloned().collect(), planned.collect())
+    kept.cloned().collect()
 }
 
-fn entries(recipe: Recipe, planned: &[Planned<'_>]) -> Vec<TensorEntry> {
+fn entries(recipe: Recipe, planned: &[Planned]) -> Vec<TensorEntry> {
     let recipe = recipe.for_model(planned.iter().map(|tensor| tensor.name.as_str()));
-    let entry = |tensor: &Planned<'_>| {
-        let dtype = match tensor.numbers {
-            Numbers::Computed(_) => Dtype::F32,
-            Numbers::Stored { .. } => recipe.dtype(&tensor.name, &tensor.shape),
-        };
+    let entry = |tensor: &Planned| {
+        let dtype = recipe.dtype(&tensor.name, &tensor.shape);
         TensorEntry { name: tensor.name.clone(), dtype, shape: tensor.shape.clone() }
     };
     planned.iter().map(entry).collect()
-}
-
-fn fill(
-    job: &QuantizeJob<'_>,
-    planned: &Planned<'_>,
-    dtype: Dtype,
-    sink: &mut TensorSink<'_>,
-    written: &mut dyn FnMut(u64),
-) -> Result<(), EngineError> {
-    match &planned.numbers {
-        Numbers::Computed(values) => {
-            write_values(values, sink)?;
-            written(values.len() as u64);
-            Ok(())
-        }
-        Numbers::Stored { tensor, order } => {
-            let columns = match (planned.shape.as_slice(), order) {
-                // The numbers of a bias move like the rows of the matrix it belongs to.
-                ([_], RowOrder::PairsTogether { .. }) | ([], _) => 1,
-                ([.., columns], _) => *columns as usize,
-            };
-            write_rows(&RowJob { tensor, order: *order, columns, dtype }, job.pool, sink, written)
-        }
-    }
 }
 
 fn numbers_in(shape: &[u64]) -> u64 {

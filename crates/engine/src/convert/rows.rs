@@ -4,40 +4,12 @@ use std::sync::Mutex;
 
 use cascadia_kernels::quantize::{QuantizeError, quantize};
 use cascadia_kernels::{Dtype, Pool, decode_row};
-use cascadia_weights::Tensor;
 use cascadia_weights::gguf::write::TensorSink;
 
 use crate::EngineError;
 
 /// Bytes of output that are made before they are written.
 const PIECE_BYTES: usize = 8 << 20;
-
-/// In which order the rows of a stored matrix are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RowOrder {
-    /// As they are.
-    Same,
-    /// The rows are this many heads. Each stores the first halves of its rotated pairs, then the second halves; the
-    /// result has the two of a pair side by side.
-    PairsTogether {
-        /// How many heads the rows form.
-        heads: usize,
-    },
-}
-
-impl RowOrder {
-    /// The stored row that becomes row `row` of a result of `rows` rows.
-    fn stored(self, row: usize, rows: usize) -> usize {
-        match self {
-            RowOrder::Same => row,
-            RowOrder::PairsTogether { heads } => {
-                let head = rows / heads;
-                let (start, within) = (row - row % head, row % head);
-                start + within / 2 + (within % 2) * (head / 2)
-            }
-        }
-    }
-}
 
 /// What one thread needs for a row.
 #[derive(Clone, Default)]
@@ -47,8 +19,10 @@ struct Scratch {
 
 /// The rows to convert and what to.
 pub(crate) struct RowJob<'a> {
-    pub(crate) tensor: &'a Tensor,
-    pub(crate) order: RowOrder,
+    /// For messages.
+    pub(crate) name: &'a str,
+    pub(crate) stored: &'a [u8],
+    pub(crate) stored_dtype: Dtype,
     pub(crate) columns: usize,
     pub(crate) dtype: Dtype,
 }
@@ -61,9 +35,8 @@ pub(crate) fn write_rows(
     sink: &mut TensorSink<'_>,
     mut written: impl FnMut(u64),
 ) -> Result<(), EngineError> {
-    let bytes = job.tensor.bytes();
-    let source = bytes.as_ref();
-    let row_in = row_bytes(job.tensor.dtype(), job);
+    let source = job.stored;
+    let row_in = row_bytes(job.stored_dtype, job);
     let row_out = row_bytes(job.dtype, job);
     let rows = source.len() / row_in;
     let rows_at_once = (PIECE_BYTES / row_out).clamp(1, rows.max(1));
@@ -74,14 +47,13 @@ pub(crate) fn write_rows(
         let out = &mut piece[..count * row_out];
         let failure: Mutex<Option<QuantizeError>> = Mutex::new(None);
         pool.chunks_with(out, row_out, &mut scratch, |index, out, scratch| {
-            let stored = job.order.stored(first + index, rows);
-            let row = &source[stored * row_in..(stored + 1) * row_in];
+            let row = &source[(first + index) * row_in..(first + index + 1) * row_in];
             if let Err(error) = convert_row(job, row, out, scratch) {
                 *failure.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(error);
             }
         });
         if let Some(source) = failure.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()) {
-            return Err(EngineError::Quantize { tensor: job.tensor.name().to_owned(), source });
+            return Err(EngineError::Quantize { tensor: job.name.to_owned(), source });
         }
         sink.write(out)?;
         written((count * job.columns) as u64);
@@ -89,19 +61,13 @@ pub(crate) fn write_rows(
     Ok(())
 }
 
-/// Writes computed numbers as F32.
-pub(crate) fn write_values(values: &[f32], sink: &mut TensorSink<'_>) -> Result<(), EngineError> {
-    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-    Ok(sink.write(&bytes)?)
-}
-
 fn convert_row(job: &RowJob<'_>, row: &[u8], out: &mut [u8], scratch: &mut Scratch) -> Result<(), QuantizeError> {
-    if job.tensor.dtype() == job.dtype {
+    if job.stored_dtype == job.dtype {
         out.copy_from_slice(row);
         return Ok(());
     }
     scratch.values.resize(job.columns, 0.0);
-    decode_row(job.tensor.dtype(), row, &mut scratch.values);
+    decode_row(job.stored_dtype, row, &mut scratch.values);
     quantize(job.dtype, &scratch.values, None, out)
 }
 
@@ -109,17 +75,4 @@ fn convert_row(job: &RowJob<'_>, row: &[u8], out: &mut [u8], scratch: &mut Scrat
 fn row_bytes(dtype: Dtype, job: &RowJob<'_>) -> usize {
     let bytes = dtype.row_bytes(job.columns as u64).expect("rows of whole blocks");
     usize::try_from(bytes).expect("a row of a mapped file").max(1)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pairs_come_together_within_their_head() {
-        let order = RowOrder::PairsTogether { heads: 2 };
-        let stored: Vec<usize> = (0..12).map(|row| order.stored(row, 12)).collect();
-        assert_eq!(stored, [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]);
-        assert_eq!(RowOrder::Same.stored(5, 12), 5);
-    }
 }

@@ -1,5 +1,6 @@
 //! The element-wise kernels of the specification, compiled for AVX-512.
 
+use crate::Activation;
 use crate::activations::{Int8Block32, Int8Block256};
 use crate::scalar::elementwise as specification;
 use crate::x86::elementwise::elementwise_kernels;

@@ -3,6 +3,7 @@
 //! These are written once, over explicit lanes, and compiled again for every instruction set: the compiler turns the
 //! lanes into vectors and may not change a bit, because it never reorders float operations by itself.
 
+use crate::Activation;
 use crate::activations::{Int8Block32, Int8Block256};
 use crate::scalar::float::{LANES, dot, padded, reduce};
 
@@ -18,6 +19,12 @@ const LN2_LOW: f32 = -2.121_944_4e-4;
 const EXP_POLYNOMIAL: [f32; 6] = [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_6e-1, 0.5];
 /// 1.5 × 2^23: adding it rounds a small float to an integer, which then lies in the lowest bits.
 const ROUNDER: f32 = 12_582_912.0;
+/// Coefficients of the complementary error function divided by its exponential, as powers of 1 / (1 + ERFC_SLOPE x).
+const ERFC_POLYNOMIAL: [f32; 5] = [1.061_405_4, -1.453_152, 1.421_413_7, -0.284_496_72, 0.254_829_6];
+const ERFC_SLOPE: f32 = 0.327_591_1;
+/// √(2 / π) and the factor of the cube in the approximation of the normal distribution.
+const GELU_SLOPE: f32 = 0.797_884_6;
+const GELU_CUBE: f32 = 0.044_715;
 /// Below this a block of activations counts as zero, because the reciprocal of its scale would overflow.
 const TINY: f32 = 1e-30;
 
@@ -55,15 +62,91 @@ pub(crate) fn add(row: &[f32], out: &mut [f32]) {
 }
 
 #[inline(always)]
-pub(crate) fn silu_multiply(gate: &[f32], out: &mut [f32]) {
-    out.iter_mut().zip(gate).for_each(|(out, &gate)| *out *= gate / (1.0 + exp(-gate)));
+pub(crate) fn layer_norm(row: &[f32], (weight, bias): (&[f32], &[f32]), epsilon: f32, out: &mut [f32]) {
+    let mean = lane_sum(row) / row.len() as f32;
+    out.iter_mut().zip(row).for_each(|(out, &value)| *out = value - mean);
+    let scale = 1.0 / (dot(out, out) / row.len() as f32 + epsilon).sqrt();
+    for ((out, &weight), &bias) in out.iter_mut().zip(weight).zip(bias) {
+        *out = (*out * scale) * weight + bias;
+    }
+}
+
+/// One loop per function, so that no loop has a branch.
+macro_rules! each_activation {
+    ($activation:expr, |$function:ident| $loop:expr) => {
+        match $activation {
+            Activation::Silu => each_activation!(@ $function = silu, $loop),
+            Activation::Gelu => each_activation!(@ $function = gelu, $loop),
+            Activation::GeluTanh => each_activation!(@ $function = gelu_tanh, $loop),
+            Activation::Relu => each_activation!(@ $function = relu, $loop),
+            Activation::ReluSquared => each_activation!(@ $function = relu_squared, $loop),
+        }
+    };
+    (@ $function:ident = $definition:expr, $loop:expr) => {{
+        let $function = $definition;
+        $loop
+    }};
 }
 
 #[inline(always)]
-pub(crate) fn exp_weights(scores: &mut [f32]) -> f32 {
-    let greatest = greatest(scores, f32::NEG_INFINITY, |score| score);
+pub(crate) fn activate(activation: Activation, values: &mut [f32]) {
+    each_activation!(activation, |function| values.iter_mut().for_each(|value| *value = function(*value)));
+}
+
+#[inline(always)]
+pub(crate) fn activate_multiply(activation: Activation, gate: &[f32], out: &mut [f32]) {
+    each_activation!(activation, |function| out.iter_mut().zip(gate).for_each(|(out, &gate)| *out *= function(gate)));
+}
+
+#[inline(always)]
+fn silu(x: f32) -> f32 {
+    x / (1.0 + exp(-x))
+}
+
+#[inline(always)]
+fn gelu(x: f32) -> f32 {
+    let z = x.abs() * std::f32::consts::FRAC_1_SQRT_2;
+    let t = 1.0 / ERFC_SLOPE.mul_add(z, 1.0);
+    let [first, rest @ ..] = ERFC_POLYNOMIAL;
+    let mut polynomial = first;
+    for coefficient in rest {
+        polynomial = polynomial.mul_add(t, coefficient);
+    }
+    let complement = polynomial * t * exp(-z * z);
+    // Either side keeps its small part, so that nothing is lost by subtracting from one.
+    0.5 * x * if x < 0.0 { complement } else { 2.0 - complement }
+}
+
+#[inline(always)]
+fn gelu_tanh(x: f32) -> f32 {
+    // 1 + tanh(y) = 2 × sigmoid(2 y)
+    let inner = GELU_SLOPE * (x * x * GELU_CUBE).mul_add(x, x);
+    x / (1.0 + exp(-2.0 * inner))
+}
+
+#[inline(always)]
+fn relu(x: f32) -> f32 {
+    if x > 0.0 { x } else { 0.0 }
+}
+
+#[inline(always)]
+fn relu_squared(x: f32) -> f32 {
+    relu(x) * relu(x)
+}
+
+#[inline(always)]
+pub(crate) fn soft_cap(cap: f32, values: &mut [f32]) {
+    for value in values {
+        let fallen = exp(-2.0 * (*value / cap).abs());
+        *value = ((1.0 - fallen) / (1.0 + fallen)).copysign(*value) * cap;
+    }
+}
+
+#[inline(always)]
+pub(crate) fn exp_weights(scores: &mut [f32], sink: f32) -> f32 {
+    let greatest = greatest(scores, sink, |score| score);
     scores.iter_mut().for_each(|score| *score = exp(*score - greatest));
-    lane_sum(scores)
+    lane_sum(scores) + exp(sink - greatest)
 }
 
 /// Σ values over sixteen lanes.
@@ -130,7 +213,19 @@ fn quantize(values: &[f32], bytes: &mut [i8]) -> f32 {
 
 #[cfg(test)]
 mod tests {
-    use super::exp;
+    use super::{exp, gelu, gelu_tanh};
+
+    #[test]
+    fn gelu_is_close_to_the_real_one() {
+        for step in -1000..1000 {
+            let x = f64::from(step) * 0.01;
+            let exact = 0.5 * x * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2);
+            let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x * x * x);
+            let approximation = 0.5 * x * (1.0 + inner.tanh());
+            assert!((f64::from(gelu(x as f32)) - exact).abs() < 5e-7 * x.abs().max(1.0), "gelu({x})");
+            assert!((f64::from(gelu_tanh(x as f32)) - approximation).abs() < 5e-7 * x.abs().max(1.0), "gelu_tanh({x})");
+        }
+    }
 
     #[test]
     fn exp_is_close_to_the_real_one() {

@@ -23,13 +23,28 @@ macro_rules! elementwise_kernels {
         }
 
         #[target_feature(enable = $features)]
-        pub(super) fn silu_multiply(gate: &[f32], out: &mut [f32]) {
-            specification::silu_multiply(gate, out);
+        pub(super) fn layer_norm(row: &[f32], scale: (&[f32], &[f32]), epsilon: f32, out: &mut [f32]) {
+            specification::layer_norm(row, scale, epsilon, out);
         }
 
         #[target_feature(enable = $features)]
-        pub(super) fn exp_weights(scores: &mut [f32]) -> f32 {
-            specification::exp_weights(scores)
+        pub(super) fn activate(activation: Activation, values: &mut [f32]) {
+            specification::activate(activation, values);
+        }
+
+        #[target_feature(enable = $features)]
+        pub(super) fn activate_multiply(activation: Activation, gate: &[f32], out: &mut [f32]) {
+            specification::activate_multiply(activation, gate, out);
+        }
+
+        #[target_feature(enable = $features)]
+        pub(super) fn soft_cap(cap: f32, values: &mut [f32]) {
+            specification::soft_cap(cap, values);
+        }
+
+        #[target_feature(enable = $features)]
+        pub(super) fn exp_weights(scores: &mut [f32], sink: f32) -> f32 {
+            specification::exp_weights(scores, sink)
         }
     };
 }

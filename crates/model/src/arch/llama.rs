@@ -1,21 +1,22 @@
-//! Llama 1 to 3.x and Mistral.
+//! Llama 1 to 3.x, and what is built like it: Mistral, DeepSeek LLM, Yi, SmolLM 1 and 2.
 
-use super::{GgufHabits, MOST_CONTEXT, WINDOW, gated_decoder};
+use super::decoder::{each_attention, gated_decoder, window};
+use super::{Family, GgufHabits, Source};
+use crate::names::COMMON;
 use crate::rope::RopeStyle;
-use crate::settings::Settings;
 use crate::{ModelError, ModelSpec};
-use cascadia_weights::FileKind;
 
-/// GGUF stores both under one name, with the rows of queries and keys reordered for interleaved rotation.
-pub(super) const GGUF: GgufHabits = GgufHabits { architecture: "llama", rope: RopeStyle::Interleaved };
+pub(super) const FAMILY: Family = Family {
+    names: &["llama", "mistral"],
+    tensors: |_| Ok(COMMON.to_vec()),
+    spec,
+    // GGUF reorders the rows of queries and keys for interleaved rotation.
+    gguf: GgufHabits { architecture: "llama", rope: RopeStyle::Interleaved },
+};
 
-pub(super) fn spec(settings: &Settings<'_>) -> Result<ModelSpec, ModelError> {
-    let style = match settings.files.kind() {
-        FileKind::Gguf => GGUF.rope,
-        FileKind::HuggingFace => RopeStyle::Halves,
-    };
-    let mut spec = gated_decoder(settings, style)?;
-    let window = settings.count(WINDOW, MOST_CONTEXT)?.map(|window| window as u32);
-    spec.layers.iter_mut().for_each(|layer| layer.window = window);
+fn spec(source: &Source<'_>) -> Result<ModelSpec, ModelError> {
+    let mut spec = gated_decoder(source)?;
+    let window = window(source)?;
+    each_attention(&mut spec, |_, attention| attention.window = window);
     Ok(spec)
 }

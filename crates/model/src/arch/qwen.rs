@@ -1,21 +1,51 @@
-//! Qwen2 and Qwen2.5.
+//! Qwen2, Qwen2.5 and Qwen3.
 
-use super::{GgufHabits, MOST_CONTEXT, WINDOW, gated_decoder};
+use super::decoder::{each_attention, gated_decoder, window, windowed_layers};
+use super::{Family, GgufHabits, Source};
+use crate::names::{COMMON, common_but, same};
 use crate::rope::RopeStyle;
-use crate::settings::Settings;
+use crate::spec::HeadNorm;
 use crate::{ModelError, ModelSpec};
 
-/// GGUF keeps the rows as they are.
-pub(super) const GGUF: GgufHabits = GgufHabits { architecture: "qwen2", rope: RopeStyle::Halves };
+pub(super) const QWEN2: Family = Family {
+    names: &["qwen2"],
+    tensors: |_| Ok(COMMON.to_vec()),
+    spec: |source| {
+        let mut spec = windowed_decoder(source)?;
+        each_attention(&mut spec, |_, attention| attention.qkv_bias = true);
+        Ok(spec)
+    },
+    gguf: GgufHabits { architecture: "qwen2", rope: RopeStyle::Halves },
+};
 
-pub(super) fn spec(settings: &Settings<'_>) -> Result<ModelSpec, ModelError> {
-    let mut spec = gated_decoder(settings, RopeStyle::Halves)?;
-    spec.layers.iter_mut().for_each(|layer| layer.qkv_bias = true);
-    // The window is written down even where it is switched off.
-    if settings.config()["use_sliding_window"].as_bool() == Some(true) {
-        let window = settings.count(WINDOW, MOST_CONTEXT)?.map(|window| window as u32);
-        let first = settings.config()["max_window_layers"].as_u64().unwrap_or(0) as usize;
-        spec.layers.iter_mut().skip(first).for_each(|layer| layer.window = window);
+pub(super) const QWEN3: Family = Family {
+    names: &["qwen3"],
+    tensors: |_| {
+        Ok(common_but(&[
+            same("blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_norm"),
+            same("blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_norm"),
+        ]))
+    },
+    spec: |source| {
+        let mut spec = windowed_decoder(source)?;
+        each_attention(&mut spec, |_, attention| attention.head_norm = Some(HeadNorm::EachHead));
+        Ok(spec)
+    },
+    gguf: GgufHabits { architecture: "qwen3", rope: RopeStyle::Halves },
+};
+
+/// The window is written down even where it is switched off.
+fn windowed_decoder(source: &Source<'_>) -> Result<ModelSpec, ModelError> {
+    let mut spec = gated_decoder(source)?;
+    let config = source.settings.config();
+    if config["use_sliding_window"].as_bool() == Some(true) {
+        let window = window(source)?;
+        let first = config["max_window_layers"].as_u64().unwrap_or(0) as usize;
+        let listed = windowed_layers(source, spec.layers.len())?;
+        each_attention(&mut spec, |layer, attention| {
+            let has_window = listed.as_ref().map_or(layer >= first, |listed| listed[layer]);
+            attention.window = window.filter(|_| has_window);
+        });
     }
     Ok(spec)
 }

@@ -1,0 +1,191 @@
+//! What most families have in common: a decoder of equal layers, which each family then changes where it differs.
+
+use cascadia_kernels::Activation;
+use cascadia_weights::FileKind;
+use serde_json::Value;
+
+use super::keys::*;
+use super::{Source, positions};
+use crate::spec::{
+    AttentionSpec, Branch, BranchOrder, DenseSpec, EmbeddingSpec, FeedForwardSpec, Gate, HeadSpec, NormKind, NormSpec,
+};
+use crate::{CachePrecision, LayerSpec, ModelError, ModelSpec};
+
+/// Names that configurations have for activations.
+const ACTIVATIONS: [(&str, Activation); 9] = [
+    ("silu", Activation::Silu),
+    ("swish", Activation::Silu),
+    ("gelu", Activation::Gelu),
+    ("gelu_new", Activation::GeluTanh),
+    ("gelu_fast", Activation::GeluTanh),
+    ("gelu_pytorch_tanh", Activation::GeluTanh),
+    ("gelu_tanh", Activation::GeluTanh),
+    ("relu", Activation::Relu),
+    ("relu2", Activation::ReluSquared),
+];
+
+/// A decoder of equal layers: norms by the mean square, rotary positions, gated feed-forward parts.
+pub(super) fn gated_decoder(source: &Source<'_>) -> Result<ModelSpec, ModelError> {
+    let (settings, catalog) = (&source.settings, &source.catalog);
+    let width = settings.require_count(WIDTH, MOST_WIDTH)?;
+    let heads = settings.require_count(HEADS, MOST_WIDTH)?;
+    let head = match settings.count(HEAD, MOST_WIDTH)? {
+        Some(head) => head,
+        None if width.is_multiple_of(heads) => width / heads,
+        None => return Err(settings.error(HEADS, format!("is {heads}, which does not divide a width of {width}"))),
+    };
+    if let Some(other) = settings.count(VALUE_HEAD, MOST_WIDTH)?.filter(|value_head| *value_head != head) {
+        return Err(settings.error(VALUE_HEAD, format!("is {other}; this version needs it equal to {head}")));
+    }
+    let embedding = catalog.require("token_embd.weight")?;
+    let layer = LayerSpec {
+        mixer: Branch {
+            norm_before: Some("attn_norm"),
+            part: AttentionSpec {
+                heads,
+                kv_heads: settings.count(KV_HEADS, MOST_WIDTH)?.unwrap_or(heads),
+                head,
+                score_scale: settings.positive(ATTENTION_SCALE)?.unwrap_or(1.0 / (head as f32).sqrt()),
+                window: None,
+                rope: Some(0),
+                alibi: None,
+                soft_cap: None,
+                sinks: false,
+                head_norm: None,
+                clamp: None,
+                qkv_bias: catalog.has("blk.0.attn_q.bias") || catalog.has("blk.0.attn_qkv.bias"),
+                output_bias: catalog.has("blk.0.attn_output.bias"),
+            },
+            norm_after: None,
+        },
+        feed_forward: Branch {
+            norm_before: Some("ffn_norm"),
+            part: FeedForwardSpec::Dense(DenseSpec {
+                inner: settings.count(FEED_FORWARD, 16 * MOST_WIDTH)?.unwrap_or(4 * width),
+                activation: activation(source, Activation::Silu)?,
+                gate: Gate::Own,
+                bias: catalog.has("blk.0.ffn_up.bias"),
+            }),
+            norm_after: None,
+        },
+        order: BranchOrder::InTurn,
+        residual_scale: 1.0,
+    };
+    Ok(ModelSpec {
+        architecture: settings.architecture.clone(),
+        vocabulary: embedding.shape().first().copied().unwrap_or(0) as usize,
+        width,
+        context: settings.count(CONTEXT, MOST_CONTEXT)?.unwrap_or(2048) as u32,
+        embedding: EmbeddingSpec { scale: 1.0, positions: None, normed: false },
+        layers: vec![layer; settings.require_count(LAYERS, MOST_LAYERS)?],
+        ropes: vec![positions::rope(source, head)?],
+        norm: NormSpec { kind: NormKind::RootMeanSquare, epsilon: epsilon(source)? },
+        head: HeadSpec {
+            tied: !catalog.has("output.weight"),
+            bias: catalog.has("output.bias"),
+            scale: 1.0,
+            soft_cap: None,
+        },
+        cache: CachePrecision::for_weights(largest_dtype(source)),
+    })
+}
+
+/// A decoder with layer norms and feed-forward parts without a gate, as families before Llama have.
+pub(super) fn plain_decoder(source: &Source<'_>) -> Result<ModelSpec, ModelError> {
+    let mut spec = gated_decoder(source)?;
+    spec.norm.kind = NormKind::Layer { bias: source.catalog.has("output_norm.bias") };
+    let default = activation(source, Activation::Gelu)?;
+    each_dense(&mut spec, |dense| (dense.gate, dense.activation) = (Gate::None, default));
+    Ok(spec)
+}
+
+/// Changes the attention of every layer.
+pub(super) fn each_attention(spec: &mut ModelSpec, mut change: impl FnMut(usize, &mut AttentionSpec)) {
+    spec.layers.iter_mut().enumerate().for_each(|(layer, spec)| change(layer, &mut spec.mixer.part));
+}
+
+/// Changes the dense feed-forward part of every layer.
+pub(super) fn each_dense(spec: &mut ModelSpec, mut change: impl FnMut(&mut DenseSpec)) {
+    for layer in &mut spec.layers {
+        let FeedForwardSpec::Dense(dense) = &mut layer.feed_forward.part;
+        change(dense);
+    }
+}
+
+/// The function between the matrices of feed-forward parts.
+fn activation(source: &Source<'_>, default: Activation) -> Result<Activation, ModelError> {
+    let config = source.settings.config();
+    let Some(name) = ACTIVATION.json.iter().find_map(|key| config[*key].as_str()) else { return Ok(default) };
+    let known = ACTIVATIONS.iter().find(|(known, _)| *known == name);
+    known.map(|(_, activation)| *activation).ok_or_else(|| {
+        let names: Vec<&str> = ACTIVATIONS.iter().map(|(name, _)| *name).collect();
+        source.settings.error(ACTIVATION, format!("is `{name}`; this version runs {}", names.join(", ")))
+    })
+}
+
+/// Added to the mean square in every norm.
+fn epsilon(source: &Source<'_>) -> Result<f32, ModelError> {
+    source.settings.positive(EPSILON)?.ok_or_else(|| source.settings.error(EPSILON, "is missing"))
+}
+
+/// The format of most weights, which the cache follows.
+fn largest_dtype(source: &Source<'_>) -> cascadia_kernels::Dtype {
+    let first_layer =
+        source.catalog.entries().filter(|(name, entry)| name.starts_with("blk.0.") && entry.shape().len() > 1);
+    let largest = first_layer.max_by_key(|(_, entry)| entry.shape().iter().product::<u64>());
+    largest.map_or(cascadia_kernels::Dtype::F32, |(_, entry)| entry.dtype())
+}
+
+/// Newest positions that layers with a window see; zero and null stand for none.
+pub(super) fn window(source: &Source<'_>) -> Result<Option<u32>, ModelError> {
+    let settings = &source.settings;
+    let off = match settings.files.kind() {
+        FileKind::Gguf => settings.files.metadata().value::<u64>(&settings.name(WINDOW))? == Some(0),
+        FileKind::HuggingFace => settings.config()["sliding_window"] == 0,
+    };
+    if off { Ok(None) } else { Ok(settings.count(WINDOW, MOST_CONTEXT)?.map(|window| window as u32)) }
+}
+
+/// Which layers have a window, where the file lists them one by one.
+pub(super) fn windowed_layers(source: &Source<'_>, layers: usize) -> Result<Option<Vec<bool>>, ModelError> {
+    let settings = &source.settings;
+    let listed = match settings.files.kind() {
+        FileKind::Gguf => {
+            let name = settings.name(WINDOW_PATTERN);
+            match settings.files.metadata().get(&name) {
+                Some(cascadia_weights::MetadataValue::Array(_)) => {
+                    Some(settings.files.metadata().require::<Vec<bool>>(&name)?)
+                }
+                _ => None,
+            }
+        }
+        FileKind::HuggingFace => match &settings.config()["layer_types"] {
+            Value::Array(types) => Some(types.iter().map(|kind| kind == "sliding_attention").collect()),
+            _ => None,
+        },
+    };
+    match listed {
+        Some(listed) if listed.len() < layers => {
+            Err(settings.error(WINDOW_PATTERN, format!("lists {} layers of {layers}", listed.len())))
+        }
+        listed => Ok(listed),
+    }
+}
+
+/// What every forward pass relies on, whatever the family.
+pub(super) fn check(source: &Source<'_>, spec: &ModelSpec) -> Result<(), ModelError> {
+    for layer in &spec.layers {
+        let AttentionSpec { heads, kv_heads, head, rope, .. } = layer.mixer.part;
+        if kv_heads == 0 || heads == 0 || !heads.is_multiple_of(kv_heads) {
+            let problem = format!("is {kv_heads}, which does not divide {heads} heads");
+            return Err(source.settings.error(KV_HEADS, problem));
+        }
+        if let Some(rope) = rope.map(|rope| &spec.ropes[rope])
+            && (rope.dimensions > head || !rope.dimensions.is_multiple_of(2))
+        {
+            let problem = format!("is {}, which should be even and at most the head's {head}", rope.dimensions);
+            return Err(source.settings.error(ROPE_DIMENSIONS, problem));
+        }
+    }
+    Ok(())
+}

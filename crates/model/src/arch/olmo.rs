@@ -1,0 +1,40 @@
+//! OLMo-2 and OLMo-3: norms only after each branch, and of all query and key heads together.
+
+use super::decoder::{each_attention, gated_decoder, window, windowed_layers};
+use super::{Family, GgufHabits, Source};
+use crate::names::{Rename, common_but, same};
+use crate::rope::RopeStyle;
+use crate::spec::HeadNorm;
+use crate::{ModelError, ModelSpec};
+
+const NORMS: [Rename; 4] = [
+    same("blk.{}.post_attention_norm", "model.layers.{}.post_attention_layernorm"),
+    same("blk.{}.post_ffw_norm", "model.layers.{}.post_feedforward_layernorm"),
+    same("blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_norm"),
+    same("blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_norm"),
+];
+
+pub(super) const FAMILY: Family = Family {
+    names: &["olmo2", "olmo3"],
+    tensors: |_| {
+        let mut names = common_but(&NORMS);
+        names.retain(|name| name.gguf != "blk.{}.ffn_norm");
+        Ok(names)
+    },
+    spec,
+    gguf: GgufHabits { architecture: "olmo2", rope: RopeStyle::Halves },
+};
+
+fn spec(source: &Source<'_>) -> Result<ModelSpec, ModelError> {
+    let mut spec = gated_decoder(source)?;
+    let (window, listed) = (window(source)?, windowed_layers(source, spec.layers.len())?);
+    each_attention(&mut spec, |layer, attention| {
+        attention.head_norm = Some(HeadNorm::AllHeads);
+        attention.window = window.filter(|_| listed.as_ref().is_some_and(|listed| listed[layer]));
+    });
+    for layer in &mut spec.layers {
+        (layer.mixer.norm_before, layer.mixer.norm_after) = (None, Some("post_attention_norm"));
+        (layer.feed_forward.norm_before, layer.feed_forward.norm_after) = (None, Some("post_ffw_norm"));
+    }
+    Ok(spec)
+}
