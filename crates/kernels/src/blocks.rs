@@ -1,8 +1,8 @@
 //! Byte layout of every block format: where each field lies, with unpacking and packing of the shared scales.
 
-/// Numbers in a small block (Q8_0, Q4_0).
+/// Numbers in a small block, and in a block of activations that meets one.
 pub(crate) const SMALL_BLOCK: usize = 32;
-/// Numbers in a super-block (Q4_K, Q5_K, Q6_K).
+/// Numbers in a super-block, and in a block of activations that meets one.
 pub(crate) const SUPER_BLOCK: usize = 256;
 
 /// Q8_0: an f16 scale, then 32 signed bytes.
@@ -66,10 +66,262 @@ pub(crate) mod q6_k {
     pub(crate) const OFFSET: i32 = 32;
 }
 
+/// Q4_1: an f16 scale, an f16 minimum, then nibbles as in Q4_0.
+pub(crate) mod q4_1 {
+    /// Bytes of one block.
+    pub(crate) const BYTES: usize = 20;
+    /// The f16 minimum; the f16 scale lies at 0.
+    pub(crate) const MINIMUM: usize = 2;
+    /// The 16 bytes of nibbles.
+    pub(crate) const QUANTS: usize = 4;
+}
+
+/// Q5_0: an f16 scale, 32 fifth bits (bit `i` belongs to element `i`), then nibbles as in Q4_0.
+pub(crate) mod q5_0 {
+    /// Bytes of one block.
+    pub(crate) const BYTES: usize = 22;
+    /// The four bytes of fifth bits; the f16 scale lies at 0.
+    pub(crate) const HIGH_BITS: usize = 2;
+    /// The 16 bytes of nibbles.
+    pub(crate) const QUANTS: usize = 6;
+    /// What a 5-bit value has to be lowered by.
+    pub(crate) const OFFSET: i32 = 16;
+}
+
+/// Q5_1: an f16 scale, an f16 minimum, then as Q5_0.
+pub(crate) mod q5_1 {
+    /// Bytes of one block.
+    pub(crate) const BYTES: usize = 24;
+    /// The f16 minimum; the f16 scale lies at 0.
+    pub(crate) const MINIMUM: usize = 2;
+    /// The four bytes of fifth bits.
+    pub(crate) const HIGH_BITS: usize = 4;
+    /// The 16 bytes of nibbles.
+    pub(crate) const QUANTS: usize = 8;
+}
+
+/// IQ4_NL: an f16 scale, then nibbles as in Q4_0 that choose from sixteen levels.
+pub(crate) mod iq4_nl {
+    /// Bytes of one block.
+    pub(crate) const BYTES: usize = 18;
+    /// The 16 bytes of nibbles; the f16 scale lies at 0.
+    pub(crate) const QUANTS: usize = 2;
+    /// What a nibble stands for.
+    pub(crate) const LEVELS: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+}
+
+/// MXFP4: an exponent, then nibbles as in Q4_0 that are floats of one mantissa bit.
+pub(crate) mod mxfp4 {
+    /// Bytes of one block.
+    pub(crate) const BYTES: usize = 17;
+    /// The 16 bytes of nibbles; the exponent lies at 0.
+    pub(crate) const QUANTS: usize = 1;
+    /// Twice what a nibble stands for.
+    pub(crate) const LEVELS: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+
+    /// Half of 2^(exponent − 127), which is exact for every exponent; the two lowest give subnormal floats.
+    #[inline]
+    pub(crate) fn scale(exponent: u8) -> f32 {
+        let bits = if exponent < 2 { 0x0020_0000 << exponent } else { u32::from(exponent - 1) << 23 };
+        f32::from_bits(bits)
+    }
+}
+
+/// NF4: an f16 scale, then two runs of nibbles as in Q4_0 that choose from sixteen levels.
+pub(crate) mod nf4 {
+    /// Bytes of one block.
+    pub(crate) const BYTES: usize = 34;
+    /// The 32 bytes of nibbles; the f16 scale lies at 0.
+    pub(crate) const QUANTS: usize = 2;
+    /// What a nibble stands for: the NormalFloat levels of QLoRA times 127, rounded.
+    pub(crate) const LEVELS: [i8; 16] = [-127, -88, -67, -50, -36, -23, -12, 0, 10, 20, 31, 43, 56, 71, 92, 127];
+}
+
+/// INT4_G128: an f16 scale, then four runs of nibbles as in Q4_0.
+pub(crate) mod int4_group128 {
+    /// Bytes of one block.
+    pub(crate) const BYTES: usize = 66;
+    /// The 64 bytes of nibbles; the f16 scale lies at 0.
+    pub(crate) const QUANTS: usize = 2;
+    /// What a nibble has to be lowered by.
+    pub(crate) const OFFSET: i32 = 8;
+}
+
+/// INT4_Z32: an f16 scale, a zero point, a reserved byte, then nibbles as in Q4_0.
+pub(crate) mod int4_zero32 {
+    /// Bytes of one block.
+    pub(crate) const BYTES: usize = 20;
+    /// What the nibbles have to be lowered by; the f16 scale lies at 0.
+    pub(crate) const ZERO: usize = 2;
+    /// The 16 bytes of nibbles; the byte before them is reserved, zero when written and not read.
+    pub(crate) const QUANTS: usize = 4;
+}
+
+/// Q2_K: 16 bytes of scale (low nibble) and minimum (high nibble), 64 bytes of bit pairs, then their two f16 scales.
+///
+/// Two halves of 128 elements: bit pair `p` of byte `i` of a half belongs to its element `32 p + i`.
+pub(crate) mod q2_k {
+    /// Bytes of one block.
+    pub(crate) const BYTES: usize = 84;
+    /// The 64 bytes of bit pairs; scales and minima lie at 0.
+    pub(crate) const QUANTS: usize = 16;
+    /// The f16 that multiplies the scales.
+    pub(crate) const SCALE: usize = 80;
+    /// The f16 that multiplies the minima.
+    pub(crate) const MINIMUM_SCALE: usize = 82;
+}
+
+/// Q3_K: 32 bytes of third bits, 64 bytes of bit pairs as in Q2_K, 12 bytes of 6-bit scales, then their f16 scale.
+///
+/// Bit `b` of third-bit byte `i` belongs to element `i` of sub-block `b` of 32.
+pub(crate) mod q3_k {
+    /// Bytes of one block.
+    pub(crate) const BYTES: usize = 110;
+    /// The 64 bytes of bit pairs; the third bits lie at 0.
+    pub(crate) const QUANTS: usize = 32;
+    /// The 12 bytes of packed scales: low nibbles of 0..8, high nibbles of 8..16, then the upper bit pairs of all.
+    pub(crate) const SCALES: usize = 96;
+    /// The f16 that multiplies the scales.
+    pub(crate) const SCALE: usize = 108;
+    /// What a 3-bit value has to be lowered by.
+    pub(crate) const OFFSET: u8 = 4;
+    /// What a 6-bit scale has to be lowered by.
+    pub(crate) const SCALE_OFFSET: i16 = 32;
+}
+
+/// IQ4_XS: an f16 scale, 16 upper scale bits, four bytes of lower nibbles, then eight runs of nibbles as in IQ4_NL.
+pub(crate) mod iq4_xs {
+    /// Bytes of one block.
+    pub(crate) const BYTES: usize = 136;
+    /// The upper two bits of the eight scales; the f16 scale of scales lies at 0.
+    pub(crate) const HIGH_SCALES: usize = 2;
+    /// The lower four bits of the eight scales.
+    pub(crate) const LOW_SCALES: usize = 4;
+    /// The 128 bytes of nibbles.
+    pub(crate) const QUANTS: usize = 8;
+    /// What a 6-bit scale has to be lowered by.
+    pub(crate) const SCALE_OFFSET: i16 = 32;
+}
+
+/// TQ1_0: base-three digits, then their f16 scale.
+///
+/// A byte is a fraction of 256 whose base-three digits, first digit first, are elements one stride apart: 32 bytes of
+/// five digits with stride 32, 16 of five with stride 16, 4 of four with stride 4.
+pub(crate) mod tq1_0 {
+    /// Bytes of one block.
+    pub(crate) const BYTES: usize = 54;
+    /// The f16 scale; the digits lie at 0.
+    pub(crate) const SCALE: usize = 52;
+    /// Where each kind of bytes starts, how many there are, and how many digits each holds.
+    pub(crate) const PARTS: [(usize, usize, usize); 3] = [(0, 32, 5), (32, 16, 5), (48, 4, 4)];
+}
+
+/// TQ2_0: 64 bytes of bit pairs as in Q2_K, then their f16 scale.
+pub(crate) mod tq2_0 {
+    /// Bytes of one block.
+    pub(crate) const BYTES: usize = 66;
+    /// The f16 scale; the bit pairs lie at 0.
+    pub(crate) const SCALE: usize = 64;
+    /// What a 2-bit value has to be lowered by.
+    pub(crate) const OFFSET: u8 = 1;
+}
+
+/// IQ2_XXS: an f16 scale, then per 32 elements a word of four point indices and a word of four 7-bit sign patterns
+/// with a 4-bit scale on top.
+pub(crate) mod iq2_xxs {
+    /// Bytes of one block.
+    pub(crate) const BYTES: usize = 66;
+    /// The eight pairs of words; the f16 scale lies at 0.
+    pub(crate) const QUANTS: usize = 2;
+}
+
+/// IQ2_XS: an f16 scale, 32 words of a 9-bit point index and a 7-bit sign pattern, then eight bytes of 4-bit scales.
+pub(crate) mod iq2_xs {
+    /// Bytes of one block.
+    pub(crate) const BYTES: usize = 74;
+    /// The 32 words; the f16 scale lies at 0.
+    pub(crate) const QUANTS: usize = 2;
+    /// The scales of sixteen elements each, low nibble first.
+    pub(crate) const SCALES: usize = 66;
+}
+
+/// IQ2_S: an f16 scale, 32 bytes of point indices, 32 of signs, 8 of upper index bit pairs, 8 of 4-bit scales.
+pub(crate) mod iq2_s {
+    /// Bytes of one block.
+    pub(crate) const BYTES: usize = 82;
+    /// The lower eight bits of the point indices; the f16 scale lies at 0.
+    pub(crate) const QUANTS: usize = 2;
+    /// A bit per element: whether it is negative.
+    pub(crate) const SIGNS: usize = 34;
+    /// The upper two bits of the point indices.
+    pub(crate) const HIGH_BITS: usize = 66;
+    /// The scales of sixteen elements each, low nibble first.
+    pub(crate) const SCALES: usize = 74;
+}
+
+/// IQ3_XXS: an f16 scale, 64 point indices, then per 32 elements a word of four 7-bit sign patterns with a 4-bit scale
+/// on top.
+pub(crate) mod iq3_xxs {
+    /// Bytes of one block.
+    pub(crate) const BYTES: usize = 98;
+    /// The point indices; the f16 scale lies at 0.
+    pub(crate) const QUANTS: usize = 2;
+    /// The eight words of signs and scales.
+    pub(crate) const SIGNS: usize = 66;
+}
+
+/// IQ3_S: an f16 scale, 64 bytes of point indices, 8 of upper index bits, 32 of signs, 4 of 4-bit scales.
+pub(crate) mod iq3_s {
+    /// Bytes of one block.
+    pub(crate) const BYTES: usize = 110;
+    /// The lower eight bits of the point indices; the f16 scale lies at 0.
+    pub(crate) const QUANTS: usize = 2;
+    /// The ninth bits of the point indices.
+    pub(crate) const HIGH_BITS: usize = 66;
+    /// A bit per element: whether it is negative.
+    pub(crate) const SIGNS: usize = 74;
+    /// The scales of 32 elements each, low nibble first.
+    pub(crate) const SCALES: usize = 106;
+}
+
+/// IQ1_S: an f16 scale, 32 bytes of point indices, then per 32 elements a word of four upper index bit triples, a 3-bit
+/// scale and the sign of the shift.
+pub(crate) mod iq1_s {
+    /// Bytes of one block.
+    pub(crate) const BYTES: usize = 50;
+    /// The lower eight bits of the point indices; the f16 scale lies at 0.
+    pub(crate) const QUANTS: usize = 2;
+    /// The eight words.
+    pub(crate) const HIGH_BITS: usize = 34;
+}
+
+/// IQ1_M: 32 bytes of point indices, 16 bytes of nibbles (upper index bits and the sign of the shift), then four words
+/// of four 3-bit scales each, whose top nibbles together are the f16 scale.
+pub(crate) mod iq1_m {
+    /// Bytes of one block.
+    pub(crate) const BYTES: usize = 56;
+    /// The nibbles; the lower eight bits of the point indices lie at 0.
+    pub(crate) const HIGH_BITS: usize = 32;
+    /// The four words.
+    pub(crate) const SCALES: usize = 48;
+}
+
 /// The little-endian f16 at byte `at` of a block, widened exactly.
 #[inline]
 pub(crate) fn half_at(block: &[u8], at: usize) -> f32 {
-    half_to_f32(u16::from_le_bytes([block[at], block[at + 1]]))
+    half_to_f32(word16(block, at))
+}
+
+/// The little-endian 16-bit word at byte `at` of a block.
+#[inline]
+pub(crate) fn word16(block: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([block[at], block[at + 1]])
+}
+
+/// The little-endian 32-bit word at byte `at` of a block.
+#[inline]
+pub(crate) fn word32(block: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]])
 }
 
 /// Widens an f16 exactly, without a branch so that loops over it become vector code.
@@ -87,6 +339,15 @@ pub(crate) fn half_to_f32(bits: u16) -> f32 {
     let finite = if magnitude < 0x400 << 13 { subnormal } else { normal };
     let widened = if magnitude >= 0x7c00 << 13 { magnitude | 0x7f80_0000 } else { finite };
     f32::from_bits(sign | widened)
+}
+
+/// Widens an 8-bit float of four exponent bits exactly; its only special values are the two NaNs.
+#[inline]
+pub(crate) fn byte_to_f32(bits: u8) -> f32 {
+    // As the upper bits of an f16 it is the same float with an exponent that is eight too small.
+    let half = (u16::from(bits & 0x80) << 8) | (u16::from(bits & 0x7f) << 7);
+    let value = half_to_f32(half) * 256.0;
+    if bits & 0x7f == 0x7f { f32::NAN } else { value }
 }
 
 /// The eight 6-bit scales and eight 6-bit minima of a Q4_K or Q5_K block.

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::activations::{ActivationForm, Activations};
+use crate::blocks::SUPER_BLOCK;
 use crate::ops::{Ops, WeightRows};
 use crate::scalar::decode_row;
 use crate::{Dtype, Pool};
@@ -81,9 +82,9 @@ impl Matrix {
     /// The form of activations it multiplies with.
     pub fn activation_form(&self) -> ActivationForm {
         match self.dtype.block_elements() {
-            32 => ActivationForm::Blocks32,
-            256 => ActivationForm::Blocks256,
-            _ => ActivationForm::Float,
+            1 => ActivationForm::Float,
+            SUPER_BLOCK => ActivationForm::Blocks256,
+            _ => ActivationForm::Blocks32,
         }
     }
 

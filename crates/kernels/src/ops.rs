@@ -65,11 +65,16 @@ pub struct Ops {
     pub(crate) multiply_f32: Multiply<f32>,
     pub(crate) multiply_f16: Multiply<f32>,
     pub(crate) multiply_bf16: Multiply<f32>,
+    pub(crate) multiply_f8: Multiply<f32>,
     pub(crate) multiply_q8_0: Multiply<Int8Block32>,
     pub(crate) multiply_q4_0: Multiply<Int8Block32>,
     pub(crate) multiply_q4_k: Multiply<Int8Block256>,
     pub(crate) multiply_q5_k: Multiply<Int8Block256>,
     pub(crate) multiply_q6_k: Multiply<Int8Block256>,
+    /// The kernel of any other format with runs of 32.
+    pub(crate) kernel32: fn(Dtype) -> Multiply<Int8Block32>,
+    /// The kernel of any other format with blocks of 256.
+    pub(crate) kernel256: fn(Dtype) -> Multiply<Int8Block256>,
     pub(crate) quantize_blocks32: unsafe fn(&[f32], &mut [Int8Block32]),
     pub(crate) quantize_blocks256: unsafe fn(&[f32], &mut [Int8Block256]),
     pub(crate) rms_norm: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
@@ -125,6 +130,7 @@ impl Ops {
             Dtype::F32 => self.multiply_f32,
             Dtype::F16 => self.multiply_f16,
             Dtype::BF16 => self.multiply_bf16,
+            Dtype::F8_E4M3 => self.multiply_f8,
             _ => unreachable!("{dtype} is no float format"),
         };
         check_shapes(dtype, weights, x.length(), out);
@@ -132,7 +138,7 @@ impl Ops {
         unsafe { kernel(weights, x, out) }
     }
 
-    /// Multiplies weights of a format with blocks of 32.
+    /// Multiplies weights of a format whose numbers come in runs of 32, with activations in blocks of 32.
     pub fn multiply_blocks32(
         &self,
         dtype: Dtype,
@@ -143,7 +149,7 @@ impl Ops {
         let kernel = match dtype {
             Dtype::Q8_0 => self.multiply_q8_0,
             Dtype::Q4_0 => self.multiply_q4_0,
-            _ => unreachable!("{dtype} has no blocks of 32"),
+            _ => (self.kernel32)(dtype),
         };
         check_shapes(dtype, weights, x.length() * 32, out);
         // SAFETY: as above.
@@ -162,7 +168,7 @@ impl Ops {
             Dtype::Q4_K => self.multiply_q4_k,
             Dtype::Q5_K => self.multiply_q5_k,
             Dtype::Q6_K => self.multiply_q6_k,
-            _ => unreachable!("{dtype} has no blocks of 256"),
+            _ => (self.kernel256)(dtype),
         };
         check_shapes(dtype, weights, x.length() * 256, out);
         // SAFETY: as above.

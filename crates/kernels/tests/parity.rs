@@ -39,15 +39,31 @@ fn random_weights(random: &mut Random, dtype: Dtype, numbers: usize) -> Vec<u8> 
         Dtype::F32 => random.floats(numbers).iter().flat_map(|value| value.to_le_bytes()).collect(),
         Dtype::F16 => (0..numbers).flat_map(|_| half(random)).collect(),
         Dtype::BF16 => random.floats(numbers).iter().flat_map(|x| half::bf16::from_f32(*x).to_le_bytes()).collect(),
+        // Without the two NaNs.
+        Dtype::F8_E4M3 => {
+            random.bytes(numbers).iter().map(|byte| if byte & 0x7f == 0x7f { 0 } else { *byte }).collect()
+        }
         _ => {
             let mut bytes = random.bytes(numbers / dtype.block_elements() * dtype.block_bytes());
             let scales: &[usize] = match dtype {
-                Dtype::Q8_0 | Dtype::Q4_0 => &[0],
+                Dtype::Q4_K | Dtype::Q5_K | Dtype::Q4_1 | Dtype::Q5_1 => &[0, 2],
+                Dtype::Q2_K => &[80, 82],
+                Dtype::Q3_K => &[108],
                 Dtype::Q6_K => &[208],
-                _ => &[0, 2],
+                Dtype::TQ1_0 => &[52],
+                Dtype::TQ2_0 => &[64],
+                Dtype::IQ1_M | Dtype::MXFP4 => &[],
+                _ => &[0],
             };
             for block in bytes.chunks_mut(dtype.block_bytes()) {
                 scales.iter().for_each(|&at| block[at..at + 2].copy_from_slice(&half(random)));
+                match dtype {
+                    // An exponent near that of 1.
+                    Dtype::MXFP4 => block[0] = 120 + (block[0] & 7),
+                    // The top nibble of the last word is the top nibble of the scale: a small positive one.
+                    Dtype::IQ1_M => block[55] = (block[55] & 15) | 0x20,
+                    _ => {}
+                }
             }
             bytes
         }
@@ -74,9 +90,11 @@ fn matrices_of_every_format() {
     let (scalar, others) = scalar_and_others();
     for dtype in Dtype::ALL {
         let widths: &[usize] = match dtype.block_elements() {
-            256 => &[256, 768],
+            1 => &[1, 15, 16, 48, 77],
             32 => &[32, 256, 288],
-            _ => &[1, 15, 16, 48, 77],
+            64 => &[64, 192],
+            128 => &[128, 384],
+            _ => &[256, 768],
         };
         for (seed, &columns) in widths.iter().enumerate() {
             for (rows, inputs) in [(1, 1), (3, 2), (4, 1), (7, 5), (37, 3), (8, 67), (16, 4), (53, 77)] {

@@ -46,6 +46,16 @@ pub enum WeightsError {
         /// Why not, and what to do instead.
         problem: String,
     },
+    /// A tensor is stored in a type that exists, or may exist one day, but that this version cannot compute with.
+    #[error("{}: tensor {name} has type {kind}, which this version does not read; use a file of another type", path.display())]
+    TensorType {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        name: String,
+        /// The name of the type, or its number where it has no name that we know.
+        kind: String,
+    },
     /// A metadata key is absent or holds something else than expected.
     #[error("{}: metadata key `{key}` {problem}; use a file made for this architecture or convert the model again", path.display())]
     Metadata {

@@ -36,6 +36,17 @@ impl Lanes16 {
         Lanes16(widen(_mm256_castsi256_si128(bits)), widen(_mm256_extracti128_si256::<1>(bits)))
     }
 
+    /// Floats of eight bits, widened as the specification's `byte_to_f32` does.
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
+    pub(crate) fn load_bytes(values: &[u8; 16]) -> Lanes16 {
+        let halves = byte_halves(values);
+        let scale = _mm256_set1_ps(256.0);
+        let low = _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
+        let high = _mm256_cvtph_ps(_mm256_extracti128_si256::<1>(halves));
+        Lanes16(_mm256_mul_ps(low, scale), _mm256_mul_ps(high, scale))
+    }
+
     #[inline]
     #[target_feature(enable = "avx2")]
     pub(crate) fn store(self, values: &mut [f32; 16]) {
@@ -59,6 +70,18 @@ impl Lanes16 {
     pub(crate) fn splat(value: f32) -> Lanes16 {
         Lanes16(_mm256_set1_ps(value), _mm256_set1_ps(value))
     }
+}
+
+/// Sixteen 8-bit floats as f16 numbers 256 times too small; NaN stays NaN.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(crate) fn byte_halves(values: &[u8; 16]) -> __m256i {
+    let bytes = _mm256_cvtepu8_epi16(load16(values));
+    let magnitude = _mm256_and_si256(bytes, _mm256_set1_epi16(0x7f));
+    let sign = _mm256_slli_epi16::<8>(_mm256_xor_si256(bytes, magnitude));
+    let nan = _mm256_cmpeq_epi16(magnitude, _mm256_set1_epi16(0x7f));
+    let special = _mm256_and_si256(nan, _mm256_set1_epi16(0x7e00));
+    _mm256_or_si256(_mm256_or_si256(sign, _mm256_slli_epi16::<7>(magnitude)), special)
 }
 
 /// The sums of four sets of sixteen lanes, in the order of the specification's `reduce`.

@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use crate::avx2::lanes::{load, store4};
+use crate::avx2::lanes::{byte_halves, load, store4};
 
 /// Sixteen float lanes: the unit of every float sum.
 #[derive(Clone, Copy)]
@@ -32,6 +32,13 @@ impl Lanes16 {
     #[target_feature(enable = "avx512f,avx2")]
     pub(super) fn load_brain(values: &[u16; 16]) -> Lanes16 {
         Lanes16(_mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(load(values)))))
+    }
+
+    /// Floats of eight bits, widened as the specification's `byte_to_f32` does.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx2")]
+    pub(super) fn load_bytes(values: &[u8; 16]) -> Lanes16 {
+        Lanes16(_mm512_mul_ps(_mm512_cvtph_ps(byte_halves(values)), _mm512_set1_ps(256.0)))
     }
 
     #[inline]

@@ -5,6 +5,12 @@ use crate::Dtype;
 /// Why numbers could not be quantised; nothing was written that may be used.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum QuantizeError {
+    /// The format can be read but not written.
+    #[error("cannot quantise to {dtype}: this version only reads it; choose another format")]
+    ReadOnly {
+        /// The wanted format.
+        dtype: Dtype,
+    },
     /// An input is NaN or infinite.
     #[error(
         "cannot quantise to {dtype}: number {index} is {value}; the source tensor is damaged, so export the model again"

@@ -14,6 +14,10 @@ pub use error::QuantizeError;
 
 use crate::Dtype;
 
+/// The formats that numbers can be quantised to; the others are only read.
+pub const TARGETS: [Dtype; 8] =
+    [Dtype::F32, Dtype::F16, Dtype::BF16, Dtype::Q8_0, Dtype::Q4_0, Dtype::Q4_K, Dtype::Q5_K, Dtype::Q6_K];
+
 /// Quantises whole rows of `values` to `dtype`, writing exactly their storage to `out`.
 ///
 /// `importance` holds one weight per column (how strongly an error in that column reaches the output, for example the
@@ -21,9 +25,12 @@ use crate::Dtype;
 /// arguments, and each block only on its own numbers, so rows may be spread over threads.
 ///
 /// # Errors
-/// [`QuantizeError`] when an input is not finite or too large for the format, when an importance is negative or not
+/// [`QuantizeError`] when the format is none of [`TARGETS`], when an input is not finite or too large for the format, when an importance is negative or not
 /// finite, and when the lengths do not fit together.
 pub fn quantize(dtype: Dtype, values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) -> Result<(), QuantizeError> {
+    if !TARGETS.contains(&dtype) {
+        return Err(QuantizeError::ReadOnly { dtype });
+    }
     check_lengths(dtype, values, importance, out)?;
     check_numbers(dtype, values, importance)?;
     match dtype {
@@ -35,6 +42,7 @@ pub fn quantize(dtype: Dtype, values: &[f32], importance: Option<&[f32]>, out: &
         Dtype::Q4_K => blocks(values, importance, out, block256::quantize_q4_k),
         Dtype::Q5_K => blocks(values, importance, out, block256::quantize_q5_k),
         Dtype::Q6_K => blocks(values, importance, out, q6_k::quantize_q6_k),
+        _ => unreachable!("{dtype} is no target"),
     }
     Ok(())
 }
@@ -65,6 +73,7 @@ fn limit(dtype: Dtype) -> f32 {
         Dtype::Q4_0 => LARGEST_HALF * 7.0,
         Dtype::Q4_K | Dtype::Q5_K => LARGEST_HALF * 63.0,
         Dtype::Q6_K => LARGEST_HALF * 127.0 * 31.0,
+        _ => 0.0,
     }
 }
 

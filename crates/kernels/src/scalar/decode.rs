@@ -1,7 +1,10 @@
 //! Decoding of every storage format to f32: the specification all faster decoders are tested against.
 
 use crate::Dtype;
-use crate::blocks::{SMALL_BLOCK, SUPER_BLOCK, half_at, half_to_f32, q4_0, q4_k, q5_k, q6_k, q8_0, unpack_scales};
+use crate::blocks::{
+    SMALL_BLOCK, SUPER_BLOCK, byte_to_f32, half_at, half_to_f32, q4_0, q4_k, q5_k, q6_k, q8_0, unpack_scales,
+};
+use crate::scalar::codes::{decoder32, decoder256};
 
 /// Decodes whole blocks of `dtype` from little-endian `bytes` into `out`.
 ///
@@ -21,6 +24,9 @@ pub fn decode_row(dtype: Dtype, bytes: &[u8], out: &mut [f32]) {
         Dtype::Q4_K => blocks(bytes, out, decode_q4_k),
         Dtype::Q5_K => blocks(bytes, out, decode_q5_k),
         Dtype::Q6_K => blocks(bytes, out, decode_q6_k),
+        Dtype::F8_E4M3 => plain(bytes, out, |[byte]| byte_to_f32(byte)),
+        _ if dtype.block_elements() == SUPER_BLOCK => decoder256(dtype)(bytes, out),
+        _ => decoder32(dtype)(bytes, out),
     }
 }
 

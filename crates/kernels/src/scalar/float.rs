@@ -63,3 +63,7 @@ pub(super) fn multiply_f16(weights: WeightRows<'_>, x: Rows<'_, f32>, out: &mut 
 pub(super) fn multiply_bf16(weights: WeightRows<'_>, x: Rows<'_, f32>, out: &mut TileMut<'_>) {
     multiply(Dtype::BF16, weights, x, out);
 }
+
+pub(super) fn multiply_f8(weights: WeightRows<'_>, x: Rows<'_, f32>, out: &mut TileMut<'_>) {
+    multiply(Dtype::F8_E4M3, weights, x, out);
+}

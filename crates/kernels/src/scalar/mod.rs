@@ -3,6 +3,7 @@
 pub(crate) mod attention;
 mod block256;
 mod block32;
+pub(crate) mod codes;
 mod decode;
 pub(crate) mod elementwise;
 pub(crate) mod float;
@@ -16,11 +17,14 @@ pub(crate) const OPS: Ops = Ops {
     multiply_f32: float::multiply_f32,
     multiply_f16: float::multiply_f16,
     multiply_bf16: float::multiply_bf16,
+    multiply_f8: float::multiply_f8,
     multiply_q8_0: block32::multiply_q8_0,
     multiply_q4_0: block32::multiply_q4_0,
     multiply_q4_k: block256::multiply_q4_k,
     multiply_q5_k: block256::multiply_q5_k,
     multiply_q6_k: block256::multiply_q6_k,
+    kernel32: codes::kernel32,
+    kernel256: codes::kernel256,
     quantize_blocks32: elementwise::quantize_blocks32,
     quantize_blocks256: elementwise::quantize_blocks256,
     rms_norm: elementwise::rms_norm,

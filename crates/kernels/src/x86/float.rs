@@ -97,6 +97,11 @@ macro_rules! float_kernels {
             multiply::<32>(weights, x, out, |bytes| Lanes16::load_brain(&words(bytes)));
         }
 
+        #[target_feature(enable = $features)]
+        pub(super) fn multiply_f8(weights: WeightRows<'_>, x: Rows<'_, f32>, out: &mut TileMut<'_>) {
+            multiply::<16>(weights, x, out, |bytes| Lanes16::load_bytes(bytes));
+        }
+
         /// Sixteen little-endian floats; the compiler sees that this is a plain load.
         #[inline]
         fn floats(bytes: &[u8; 64]) -> [f32; 16] {

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""Makes quants.bin and ggml_rmse.txt, the reference data of decode.rs and quantize.rs.
+"""Makes decoded.txt and ggml_rmse.txt, the reference data of decode.rs and quantize.rs.
 
-    python3 make.py                    writes quants.bin; needs numpy and gguf from PyPI
+    python3 make.py                    writes decoded.txt; needs numpy and gguf from PyPI
     python3 make.py libggml-base.so    also writes ggml_rmse.txt with the quantiser of that library
 
-quants.bin holds, for each format in the order of FORMATS, a little-endian u32 count of numbers, that many numbers in
-blocks of random bytes, and what gguf-py decodes them to as f32. ggml_rmse.txt holds one line per distribution and
-format: the root mean square error of llama.cpp's quantiser on the numbers that `samples` (here and in quantize.rs) makes.
+decoded.txt holds a line per format: its name and, for each piece of 4096 numbers in blocks of random bytes, a digest of
+what gguf-py decodes them to. ggml_rmse.txt holds one line per distribution and format: the root mean square error of llama.cpp's quantiser on the numbers that `samples` (here and in quantize.rs) makes.
 """
 import ctypes
 import math
@@ -18,11 +17,11 @@ import gguf
 import numpy as np
 
 HERE = pathlib.Path(__file__).parent
-FORMATS = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q5_K", "Q6_K"]
-COUNTS = {"F32": 64, "F16": 1024, "BF16": 512, "Q8_0": 1024, "Q4_0": 1024, "Q4_K": 2048, "Q5_K": 2048, "Q6_K": 2048}
-# Where the f16 scales of a block lie, so that special ones can be planted.
-SCALES = {"Q8_0": [0], "Q4_0": [0], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208]}
-SPECIAL_HALVES = [0x0000, 0x8000, 0x0001, 0x83FF, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E01, 0x0400]
+FORMATS = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q5_K", "Q6_K", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K",
+           "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ4_NL", "IQ4_XS", "TQ1_0", "TQ2_0",
+           "MXFP4"]
+# Enough numbers to meet every one of the 2048 lattice points of IQ1 some sixteen times.
+PIECES, PIECE = 64, 4096
 
 
 def kind(name):
@@ -34,28 +33,8 @@ def storage(name, count):
     return count // elements * size
 
 
-def blocks():
-    random = np.random.default_rng(2)
-    out = b""
-    for name in FORMATS:
-        count = COUNTS[name]
-        data = random.integers(0, 256, storage(name, count), dtype=np.uint8)
-        _, size = gguf.GGML_QUANT_SIZES[kind(name)]
-        for place in SCALES.get(name, []):
-            # Half of the blocks keep random scales, the first ones get the special ones.
-            for block, half in enumerate(SPECIAL_HALVES[: data.size // size - 2]):
-                data[block * size + place : block * size + place + 2] = list(struct.pack("<H", half))
-        if name in ("F16", "BF16"):
-            data[: 2 * len(SPECIAL_HALVES)] = np.array(SPECIAL_HALVES, dtype="<u2").view(np.uint8)
-        with np.errstate(all="ignore"):
-            numbers = gguf.quants.dequantize(data, kind(name)).astype("<f4").ravel()
-        assert numbers.size == count
-        out += struct.pack("<I", count) + data.tobytes() + numbers.tobytes()
-    (HERE / "quants.bin").write_bytes(out)
-
-
-def uniforms(seed):
-    """SplitMix64 as numbers in (0, 1)."""
+def words(seed):
+    """SplitMix64."""
     mask = (1 << 64) - 1
     state = seed
     while True:
@@ -63,7 +42,37 @@ def uniforms(seed):
         word = state
         word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & mask
         word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & mask
-        word ^= word >> 31
+        yield word ^ (word >> 31)
+
+
+def blocks(name):
+    """Random bytes; scales may be anything, subnormal, infinite and NaN included."""
+    size = storage(name, PIECE * PIECES)
+    source = words(FORMATS.index(name))
+    data = b"".join(struct.pack("<Q", next(source)) for _ in range((size + 7) // 8))
+    return np.frombuffer(data[:size], dtype=np.uint8)
+
+
+def digests(name):
+    """32 bits that depend on all bits of the numbers of a piece, for each piece; every NaN counts as the same."""
+    with np.errstate(all="ignore"):
+        numbers = gguf.quants.dequantize(blocks(name), kind(name)).astype("<f4").reshape(PIECES, PIECE)
+    bits = np.where(np.isnan(numbers), np.uint32(0x7FC00000), numbers.view(np.uint32)).astype(np.uint64)
+    out = np.zeros(PIECES, dtype=np.uint64)
+    for column in bits.T:
+        out = (out ^ column) * np.uint64(0x9E3779B97F4A7C15)
+        out ^= out >> np.uint64(32)
+    return out & np.uint64(0xFFFFFFFF)
+
+
+def decoded():
+    lines = (f"{name} " + "".join(f"{digest:08x}" for digest in digests(name)) for name in FORMATS)
+    return "\n".join(lines) + "\n"
+
+
+def uniforms(seed):
+    """SplitMix64 as numbers in (0, 1)."""
+    for word in words(seed):
         yield ((word >> 11) + 0.5) / 2.0**53
 
 
@@ -101,6 +110,6 @@ def rmse(library):
 
 
 if __name__ == "__main__":
-    blocks()
+    (HERE / "decoded.txt").write_text(decoded())
     if len(sys.argv) > 1:
         rmse(sys.argv[1])

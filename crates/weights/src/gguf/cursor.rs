@@ -87,4 +87,8 @@ impl<'a> Cursor<'a> {
     pub(super) fn unsupported(&self, problem: impl Into<String>) -> WeightsError {
         WeightsError::unsupported(self.path, self.field.clone(), problem)
     }
+
+    pub(super) fn unread_type(&self, name: &str, kind: String) -> WeightsError {
+        WeightsError::TensorType { path: self.path.to_owned(), name: name.to_owned(), kind }
+    }
 }

@@ -3,7 +3,9 @@
 use cascadia_kernels::Dtype;
 
 /// Every number ever assigned, with its name. Withdrawn ones are kept so that old files get an explanation.
-const NAMES: [(u32, &str); 43] = [
+///
+/// Those from 10000 on are our own (`docs/format.md`), far above what llama.cpp and its forks use.
+const NAMES: [(u32, &str); 47] = [
     (0, "F32"),
     (1, "F16"),
     (2, "Q4_0"),
@@ -47,6 +49,10 @@ const NAMES: [(u32, &str); 43] = [
     (40, "NVFP4"),
     (41, "Q1_0"),
     (42, "Q2_0"),
+    (10001, "F8_E4M3"),
+    (10002, "NF4"),
+    (10003, "INT4_G128"),
+    (10004, "INT4_Z32"),
 ];
 
 /// The name of a type number, whether or not we can compute with it.
@@ -73,8 +79,11 @@ mod tests {
     #[test]
     fn every_format_has_a_number_and_every_number_its_own_place() {
         Dtype::ALL.into_iter().for_each(|format| assert_eq!(dtype(id(format)), Some(format)));
-        NAMES.iter().enumerate().for_each(|(place, (number, _))| assert_eq!(place, *number as usize));
+        let upstream = NAMES.iter().filter(|(number, _)| *number < 10_000);
+        upstream.enumerate().for_each(|(place, (number, _))| assert_eq!(place, *number as usize));
+        assert!(NAMES.is_sorted_by(|left, right| left.0 < right.0), "one name per number");
         assert_eq!((id(Dtype::BF16), id(Dtype::Q4_K), id(Dtype::Q6_K)), (30, 12, 14));
-        assert_eq!((name(23), dtype(23), name(1000)), (Some("IQ4_XS"), None, None));
+        assert_eq!((dtype(23), dtype(10003)), (Some(Dtype::IQ4_XS), Some(Dtype::Int4Group128)));
+        assert_eq!((name(9), dtype(9), name(1000)), (Some("Q8_1"), None, None));
     }
 }

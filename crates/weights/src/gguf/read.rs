@@ -118,12 +118,9 @@ fn read_tensor(cursor: &mut Cursor<'_>, index: usize) -> Result<PendingTensor, W
     // The file lists the innermost dimension first.
     shape.reverse();
     let id = cursor.u32()?;
-    let dtype = ggml_type::dtype(id).ok_or_else(|| match ggml_type::name(id) {
-        Some(name) => cursor.unsupported(format!(
-            "stored as {name}, which cannot be computed with yet; use a file in one of {}",
-            Dtype::ALL.map(Dtype::name).join(", ")
-        )),
-        None => cursor.malformed(format!("storage type number {id} does not exist")),
+    let dtype = ggml_type::dtype(id).ok_or_else(|| {
+        let kind = ggml_type::name(id).map_or_else(|| format!("number {id}"), str::to_owned);
+        cursor.unread_type(&name, kind)
     })?;
     let offset = cursor.u64()?;
     let byte_len = byte_len(dtype, &shape).map_err(|problem| cursor.malformed(problem))?;

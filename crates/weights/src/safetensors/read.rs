@@ -81,6 +81,7 @@ fn usable_dtype(info: &TensorInfo) -> Result<Dtype, String> {
         StoredDtype::F32 => Ok(Dtype::F32),
         StoredDtype::F16 => Ok(Dtype::F16),
         StoredDtype::BF16 => Ok(Dtype::BF16),
+        StoredDtype::F8_E4M3 => Ok(Dtype::F8_E4M3),
         other => Err(format!("is stored as {other}, which cannot be computed with; convert it to F32, F16 or BF16")),
     }
 }

@@ -66,16 +66,17 @@ fn absurd_dimensions() {
     // Rows that do not fill whole blocks.
     check(&tensor(&[33], 8), &["tensor `w`", "Q8_0 blocks of 32"]);
     check(&tensor(&[128, 2], 12), &["tensor `w`", "Q4_K blocks of 256"]);
+    check(&tensor(&[64, 2], 10003), &["tensor `w`", "rows of 64 numbers do not fill whole INT4_G128 blocks of 128"]);
 }
 
 #[test]
 fn storage_types() {
     let stored_as = |kind| RawGguf::new().tensor("w", &[256], kind, 0).data(1024);
-    check(&stored_as(23), &["tensor `w`", "IQ4_XS", "Q4_K"]);
-    check(&stored_as(26), &["tensor `w`", "I32"]);
-    check(&stored_as(31), &["tensor `w`", "Q4_0_4_4"]);
-    check(&stored_as(43), &["tensor `w`", "type number 43 does not exist"]);
-    check(&stored_as(u32::MAX), &["tensor `w`", "4294967295"]);
+    check(&stored_as(9), &["tensor w has type Q8_1, which this version does not read"]);
+    check(&stored_as(26), &["tensor w has type I32, which"]);
+    check(&stored_as(31), &["tensor w has type Q4_0_4_4, which"]);
+    check(&stored_as(43), &["tensor w has type number 43, which this version does not read"]);
+    check(&stored_as(u32::MAX), &["tensor w has type number 4294967295, which"]);
 }
 
 #[test]

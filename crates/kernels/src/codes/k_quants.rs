@@ -1,0 +1,106 @@
+//! Formats with blocks of 256 whose codes lie in the block itself: bit pairs, levels, base-three digits.
+
+use super::{Codes256, Format256};
+use crate::blocks::{iq4_nl, iq4_xs, q2_k, q3_k, tq1_0, tq2_0, word16};
+
+/// Q2_K.
+pub(crate) struct Q2K;
+/// Q3_K.
+pub(crate) struct Q3K;
+/// IQ4_XS.
+pub(crate) struct Iq4Xs;
+/// TQ1_0.
+pub(crate) struct Tq1;
+/// TQ2_0.
+pub(crate) struct Tq2;
+
+/// Element `i` of 64 bytes of bit pairs.
+#[inline]
+fn bit_pair(pairs: &[u8], i: usize) -> i8 {
+    ((pairs[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2)) & 3) as i8
+}
+
+impl Format256<{ q2_k::BYTES }> for Q2K {
+    const MINIMUM_SCALE: Option<usize> = Some(q2_k::MINIMUM_SCALE);
+
+    fn unpack(block: &[u8; q2_k::BYTES]) -> Codes256 {
+        Codes256 {
+            codes: std::array::from_fn(|i| bit_pair(&block[q2_k::QUANTS..], i)),
+            scales: std::array::from_fn(|group| i16::from(block[group] & 15)),
+            minima: std::array::from_fn(|group| i16::from(block[group] >> 4)),
+        }
+    }
+
+    fn scale_bits(block: &[u8; q2_k::BYTES]) -> u16 {
+        word16(block, q2_k::SCALE)
+    }
+}
+
+impl Format256<{ q3_k::BYTES }> for Q3K {
+    fn unpack(block: &[u8; q3_k::BYTES]) -> Codes256 {
+        let packed = &block[q3_k::SCALES..];
+        let scale = |group: usize| {
+            let low = (packed[group % 8] >> (group / 8 * 4)) & 15;
+            let high = (packed[8 + group % 4] >> (group / 4 * 2)) & 3;
+            i16::from(low | (high << 4)) - q3_k::SCALE_OFFSET
+        };
+        let code = |i: usize| {
+            let high = ((block[i % 32] >> (i / 32)) & 1) as i8;
+            (bit_pair(&block[q3_k::QUANTS..], i) | (high << 2)) - q3_k::OFFSET as i8
+        };
+        Codes256 { codes: std::array::from_fn(code), scales: std::array::from_fn(scale), minima: [0; 16] }
+    }
+
+    fn scale_bits(block: &[u8; q3_k::BYTES]) -> u16 {
+        word16(block, q3_k::SCALE)
+    }
+}
+
+impl Format256<{ iq4_xs::BYTES }> for Iq4Xs {
+    fn unpack(block: &[u8; iq4_xs::BYTES]) -> Codes256 {
+        let high = word16(block, iq4_xs::HIGH_SCALES);
+        let scale = |group: usize| {
+            let run = group / 2;
+            let low = (block[iq4_xs::LOW_SCALES + run / 2] >> (run % 2 * 4)) & 15;
+            i16::from(low) + (((high >> (2 * run)) & 3) << 4) as i16 - iq4_xs::SCALE_OFFSET
+        };
+        let code = |i: usize| {
+            let nibble = (block[iq4_xs::QUANTS + i / 32 * 16 + i % 16] >> (i / 16 % 2 * 4)) & 15;
+            iq4_nl::LEVELS[usize::from(nibble)]
+        };
+        Codes256 { codes: std::array::from_fn(code), scales: std::array::from_fn(scale), minima: [0; 16] }
+    }
+}
+
+impl Format256<{ tq1_0::BYTES }> for Tq1 {
+    fn unpack(block: &[u8; tq1_0::BYTES]) -> Codes256 {
+        let mut codes = [0; 256];
+        let mut at = 0;
+        for (start, bytes, digits) in tq1_0::PARTS {
+            // Multiplying a fraction by three moves its first digit before the point.
+            for power in [1, 3, 9, 27, 81_u8].into_iter().take(digits) {
+                for byte in &block[start..start + bytes] {
+                    let digit = (u16::from(byte.wrapping_mul(power)) * 3) >> 8;
+                    codes[at] = digit as i8 - 1;
+                    at += 1;
+                }
+            }
+        }
+        Codes256 { codes, scales: [1; 16], minima: [0; 16] }
+    }
+
+    fn scale_bits(block: &[u8; tq1_0::BYTES]) -> u16 {
+        word16(block, tq1_0::SCALE)
+    }
+}
+
+impl Format256<{ tq2_0::BYTES }> for Tq2 {
+    fn unpack(block: &[u8; tq2_0::BYTES]) -> Codes256 {
+        let codes = std::array::from_fn(|i| bit_pair(block, i) - tq2_0::OFFSET as i8);
+        Codes256 { codes, scales: [1; 16], minima: [0; 16] }
+    }
+
+    fn scale_bits(block: &[u8; tq2_0::BYTES]) -> u16 {
+        word16(block, tq2_0::SCALE)
+    }
+}

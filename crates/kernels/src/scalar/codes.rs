@@ -1,0 +1,117 @@
+//! The two common forms of integer formats: decoding and exact products.
+
+use crate::Dtype;
+use crate::activations::{Int8Block32, Int8Block256, Rows};
+use crate::codes::{Format32, Format256, with_format32, with_format256};
+use crate::ops::{Multiply, WeightRows};
+use crate::pool::TileMut;
+
+/// Decodes whole blocks of a format with runs of 32.
+pub(super) fn decode32<const BYTES: usize, F: Format32<BYTES>>(bytes: &[u8], out: &mut [f32]) {
+    for (block, numbers) in bytes.as_chunks::<BYTES>().0.iter().zip(out.chunks_exact_mut(32 * F::RUNS)) {
+        let (scale, zero) = (F::scale(block), F::zero(block));
+        for (run, numbers) in numbers.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+            for (number, code) in numbers.iter_mut().zip(F::codes(block, run)) {
+                *number = scale * (i32::from(code) - zero) as f32;
+                if let Some(minimum) = F::minimum(block) {
+                    *number += minimum;
+                }
+            }
+        }
+    }
+}
+
+/// Decodes whole blocks of 256.
+pub(super) fn decode256<const BYTES: usize, F: Format256<BYTES>>(bytes: &[u8], out: &mut [f32]) {
+    for (block, numbers) in bytes.as_chunks::<BYTES>().0.iter().zip(out.as_chunks_mut::<256>().0) {
+        let unpacked = F::unpack(block);
+        let (scale, minimum) = (F::scale(block), F::minimum(block));
+        for (group, numbers) in numbers.as_chunks_mut::<16>().0.iter_mut().enumerate() {
+            let step = scale * f32::from(unpacked.scales[group]);
+            for (number, &code) in numbers.iter_mut().zip(&unpacked.codes[16 * group..]) {
+                *number = step * f32::from(code);
+                if let Some(minimum) = minimum {
+                    *number -= minimum * f32::from(unpacked.minima[group]);
+                }
+            }
+        }
+    }
+}
+
+/// One fused multiply-add per 32 numbers, and a second where there is a minimum.
+fn multiply32<const BYTES: usize, F: Format32<BYTES>>(
+    weights: WeightRows<'_>,
+    x: Rows<'_, Int8Block32>,
+    out: &mut TileMut<'_>,
+) {
+    for row in 0..weights.count() {
+        let blocks = weights.row(row).as_chunks::<BYTES>().0;
+        for column in 0..x.count() {
+            let mut sum = 0.0_f32;
+            for (block, x) in blocks.iter().zip(x.row(column).chunks_exact(F::RUNS)) {
+                for (run, x) in x.iter().enumerate() {
+                    let products = integer_dot(&F::codes(block, run), &x.values) - F::zero(block) * x.sum;
+                    sum = (F::scale(block) * x.scale).mul_add(products as f32, sum);
+                    if let Some(minimum) = F::minimum(block) {
+                        sum = (minimum * x.scale).mul_add(x.sum as f32, sum);
+                    }
+                }
+            }
+            out.row(column)[row] = sum;
+        }
+    }
+}
+
+/// One fused multiply-add per block, and a second where there are minima.
+fn multiply256<const BYTES: usize, F: Format256<BYTES>>(
+    weights: WeightRows<'_>,
+    x: Rows<'_, Int8Block256>,
+    out: &mut TileMut<'_>,
+) {
+    for row in 0..weights.count() {
+        for column in 0..x.count() {
+            out.row(column)[row] = 0.0;
+        }
+        for (at, block) in weights.row(row).as_chunks::<BYTES>().0.iter().enumerate() {
+            let (unpacked, scale, minimum) = (F::unpack(block), F::scale(block), F::minimum(block));
+            for column in 0..x.count() {
+                let (x, out) = (&x.row(column)[at], &mut out.row(column)[row]);
+                let (mut products, mut offsets) = (0, 0);
+                for group in 0..16 {
+                    let part = 16 * group..16 * (group + 1);
+                    let dot = integer_dot(&unpacked.codes[part.clone()], &x.values[part]);
+                    products += i32::from(unpacked.scales[group]) * dot;
+                    offsets += i32::from(unpacked.minima[group]) * i32::from(x.sums[group]);
+                }
+                *out = (scale * x.scale).mul_add(products as f32, *out);
+                if let Some(minimum) = minimum {
+                    *out = (-(minimum * x.scale)).mul_add(offsets as f32, *out);
+                }
+            }
+        }
+    }
+}
+
+fn integer_dot(codes: &[i8], x: &[i8]) -> i32 {
+    codes.iter().zip(x).map(|(&code, &x)| i32::from(code) * i32::from(x)).sum()
+}
+
+/// The kernel of a format with runs of 32.
+pub(crate) fn kernel32(dtype: Dtype) -> Multiply<Int8Block32> {
+    with_format32!(dtype, multiply32)
+}
+
+/// The kernel of a format with blocks of 256.
+pub(crate) fn kernel256(dtype: Dtype) -> Multiply<Int8Block256> {
+    with_format256!(dtype, multiply256)
+}
+
+/// The decoder of a format with runs of 32.
+pub(super) fn decoder32(dtype: Dtype) -> fn(&[u8], &mut [f32]) {
+    with_format32!(dtype, decode32)
+}
+
+/// The decoder of a format with blocks of 256.
+pub(super) fn decoder256(dtype: Dtype) -> fn(&[u8], &mut [f32]) {
+    with_format256!(dtype, decode256)
+}
