@@ -1,9 +1,10 @@
 //! OLMo-2 and OLMo-3: norms only after each branch, and of all query and key heads together.
 
 use super::decoder::{each_attention, gated_decoder, window, windowed_layers};
+use super::positions::plain_rope;
 use super::{Family, GgufHabits, Source};
 use crate::names::{Rename, common_but, same};
-use crate::rope::RopeStyle;
+use crate::rope::{RopeSpec, RopeStyle};
 use crate::spec::HeadNorm;
 use crate::{ModelError, ModelSpec};
 
@@ -28,9 +29,13 @@ pub(super) const FAMILY: Family = Family {
 fn spec(source: &Source<'_>) -> Result<ModelSpec, ModelError> {
     let mut spec = gated_decoder(source)?;
     let (window, listed) = (window(source)?, windowed_layers(source, spec.layers.len())?);
+    // Only layers that see everything have their positions stretched.
+    let RopeSpec { style, base, dimensions, .. } = spec.ropes[0];
+    spec.ropes.push(plain_rope(style, base, dimensions));
     each_attention(&mut spec, |layer, attention| {
         attention.head_norm = Some(HeadNorm::AllHeads);
         attention.window = window.filter(|_| listed.as_ref().is_some_and(|listed| listed[layer]));
+        attention.rope = Some(usize::from(attention.window.is_some()));
     });
     for layer in &mut spec.layers {
         (layer.mixer.norm_before, layer.mixer.norm_after) = (None, Some("post_attention_norm"));

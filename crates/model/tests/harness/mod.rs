@@ -1,0 +1,159 @@
+//! Runs a model in many ways and compares the logits with a reference and with each other.
+#![allow(dead_code, reason = "every test file uses a part of it")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cascadia_kernels::Pool;
+use cascadia_model::{Hidden, LoadOptions, LoadedModel, PAGE_TOKENS, SequenceStep, StepPlan, load};
+use cascadia_weights::ModelFiles;
+
+/// Largest difference from the reference, relative to the largest logit of the row.
+const TOLERANCE: f32 = 1e-4;
+
+/// How a sequence is cut into steps; the logits may not depend on any of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Way {
+    pub(crate) rows_per_step: usize,
+    pub(crate) threads: usize,
+    pub(crate) company: Company,
+}
+
+/// What else is computed in the same steps.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Company {
+    Alone,
+    /// The same sequence shifted by some tokens, in rows before and in pages between those of the first.
+    Another,
+}
+
+const fn alone(rows_per_step: usize, threads: usize) -> Way {
+    Way { rows_per_step, threads, company: Company::Alone }
+}
+
+pub(crate) const WAYS: [Way; 10] = [
+    alone(usize::MAX, 1),
+    alone(usize::MAX, 2),
+    alone(1, 1),
+    alone(1, 2),
+    alone(3, 1),
+    alone(7, 2),
+    alone(16, 1),
+    alone(33, 2),
+    Way { rows_per_step: usize::MAX, threads: 1, company: Company::Another },
+    Way { rows_per_step: 5, threads: 2, company: Company::Another },
+];
+
+/// Runs a fixture in every way: the first within tolerance of the reference, the others with the bits of the first.
+pub(crate) fn check(fixture: &str, file: &str) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(fixture);
+    let tokens = read_tokens(&folder.join("tokens.json"));
+    let reference = read_npy(&folder.join("logits.npy"));
+    assert_eq!(reference.len(), tokens.len(), "{fixture}: one row of the reference per token");
+    let path = if file.is_empty() { folder } else { folder.join(file) };
+
+    let first = run(&path, &tokens, WAYS[0]);
+    assert_eq!(first.len(), reference.len(), "{fixture}");
+    let mut worst = 0.0_f32;
+    for (position, (ours, theirs)) in first.iter().zip(&reference).enumerate() {
+        let difference = relative_difference(ours, theirs);
+        assert!(
+            difference <= TOLERANCE,
+            "{fixture}: position {position} is off by {difference:e} of its largest logit"
+        );
+        worst = worst.max(difference);
+    }
+    // Shown by `cargo test -- --nocapture`.
+    eprintln!("{fixture} {file}: worst relative difference {worst:e}");
+    check_bits(fixture, &path, &tokens, &first);
+}
+
+/// Every other way gives the bits of the first.
+pub(crate) fn check_bits(what: &str, path: &Path, tokens: &[u32], first: &[Vec<f32>]) {
+    for way in &WAYS[1..] {
+        let again = run(path, tokens, *way);
+        for (position, (one, other)) in first.iter().zip(&again).enumerate() {
+            let same = one.len() == other.len() && one.iter().zip(other).all(|(a, b)| a.to_bits() == b.to_bits());
+            assert!(same, "{what}: {way:?} gives other bits than {:?} at position {position}", WAYS[0]);
+        }
+        assert_eq!(again.len(), first.len(), "{what}: {way:?}");
+    }
+}
+
+/// The logits of every position, with prefill cut as `way` says.
+pub(crate) fn run(path: &Path, tokens: &[u32], way: Way) -> Vec<Vec<f32>> {
+    let mut model = open(path, tokens.len(), way);
+    let chunk = way.rows_per_step.min(tokens.len());
+    let others: Vec<u32> = tokens.iter().cycle().skip(11).take(tokens.len()).copied().collect();
+    let pages = (tokens.len() as u32).div_ceil(PAGE_TOKENS);
+    let mut out = Vec::with_capacity(tokens.len());
+    for start in (0..tokens.len()).step_by(chunk) {
+        let end = tokens.len().min(start + chunk);
+        let mut plan = StepPlan::default();
+        if let Company::Another = way.company {
+            push(&mut plan, &others[start..end], start, (0..pages).map(|page| 2 * page).collect());
+        }
+        let mine = plan.tokens.len();
+        // Odd pages, last first, beside company; pages in order when alone.
+        let places = match way.company {
+            Company::Alone => (0..pages).collect(),
+            Company::Another => (0..pages).rev().map(|page| 2 * page + 1).collect(),
+        };
+        push(&mut plan, &tokens[start..end], start, places);
+        out.extend(step(&mut model, &plan).split_off(mine));
+    }
+    out
+}
+
+pub(crate) fn open(path: &Path, length: usize, way: Way) -> LoadedModel {
+    // Enough pages and rows for two sequences.
+    let context = 2 * (length as u32).next_multiple_of(PAGE_TOKENS);
+    let options = LoadOptions { context, rows_per_step: 2 * length as u32, pool: Arc::new(Pool::new(way.threads)) };
+    let files = Arc::new(ModelFiles::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())));
+    load(&files, &options).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn push(plan: &mut StepPlan, tokens: &[u32], start: usize, mut pages: Vec<u32>) {
+    let first = plan.tokens.len() as u32;
+    plan.tokens.extend_from_slice(tokens);
+    pages.truncate((start + tokens.len()).div_ceil(PAGE_TOKENS as usize));
+    plan.steps.push(SequenceStep { rows: first..plan.tokens.len() as u32, start: start as u32, pages });
+}
+
+fn step(model: &mut LoadedModel, plan: &StepPlan) -> Vec<Vec<f32>> {
+    let (mut hidden, mut logits) = (Hidden::default(), Vec::new());
+    model.token_io.embed(plan, &mut hidden).expect("the tokens are in the vocabulary");
+    for stage in &model.stages {
+        stage.run(plan, &mut hidden).expect("the plan fits the pages");
+    }
+    model.token_io.logits(&hidden, 0..plan.tokens.len(), &mut logits).expect("the rows exist");
+    logits.chunks_exact(model.spec.vocabulary).map(<[f32]>::to_vec).collect()
+}
+
+fn relative_difference(ours: &[f32], theirs: &[f32]) -> f32 {
+    assert_eq!(ours.len(), theirs.len(), "size of the vocabulary");
+    let largest = theirs.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
+    let difference = |(a, b): (&f32, &f32)| if a.is_finite() { (a - b).abs() } else { f32::INFINITY };
+    ours.iter().zip(theirs).map(difference).fold(0.0, f32::max) / largest
+}
+
+fn read_tokens(path: &PathBuf) -> Vec<u32> {
+    let text = fs::read_to_string(path).expect("the fixture has tokens");
+    let numbers: serde_json::Value = serde_json::from_str(&text).expect("tokens are JSON");
+    numbers.as_array().expect("tokens are a list").iter().map(|n| n.as_u64().expect("a token") as u32).collect()
+}
+
+/// Rows of a two-dimensional float32 array in numpy's format 1.0.
+fn read_npy(path: &PathBuf) -> Vec<Vec<f32>> {
+    let bytes = fs::read(path).expect("the fixture has logits");
+    assert!(bytes.starts_with(b"\x93NUMPY\x01\x00"), "{} is not numpy's format 1.0", path.display());
+    let data_at = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
+    let header = std::str::from_utf8(&bytes[10..data_at]).expect("the header is text");
+    assert!(header.contains("'<f4'") && header.contains("'fortran_order': False"), "{header}");
+    let shape = header.split(['(', ')']).nth(1).expect("the header has a shape");
+    let columns: usize = shape.split(", ").nth(1).and_then(|n| n.parse().ok()).expect("the shape has two numbers");
+    let (numbers, _) = bytes[data_at..].as_chunks::<4>();
+    let values: Vec<f32> = numbers.iter().map(|number| f32::from_le_bytes(*number)).collect();
+    values.chunks_exact(columns).map(<[f32]>::to_vec).collect()
+}
