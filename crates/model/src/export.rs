@@ -138,11 +138,16 @@ fn extras(spec: &ModelSpec) -> Vec<(&'static str, MetadataValue)> {
     let AttentionSpec { head, score_scale, soft_cap, alibi, clamp, .. } = spec.layers[0].mixer.part;
     let number = |key, value: Option<f32>| value.map(|value| (key, MetadataValue::F32(value)));
     let unless = |usual: f32, value: f32| (value != usual).then_some(value);
-    let windows = || spec.layers.iter().map(|layer| layer.mixer.part.window);
-    let window = windows().flatten().next().map(|window| ("attention.sliding_window", MetadataValue::U32(window)));
-    let mixed = windows().any(|window| window.is_some()) && windows().any(|window| window.is_none());
-    let pattern = windows().map(|window| window.is_some()).collect::<Vec<bool>>();
-    let pattern = mixed.then(|| ("attention.sliding_window_pattern", MetadataArray::Bool(pattern.into()).into()));
+    let windows: Vec<bool> = spec.layers.iter().map(|layer| layer.mixer.part.window.is_some()).collect();
+    let window = spec.layers.iter().find_map(|layer| layer.mixer.part.window);
+    let window = window.map(|window| ("attention.sliding_window", MetadataValue::U32(window)));
+    let mixed = windows.contains(&true) && windows.contains(&false);
+    let pattern = mixed.then(|| ("attention.sliding_window_pattern", window_pattern(&windows)));
+    let linear = match spec.ropes[0].scaling {
+        RopeScaling::Linear(factor) => Some(factor),
+        _ => None,
+    };
+    let scaling = linear.map(|_| ("rope.scaling.type", MetadataValue::from("linear")));
     let beside = spec.layers[0].order == BranchOrder::AtOnce;
     let numbers = [
         number("attention.scale", unless(1.0 / (head as f32).sqrt(), score_scale)),
@@ -153,6 +158,7 @@ fn extras(spec: &ModelSpec) -> Vec<(&'static str, MetadataValue)> {
         number("embedding_scale", unless(1.0, spec.embedding.scale)),
         number("residual_scale", unless(1.0, spec.layers[0].residual_scale)),
         number("logit_scale", unless(1.0, 1.0 / spec.head.scale)),
+        number("rope.scaling.factor", linear),
         number("rope.freq_base_swa", spec.ropes.get(1).map(|rope| rope.base)),
     ];
     let flags = [
@@ -160,12 +166,19 @@ fn extras(spec: &ModelSpec) -> Vec<(&'static str, MetadataValue)> {
         ("attention.alibi", MetadataValue::Bool(alibi.is_some_and(|alibi| alibi.scale != 1.0))),
     ];
     let flags = flags.into_iter().filter(|_| matches!(spec.norm.kind, NormKind::Layer { .. }));
-    numbers.into_iter().flatten().chain(window).chain(pattern).chain(flags).collect()
+    numbers.into_iter().flatten().chain(window).chain(pattern).chain(scaling).chain(flags).collect()
 }
 
-/// Where frequencies are scaled, what each is divided by.
+/// Which layers have a window: the period if all but the last of each have one, otherwise layer by layer.
+fn window_pattern(windows: &[bool]) -> MetadataValue {
+    let period = windows.iter().take_while(|windowed| **windowed).count() + 1;
+    let periodic = windows.iter().enumerate().all(|(layer, &windowed)| windowed == (layer % period < period - 1));
+    if periodic { MetadataValue::U32(period as u32) } else { MetadataArray::Bool(windows.into()).into() }
+}
+
+/// Where each frequency is scaled by itself, what it is divided by.
 fn rope_divisors(rope: &RopeSpec) -> Option<Vec<f32>> {
-    if rope.scaling == RopeScaling::None {
+    if matches!(rope.scaling, RopeScaling::None | RopeScaling::Linear(_)) {
         return None;
     }
     let scaled = rope.rotation(0).frequencies;

@@ -1,7 +1,7 @@
 //! What most families have in common: a decoder of equal layers, which each family then changes where it differs.
 
 use cascadia_kernels::Activation;
-use cascadia_weights::FileKind;
+use cascadia_weights::{FileKind, MetadataValue};
 use serde_json::Value;
 
 use super::keys::*;
@@ -153,10 +153,13 @@ pub(super) fn windowed_layers(source: &Source<'_>, layers: usize) -> Result<Opti
         FileKind::Gguf => {
             let name = settings.name(WINDOW_PATTERN);
             match settings.files.metadata().get(&name) {
-                Some(cascadia_weights::MetadataValue::Array(_)) => {
-                    Some(settings.files.metadata().require::<Vec<bool>>(&name)?)
+                None => None,
+                Some(MetadataValue::Array(_)) => Some(settings.files.metadata().require::<Vec<bool>>(&name)?),
+                // One number is a period, of which all layers but the last have a window.
+                Some(_) => {
+                    let period = settings.require_count(WINDOW_PATTERN, MOST_LAYERS)?;
+                    Some((0..layers).map(|layer| layer % period < period - 1).collect())
                 }
-                _ => None,
             }
         }
         FileKind::HuggingFace => match &settings.config()["layer_types"] {

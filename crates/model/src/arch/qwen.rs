@@ -1,5 +1,7 @@
 //! Qwen2, Qwen2.5 and Qwen3.
 
+use cascadia_weights::FileKind;
+
 use super::decoder::{each_attention, gated_decoder, window, windowed_layers};
 use super::{Family, GgufHabits, Source};
 use crate::names::{COMMON, common_but, same};
@@ -38,10 +40,14 @@ pub(super) const QWEN3: Family = Family {
 fn windowed_decoder(source: &Source<'_>) -> Result<ModelSpec, ModelError> {
     let mut spec = gated_decoder(source)?;
     let config = source.settings.config();
-    if config["use_sliding_window"].as_bool() == Some(true) {
+    let listed = windowed_layers(source, spec.layers.len())?;
+    let used = match source.settings.files.kind() {
+        FileKind::HuggingFace => config["use_sliding_window"].as_bool() == Some(true),
+        FileKind::Gguf => listed.is_some(),
+    };
+    if used {
         let window = window(source)?;
         let first = config["max_window_layers"].as_u64().unwrap_or(0) as usize;
-        let listed = windowed_layers(source, spec.layers.len())?;
         each_attention(&mut spec, |layer, attention| {
             let has_window = listed.as_ref().map_or(layer >= first, |listed| listed[layer]);
             attention.window = window.filter(|_| has_window);
