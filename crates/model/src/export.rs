@@ -7,7 +7,7 @@ use cascadia_weights::{FileKind, MetadataArray, MetadataValue, ModelFiles};
 
 use crate::arch::GgufHabits;
 use crate::catalog::Catalog;
-use crate::rope::{RopeScaling, RopeSpec, RopeStyle, frequencies};
+use crate::rope::{RopeScaling, RopeSpec, RopeStyle, frequencies, yarn_magnitude};
 use crate::spec::{BranchOrder, FeedForwardSpec, NormKind};
 use crate::{AttentionSpec, ModelError, ModelSpec, arch};
 
@@ -93,16 +93,13 @@ pub fn gguf_export<'a>(files: &'a ModelFiles, spec: &ModelSpec) -> Result<GgufEx
         };
         tensors.push(ExportedTensor { name: name.to_owned(), shape, source });
     }
-    if let Some(divisors) = spec.ropes.first().and_then(rope_divisors) {
-        let shape = vec![divisors.len() as u64];
-        let source = ExportSource::Values(divisors);
-        tensors.push(ExportedTensor { name: "rope_freqs.weight".into(), shape, source });
-    }
+    tensors.extend(spec.ropes.first().map(rope_tensors).unwrap_or_default());
     Ok(GgufExport { settings: settings(spec, habits), tensors, catalog })
 }
 
 fn settings(spec: &ModelSpec, habits: GgufHabits) -> Vec<(String, MetadataValue)> {
-    let all = sizes(spec).into_iter().chain(extras(spec));
+    let rope = spec.ropes.first().map(rope_settings).unwrap_or_default();
+    let all = sizes(spec).into_iter().chain(extras(spec)).chain(rope);
     let architecture = habits.architecture;
     let general = ("general.architecture".to_owned(), MetadataValue::String(architecture.as_bytes().into()));
     std::iter::once(general).chain(all.map(|(key, value)| (format!("{architecture}.{key}"), value))).collect()
@@ -143,11 +140,6 @@ fn extras(spec: &ModelSpec) -> Vec<(&'static str, MetadataValue)> {
     let window = window.map(|window| ("attention.sliding_window", MetadataValue::U32(window)));
     let mixed = windows.contains(&true) && windows.contains(&false);
     let pattern = mixed.then(|| ("attention.sliding_window_pattern", window_pattern(&windows)));
-    let linear = match spec.ropes[0].scaling {
-        RopeScaling::Linear(factor) => Some(factor),
-        _ => None,
-    };
-    let scaling = linear.map(|_| ("rope.scaling.type", MetadataValue::from("linear")));
     let beside = spec.layers[0].order == BranchOrder::AtOnce;
     let numbers = [
         number("attention.scale", unless(1.0 / (head as f32).sqrt(), score_scale)),
@@ -158,7 +150,6 @@ fn extras(spec: &ModelSpec) -> Vec<(&'static str, MetadataValue)> {
         number("embedding_scale", unless(1.0, spec.embedding.scale)),
         number("residual_scale", unless(1.0, spec.layers[0].residual_scale)),
         number("logit_scale", unless(1.0, 1.0 / spec.head.scale)),
-        number("rope.scaling.factor", linear),
         number("rope.freq_base_swa", spec.ropes.get(1).map(|rope| rope.base)),
     ];
     let flags = [
@@ -166,7 +157,7 @@ fn extras(spec: &ModelSpec) -> Vec<(&'static str, MetadataValue)> {
         ("attention.alibi", MetadataValue::Bool(alibi.is_some_and(|alibi| alibi.scale != 1.0))),
     ];
     let flags = flags.into_iter().filter(|_| matches!(spec.norm.kind, NormKind::Layer { .. }));
-    numbers.into_iter().flatten().chain(window).chain(pattern).chain(scaling).chain(flags).collect()
+    numbers.into_iter().flatten().chain(window).chain(pattern).chain(flags).collect()
 }
 
 /// Which layers have a window: the period if all but the last of each have one, otherwise layer by layer.
@@ -176,13 +167,54 @@ fn window_pattern(windows: &[bool]) -> MetadataValue {
     if periodic { MetadataValue::U32(period as u32) } else { MetadataArray::Bool(windows.into()).into() }
 }
 
-/// Where each frequency is scaled by itself, what it is divided by.
-fn rope_divisors(rope: &RopeSpec) -> Option<Vec<f32>> {
-    if matches!(rope.scaling, RopeScaling::None | RopeScaling::Linear(_)) {
-        return None;
+/// Scaling of frequencies that GGUF keeps in settings. It is written in the form that llama.cpp reads, except for a
+/// base that grows with the context, which llama.cpp does not know and reads as no scaling.
+fn rope_settings(rope: &RopeSpec) -> Vec<(&'static str, MetadataValue)> {
+    let text = |value: &str| ("rope.scaling.type", MetadataValue::String(value.as_bytes().into()));
+    let factor = |factor: f32| ("rope.scaling.factor", MetadataValue::F32(factor));
+    let original = |context: u32| ("rope.scaling.original_context_length", MetadataValue::U32(context));
+    let magnitude = |magnitude: f32| ("rope.scaling.attn_factor", MetadataValue::F32(magnitude));
+    match &rope.scaling {
+        RopeScaling::None | RopeScaling::Divisors(_) | RopeScaling::Wavelengths(_) => Vec::new(),
+        RopeScaling::Linear(number) => vec![text("linear"), factor(*number)],
+        RopeScaling::Dynamic(dynamic) => vec![
+            text("none"),
+            ("rope.scaling.dynamic_factor", MetadataValue::F32(dynamic.factor)),
+            original(dynamic.original_context),
+        ],
+        RopeScaling::Yarn(yarn) => vec![
+            text("yarn"),
+            factor(yarn.factor),
+            original(yarn.original_context),
+            ("rope.scaling.yarn_beta_fast", MetadataValue::F32(yarn.fast)),
+            ("rope.scaling.yarn_beta_slow", MetadataValue::F32(yarn.slow)),
+            // Relative to the usual magnitude, which every reader works out from the factor.
+            magnitude(yarn.magnitude / yarn_magnitude(yarn.factor, 1.0)),
+        ],
+        RopeScaling::Long(long) => vec![text("longrope"), original(long.original_context), magnitude(long.magnitude)],
     }
-    let scaled = rope.rotation(0).frequencies;
-    Some(frequencies(rope.base, rope.dimensions).iter().zip(scaled).map(|(plain, scaled)| plain / scaled).collect())
+}
+
+/// Scaling of frequencies that GGUF keeps in tensors.
+fn rope_tensors(rope: &RopeSpec) -> Vec<ExportedTensor> {
+    let tensor = |name: &str, divisors: Vec<f32>| ExportedTensor {
+        name: name.into(),
+        shape: vec![divisors.len() as u64],
+        source: ExportSource::Values(divisors),
+    };
+    match &rope.scaling {
+        RopeScaling::Divisors(divisors) => vec![tensor("rope_freqs.weight", divisors.clone())],
+        RopeScaling::Wavelengths(scaling) => {
+            let plain = frequencies(f64::from(rope.base), rope.dimensions);
+            let divisors = plain.iter().map(|frequency| scaling.divisor(*frequency)).collect();
+            vec![tensor("rope_freqs.weight", divisors)]
+        }
+        RopeScaling::Long(long) => vec![
+            tensor("rope_factors_long.weight", long.long.clone()),
+            tensor("rope_factors_short.weight", long.short.clone()),
+        ],
+        _ => Vec::new(),
+    }
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ pub use export::{ExportedTensor, GgufExport, gguf_export};
 pub use load::{LoadOptions, LoadedModel, load};
 pub use machine::Machine;
 pub use plan::{PAGE_TOKENS, PageId, SequenceStep, StepPlan};
-pub use rope::{RopeScaling, RopeSpec, RopeStyle, WavelengthScaling};
+pub use rope::{DynamicScaling, LongScaling, RopeScaling, RopeSpec, RopeStyle, WavelengthScaling, YarnScaling};
 pub use spec::{
     AlibiSpec, AttentionSpec, Branch, BranchOrder, CachePrecision, DenseSpec, EmbeddingSpec, FeedForwardSpec, Gate,
     HeadNorm, HeadSpec, LayerSpec, ModelSpec, NormKind, NormSpec,

@@ -1,5 +1,7 @@
 //! Rotary position encoding: frequencies as data, rotation of heads.
 
+use std::f64::consts::TAU;
+
 /// How one kind of layer encodes positions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RopeSpec {
@@ -24,6 +26,12 @@ pub enum RopeScaling {
     Divisors(Vec<f32>),
     /// Only long wavelengths are stretched.
     Wavelengths(WavelengthScaling),
+    /// The base grows with the context.
+    Dynamic(DynamicScaling),
+    /// The stretching rises from pair to pair.
+    Yarn(YarnScaling),
+    /// Each is divided by its own number, which is another for a long context.
+    Long(LongScaling),
 }
 
 /// Radians per position for every pair, and what rotated numbers are multiplied with.
@@ -35,19 +43,28 @@ pub(crate) struct Rotation {
 
 impl RopeSpec {
     /// The rotation for texts of up to `context` tokens.
-    pub(crate) fn rotation(&self, _context: u32) -> Rotation {
-        let mut frequencies = frequencies(self.base, self.dimensions);
-        match &self.scaling {
-            RopeScaling::None => {}
-            RopeScaling::Linear(factor) => frequencies.iter_mut().for_each(|frequency| *frequency /= factor),
-            RopeScaling::Divisors(divisors) => {
-                frequencies.iter_mut().zip(divisors).for_each(|(frequency, divisor)| *frequency /= divisor);
-            }
+    ///
+    /// Rules that depend on the length of a text take the context that the model was loaded with for it, never how far
+    /// a text has come: otherwise the angles would change under keys that are already cached, and results would depend
+    /// on how a prompt is cut. So one position always has one angle, in every step and for every sequence.
+    pub(crate) fn rotation(&self, context: u32) -> Rotation {
+        let base = f64::from(self.base);
+        let plain = frequencies(base, self.dimensions);
+        let divided = |divisors: &[f32]| plain.iter().zip(divisors).map(|(plain, divisor)| plain / divisor).collect();
+        let (frequencies, magnitude) = match &self.scaling {
+            RopeScaling::None => (plain, 1.0),
+            RopeScaling::Linear(factor) => (plain.iter().map(|frequency| frequency / factor).collect(), 1.0),
+            RopeScaling::Divisors(divisors) => (divided(divisors), 1.0),
             RopeScaling::Wavelengths(scaling) => {
-                frequencies.iter_mut().for_each(|frequency| *frequency /= scaling.divisor(*frequency));
+                (plain.iter().map(|frequency| frequency / scaling.divisor(*frequency)).collect(), 1.0)
             }
-        }
-        Rotation { frequencies, magnitude: 1.0 }
+            RopeScaling::Dynamic(scaling) => {
+                (frequencies(base * scaling.growth(context, self.dimensions), self.dimensions), 1.0)
+            }
+            RopeScaling::Yarn(scaling) => (divided(&scaling.divisors(base, self.dimensions)), scaling.magnitude),
+            RopeScaling::Long(scaling) => (divided(scaling.divisors(context)), scaling.magnitude),
+        };
+        Rotation { frequencies, magnitude }
     }
 }
 
@@ -73,10 +90,50 @@ pub struct WavelengthScaling {
     pub original_context: f32,
 }
 
+/// A base that grows with the context ("dynamic NTK"): nothing changes up to the original context.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DynamicScaling {
+    /// How fast the base grows.
+    pub factor: f32,
+    /// Context before the stretching.
+    pub original_context: u32,
+}
+
+/// Pairs that turn often within the original context are kept, those that turn little are stretched, and between them
+/// the stretching rises from pair to pair ("YaRN").
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct YarnScaling {
+    /// By how much the slowest pairs are stretched.
+    pub factor: f32,
+    /// Context before the stretching.
+    pub original_context: u32,
+    /// Pairs with more turns than this are kept.
+    pub fast: f32,
+    /// Pairs with fewer turns than this are stretched fully.
+    pub slow: f32,
+    /// Whether the rise begins and ends at whole pairs.
+    pub whole_pairs: bool,
+    /// What rotated numbers are multiplied with.
+    pub magnitude: f32,
+}
+
+/// Divisors that were searched for: some for the original context, others for all beyond it ("longrope").
+#[derive(Clone, Debug, PartialEq)]
+pub struct LongScaling {
+    /// Divisors up to the original context.
+    pub short: Vec<f32>,
+    /// Divisors for longer ones.
+    pub long: Vec<f32>,
+    /// Context before the stretching.
+    pub original_context: u32,
+    /// What rotated numbers are multiplied with, whatever the context.
+    pub magnitude: f32,
+}
+
 /// Frequencies of `dimensions / 2` pairs for a base, as the original implementation rounds them.
-pub(crate) fn frequencies(base: f32, dimensions: usize) -> Vec<f32> {
+pub(crate) fn frequencies(base: f64, dimensions: usize) -> Vec<f32> {
     let exponent = |pair: usize| (2 * pair) as f64 / dimensions as f64;
-    (0..dimensions / 2).map(|pair| (1.0 / libm::pow(f64::from(base), exponent(pair))) as f32).collect()
+    (0..dimensions / 2).map(|pair| (1.0 / libm::pow(base, exponent(pair))) as f32).collect()
 }
 
 impl WavelengthScaling {
@@ -92,6 +149,45 @@ impl WavelengthScaling {
             let smooth = (self.original_context / wavelength - self.low) / (self.high - self.low);
             1.0 / ((1.0 - smooth) / self.factor + smooth)
         }
+    }
+}
+
+impl DynamicScaling {
+    /// What the base is multiplied with.
+    fn growth(&self, context: u32, dimensions: usize) -> f64 {
+        let longer = f64::from(context.max(self.original_context)) / f64::from(self.original_context);
+        let exponent = dimensions as f64 / (dimensions as f64 - 2.0);
+        libm::pow(1.0 + f64::from(self.factor) * (longer - 1.0), exponent)
+    }
+}
+
+impl YarnScaling {
+    /// What the frequency of each pair is divided by.
+    fn divisors(&self, base: f64, dimensions: usize) -> Vec<f32> {
+        let context = f64::from(self.original_context);
+        // The pair, as a fraction, that makes so many turns within the original context.
+        let pair_of =
+            |turns: f32| dimensions as f64 * libm::log(context / (f64::from(turns) * TAU)) / (2.0 * libm::log(base));
+        let (mut first, mut last) = (pair_of(self.fast), pair_of(self.slow));
+        if self.whole_pairs {
+            (first, last) = (first.floor(), last.ceil());
+        }
+        let (first, last) = (first.max(0.0), last.min(dimensions as f64 - 1.0));
+        let length = if first == last { 0.001 } else { last - first };
+        let stretched = |pair: usize| ((pair as f64 - first) / length).clamp(0.0, 1.0);
+        let divisor = |stretched: f64| 1.0 / (stretched / f64::from(self.factor) + (1.0 - stretched));
+        (0..dimensions / 2).map(|pair| divisor(stretched(pair)) as f32).collect()
+    }
+}
+
+/// What YaRN usually multiplies with when it stretches by `factor`; `share` is how much of that is wanted.
+pub(crate) fn yarn_magnitude(factor: f32, share: f32) -> f32 {
+    if factor <= 1.0 { 1.0 } else { (1.0 + 0.1 * f64::from(share) * libm::log(f64::from(factor))) as f32 }
+}
+
+impl LongScaling {
+    fn divisors(&self, context: u32) -> &[f32] {
+        if context > self.original_context { &self.long } else { &self.short }
     }
 }
 

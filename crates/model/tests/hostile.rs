@@ -152,6 +152,10 @@ fn absurd_configurations_are_named() {
         serde_json::json!([1, 2]),
         serde_json::json!({"rope_type": "unheard-of", "factor": 0}),
         serde_json::json!({"rope_type": "llama3", "factor": "four"}),
+        serde_json::json!({"rope_type": "yarn", "factor": 1e30, "original_max_position_embeddings": 1e30}),
+        serde_json::json!({"rope_type": "yarn", "factor": 1e-30, "original_max_position_embeddings": 1}),
+        serde_json::json!({"rope_type": "dynamic", "factor": 1e30}),
+        serde_json::json!({"rope_type": "longrope", "short_factor": [1, 2], "long_factor": [0]}),
         serde_json::json!(true),
     ];
     let folder = tempfile::tempdir().expect("a temporary folder");

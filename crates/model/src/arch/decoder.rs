@@ -38,6 +38,7 @@ pub(super) fn gated_decoder(source: &Source<'_>) -> Result<ModelSpec, ModelError
         return Err(settings.error(VALUE_HEAD, format!("is {other}; this version needs it equal to {head}")));
     }
     let embedding = catalog.require("token_embd.weight")?;
+    let rope = positions::rope(source, head)?;
     let layer = LayerSpec {
         mixer: Branch {
             norm_before: Some("attn_norm"),
@@ -75,10 +76,10 @@ pub(super) fn gated_decoder(source: &Source<'_>) -> Result<ModelSpec, ModelError
         architecture: settings.architecture.clone(),
         vocabulary: embedding.shape().first().copied().unwrap_or(0) as usize,
         width,
-        context: settings.count(CONTEXT, MOST_CONTEXT)?.unwrap_or(2048) as u32,
+        context: context(source)?.max(positions::reach(&rope.scaling)),
         embedding: EmbeddingSpec { scale: 1.0, positions: None, normed: false },
         layers: vec![layer; settings.require_count(LAYERS, MOST_LAYERS)?],
-        ropes: vec![positions::rope(source, head)?],
+        ropes: vec![rope],
         norm: NormSpec { kind: NormKind::RootMeanSquare, epsilon: epsilon(source)? },
         head: HeadSpec {
             tied: !catalog.has("output.weight"),
@@ -110,6 +111,11 @@ pub(super) fn each_dense(spec: &mut ModelSpec, mut change: impl FnMut(&mut Dense
         let FeedForwardSpec::Dense(dense) = &mut layer.feed_forward.part;
         change(dense);
     }
+}
+
+/// Tokens that the model was trained to attend over.
+pub(super) fn context(source: &Source<'_>) -> Result<u32, ModelError> {
+    Ok(source.settings.count(CONTEXT, MOST_CONTEXT)?.unwrap_or(2048) as u32)
 }
 
 /// The function between the matrices of feed-forward parts.

@@ -41,5 +41,11 @@ keys! {
     ROPE_PART = ["partial_rotary_factor", "rotary_pct"] ["rope.partial_rotary_factor"];
     ROPE_DIMENSIONS = ["rope_dim"] ["rope.dimension_count"];
     ROPE_SCALING = ["rope_scaling"] ["rope.scaling.type"];
-    ROPE_FACTOR = ["factor"] ["rope.scaling.factor"];
+    ROPE_FACTOR = ["factor"] ["rope.scaling.factor", "rope.scale_linear"];
+    ROPE_ORIGINAL = ["original_max_position_embeddings"] ["rope.scaling.original_context_length"];
+    ROPE_MAGNITUDE = ["attention_factor"] ["rope.scaling.attn_factor"];
+    ROPE_DYNAMIC = ["factor"] ["rope.scaling.dynamic_factor"];
+    ROPE_FAST = ["beta_fast"] ["rope.scaling.yarn_beta_fast"];
+    ROPE_SLOW = ["beta_slow"] ["rope.scaling.yarn_beta_slow"];
+    ROPE_LOG_MULTIPLIER = ["mscale_all_dim"] ["rope.scaling.yarn_log_multiplier"];
 }

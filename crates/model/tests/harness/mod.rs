@@ -48,25 +48,28 @@ pub(crate) const WAYS: [Way; 10] = [
 /// Runs a fixture in every way: the first within tolerance of the reference, the others with the bits of the first.
 pub(crate) fn check(fixture: &str, file: &str) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(fixture);
+    let path = if file.is_empty() { folder.clone() } else { folder.join(file) };
+    let first = check_against(&folder, &path);
+    check_bits(fixture, &path, &read_tokens(&folder.join("tokens.json")), &first);
+}
+
+/// The logits of the model at `path`, within tolerance of the reference in `folder`.
+pub(crate) fn check_against(folder: &Path, path: &Path) -> Vec<Vec<f32>> {
     let tokens = read_tokens(&folder.join("tokens.json"));
     let reference = read_npy(&folder.join("logits.npy"));
-    assert_eq!(reference.len(), tokens.len(), "{fixture}: one row of the reference per token");
-    let path = if file.is_empty() { folder } else { folder.join(file) };
-
-    let first = run(&path, &tokens, WAYS[0]);
-    assert_eq!(first.len(), reference.len(), "{fixture}");
+    let name = path.display();
+    assert_eq!(reference.len(), tokens.len(), "{name}: one row of the reference per token");
+    let logits = run(path, &tokens, WAYS[0]);
+    assert_eq!(logits.len(), reference.len(), "{name}");
     let mut worst = 0.0_f32;
-    for (position, (ours, theirs)) in first.iter().zip(&reference).enumerate() {
+    for (position, (ours, theirs)) in logits.iter().zip(&reference).enumerate() {
         let difference = relative_difference(ours, theirs);
-        assert!(
-            difference <= TOLERANCE,
-            "{fixture}: position {position} is off by {difference:e} of its largest logit"
-        );
+        assert!(difference <= TOLERANCE, "{name}: position {position} is off by {difference:e} of its largest logit");
         worst = worst.max(difference);
     }
     // Shown by `cargo test -- --nocapture`.
-    eprintln!("{fixture} {file}: worst relative difference {worst:e}");
-    check_bits(fixture, &path, &tokens, &first);
+    eprintln!("{name}: worst relative difference {worst:e}");
+    logits
 }
 
 /// Every other way gives the bits of the first.
