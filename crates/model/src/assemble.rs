@@ -5,10 +5,10 @@ use cascadia_kernels::{Matrix, Shape};
 use crate::catalog::Catalog;
 use crate::decoder::{BranchNorms, Layer};
 use crate::feed_forward::{Dense, FeedForward};
-use crate::mixer::{SelfAttention, attention};
+use crate::mixer::{Mixer, SelfAttention, attention};
 use crate::norm::Norm;
 use crate::projection::Projection;
-use crate::spec::{AttentionSpec, Branch, DenseSpec, FeedForwardSpec, Gate, HeadNorm, NormKind, NormSpec};
+use crate::spec::{AttentionSpec, Branch, DenseSpec, FeedForwardSpec, Gate, HeadNorm, MixerSpec, NormKind, NormSpec};
 use crate::{ModelError, ModelSpec};
 
 /// Builds layer `index` of the model.
@@ -16,7 +16,9 @@ pub(crate) fn layer(catalog: &Catalog<'_>, spec: &ModelSpec, index: usize) -> Re
     let layer = &spec.layers[index];
     let parts = Parts { catalog, spec, layer: index };
     Ok(Layer {
-        mixer: parts.attention(&layer.mixer.part)?,
+        mixer: match &layer.mixer.part {
+            MixerSpec::Attention(attention) => Mixer::Attention(parts.attention(attention)?),
+        },
         mixer_norms: parts.norms(&layer.mixer)?,
         feed_forward: match &layer.feed_forward.part {
             FeedForwardSpec::Dense(dense) => FeedForward::Dense(parts.dense(dense)?),

@@ -3,14 +3,14 @@
 use crate::Machine;
 use crate::feed_forward::FeedForward;
 use crate::kv_pool::LayerCache;
-use crate::mixer::{SelfAttention, StepView};
+use crate::mixer::{Mixer, StepView};
 use crate::norm::Norm;
 use crate::spec::BranchOrder;
 use crate::workspace::Workspace;
 
 /// One layer, ready to run.
 pub(crate) struct Layer {
-    pub(crate) mixer: SelfAttention,
+    pub(crate) mixer: Mixer,
     pub(crate) mixer_norms: BranchNorms,
     pub(crate) feed_forward: FeedForward,
     pub(crate) feed_forward_norms: BranchNorms,

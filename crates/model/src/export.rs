@@ -8,7 +8,7 @@ use cascadia_weights::{FileKind, MetadataArray, MetadataValue, ModelFiles};
 use crate::arch::GgufHabits;
 use crate::catalog::Catalog;
 use crate::rope::{RopeScaling, RopeSpec, RopeStyle, frequencies, yarn_magnitude};
-use crate::spec::{BranchOrder, FeedForwardSpec, NormKind};
+use crate::spec::{BranchOrder, FeedForwardSpec, MixerSpec, NormKind};
 use crate::{AttentionSpec, ModelError, ModelSpec, arch};
 
 /// What goes into a GGUF file of a model besides its tokenizer.
@@ -76,10 +76,10 @@ pub fn gguf_export<'a>(files: &'a ModelFiles, spec: &ModelSpec) -> Result<GgufEx
         }
         let shape = entry.shape();
         let layer = name.split('.').nth(1).and_then(|number| number.parse::<usize>().ok());
-        let attention = layer.and_then(|layer| spec.layers.get(layer)).map(|layer| &layer.mixer.part);
-        let heads = match (name.rsplit('.').nth(1), attention) {
-            (Some("attn_q"), Some(attention)) => Some(attention.heads),
-            (Some("attn_k"), Some(attention)) => Some(attention.kv_heads),
+        let mixer = layer.and_then(|layer| spec.layers.get(layer)).map(|layer| &layer.mixer.part);
+        let heads = match (name.rsplit('.').nth(1), mixer) {
+            (Some("attn_q"), Some(MixerSpec::Attention(attention))) => Some(attention.heads),
+            (Some("attn_k"), Some(MixerSpec::Attention(attention))) => Some(attention.kv_heads),
             _ => None,
         };
         let source = match heads {
@@ -107,7 +107,7 @@ fn settings(spec: &ModelSpec, habits: GgufHabits) -> Vec<(String, MetadataValue)
 
 /// What every model has.
 fn sizes(spec: &ModelSpec) -> Vec<(&'static str, MetadataValue)> {
-    let attention = &spec.layers[0].mixer.part;
+    let MixerSpec::Attention(attention) = &spec.layers[0].mixer.part;
     let count = |value: usize| MetadataValue::U32(value as u32);
     let FeedForwardSpec::Dense(dense) = &spec.layers[0].feed_forward.part;
     let epsilon = match spec.norm.kind {
@@ -132,11 +132,12 @@ fn sizes(spec: &ModelSpec) -> Vec<(&'static str, MetadataValue)> {
 
 /// What only some models have.
 fn extras(spec: &ModelSpec) -> Vec<(&'static str, MetadataValue)> {
-    let AttentionSpec { head, score_scale, soft_cap, alibi, clamp, .. } = spec.layers[0].mixer.part;
+    let MixerSpec::Attention(attention) = &spec.layers[0].mixer.part;
+    let AttentionSpec { head, score_scale, soft_cap, alibi, clamp, .. } = *attention;
     let number = |key, value: Option<f32>| value.map(|value| (key, MetadataValue::F32(value)));
     let unless = |usual: f32, value: f32| (value != usual).then_some(value);
-    let windows: Vec<bool> = spec.layers.iter().map(|layer| layer.mixer.part.window.is_some()).collect();
-    let window = spec.layers.iter().find_map(|layer| layer.mixer.part.window);
+    let windows: Vec<bool> = spec.layers.iter().map(|layer| layer.mixer.part.cache().window.is_some()).collect();
+    let window = spec.layers.iter().find_map(|layer| layer.mixer.part.cache().window);
     let window = window.map(|window| ("attention.sliding_window", MetadataValue::U32(window)));
     let mixed = windows.contains(&true) && windows.contains(&false);
     let pattern = mixed.then(|| ("attention.sliding_window_pattern", window_pattern(&windows)));

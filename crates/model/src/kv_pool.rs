@@ -3,6 +3,7 @@
 use cascadia_kernels::{CachedRows, KvPage};
 
 use crate::mixer::StepView;
+use crate::spec::CacheShape;
 use crate::{CachePrecision, LayerSpec, Machine, ModelError, PAGE_TOKENS, PageId};
 
 /// The cache of every layer of a stage; fixed in size when the model is loaded.
@@ -10,11 +11,10 @@ pub(crate) struct KvPool {
     pub(crate) layers: Vec<LayerCache>,
 }
 
-/// The cache of one layer: per page and key/value head, `PAGE_TOKENS × head` numbers. Values lie token by token; keys
+/// The cache of one layer: per page and head, `PAGE_TOKENS` keys and as many values. Values lie token by token; keys
 /// number by number, because the scores of sixteen tokens are computed side by side.
 pub(crate) struct LayerCache {
-    kv_heads: usize,
-    head: usize,
+    shape: CacheShape,
     keys: Numbers,
     values: Numbers,
 }
@@ -28,16 +28,16 @@ impl KvPool {
     /// Room for `pages` pages in every layer. The system hands out the memory when a page is first written.
     pub(crate) fn new(layers: &[LayerSpec], precision: CachePrecision, pages: u32) -> Result<KvPool, ModelError> {
         let layers = layers.iter().map(|layer| {
-            let layer = &layer.mixer.part;
-            let numbers = layer.kv_heads as u128 * layer.head as u128 * u128::from(PAGE_TOKENS) * u128::from(pages);
-            if numbers > isize::MAX as u128 / 8 {
-                let bytes = u64::try_from(numbers * 2 * u128::from(precision.bytes())).unwrap_or(u64::MAX);
+            let shape = layer.mixer.part.cache();
+            let tokens = u128::from(PAGE_TOKENS) * u128::from(pages);
+            let numbers = |head: usize| shape.heads as u128 * head as u128 * tokens;
+            let (keys, values) = (numbers(shape.key), numbers(shape.value));
+            if keys.max(values) > isize::MAX as u128 / 8 {
+                let bytes = u64::try_from((keys + values) * u128::from(precision.bytes())).unwrap_or(u64::MAX);
                 return Err(ModelError::CacheTooLarge { context: pages.saturating_mul(PAGE_TOKENS), bytes });
             }
-            let numbers = numbers as usize;
-            let keys = Numbers::zeros(precision, numbers);
-            let values = Numbers::zeros(precision, numbers);
-            Ok(LayerCache { kv_heads: layer.kv_heads, head: layer.head, keys, values })
+            let [keys, values] = [keys, values].map(|numbers| Numbers::zeros(precision, numbers as usize));
+            Ok(LayerCache { shape, keys, values })
         });
         Ok(KvPool { layers: layers.collect::<Result<_, _>>()? })
     }
@@ -46,28 +46,31 @@ impl KvPool {
 impl LayerCache {
     /// Stores the keys and values of the step's rows.
     pub(crate) fn write(&mut self, step: &StepView<'_>, keys: &[f32], values: &[f32], machine: &Machine) {
-        let row_width = self.kv_heads * self.head;
+        let CacheShape { heads, key, value, .. } = self.shape;
         for (row, (&sequence, &position)) in step.places.sequences.iter().zip(&step.places.positions).enumerate() {
             let page = step.plan.steps[sequence as usize].pages[(position / PAGE_TOKENS) as usize];
-            for kv_head in 0..self.kv_heads {
-                let source = row * row_width + kv_head * self.head;
-                let source = source..source + self.head;
-                let (start, token) = (self.page_start(page, kv_head), (position % PAGE_TOKENS) as usize);
-                self.keys.store_column(start + token, &keys[source.clone()], machine);
-                self.values.store(start + token * self.head, &values[source], machine);
+            for head in 0..heads {
+                let (source, token) = (row * heads + head, (position % PAGE_TOKENS) as usize);
+                let (key_start, value_start) = (self.start(page, head, key), self.start(page, head, value));
+                self.keys.store_column(key_start + token, &keys[source * key..(source + 1) * key], machine);
+                let stored = value_start + token * value;
+                self.values.store(stored, &values[source * value..(source + 1) * value], machine);
             }
         }
     }
 
     /// One head's part of a page.
-    pub(crate) fn page(&self, page: PageId, kv_head: usize) -> KvPage<'_> {
-        let start = self.page_start(page, kv_head);
-        let length = PAGE_TOKENS as usize * self.head;
-        KvPage { keys: self.keys.rows(start, length), values: self.values.rows(start, length) }
+    pub(crate) fn page(&self, page: PageId, head: usize) -> KvPage<'_> {
+        let CacheShape { key, value, .. } = self.shape;
+        KvPage {
+            keys: self.keys.rows(self.start(page, head, key), PAGE_TOKENS as usize * key),
+            values: self.values.rows(self.start(page, head, value), PAGE_TOKENS as usize * value),
+        }
     }
 
-    fn page_start(&self, page: PageId, kv_head: usize) -> usize {
-        (page as usize * self.kv_heads + kv_head) * PAGE_TOKENS as usize * self.head
+    /// Where one head's part of a page starts, if its keys or values have `length` numbers.
+    fn start(&self, page: PageId, head: usize, length: usize) -> usize {
+        (page as usize * self.shape.heads + head) * PAGE_TOKENS as usize * length
     }
 }
 

@@ -31,7 +31,7 @@ pub use plan::{PAGE_TOKENS, PageId, SequenceStep, StepPlan};
 pub use rope::{DynamicScaling, LongScaling, RopeScaling, RopeSpec, RopeStyle, WavelengthScaling, YarnScaling};
 pub use spec::{
     AlibiSpec, AttentionSpec, Branch, BranchOrder, CachePrecision, DenseSpec, EmbeddingSpec, FeedForwardSpec, Gate,
-    HeadNorm, HeadSpec, LayerSpec, ModelSpec, NormKind, NormSpec,
+    HeadNorm, HeadSpec, LayerSpec, MixerSpec, ModelSpec, NormKind, NormSpec,
 };
 pub use stage::{Hidden, LocalStage, Stage};
 pub use token_io::TokenIo;

@@ -7,9 +7,15 @@ use crate::norm::Norm;
 use crate::plan::RowPlaces;
 use crate::projection::Projection;
 use crate::rope::RopeSpec;
-use crate::spec::{AlibiSpec, AttentionSpec};
+use crate::spec::{AlibiSpec, AttentionSpec, MixerSpec};
 use crate::workspace::Workspace;
 use crate::{Machine, PAGE_TOKENS, StepPlan};
+
+/// What lets a token read the tokens before it.
+pub(crate) enum Mixer {
+    /// Keys and values of some heads are cached.
+    Attention(SelfAttention),
+}
 
 /// Grouped-query attention with rotary positions.
 pub(crate) struct SelfAttention {
@@ -29,6 +35,28 @@ pub(crate) struct StepView<'a> {
     pub(crate) plan: &'a StepPlan,
     pub(crate) places: &'a RowPlaces,
     pub(crate) ropes: &'a [RopeSpec],
+}
+
+impl Mixer {
+    /// Reads `workspace.input`, adds to the cache, leaves the result in `workspace.output`.
+    pub(crate) fn run(
+        &self,
+        step: &StepView<'_>,
+        cache: &mut LayerCache,
+        workspace: &mut Workspace,
+        machine: &Machine,
+    ) {
+        match self {
+            Mixer::Attention(attention) => attention.run(step, cache, workspace, machine),
+        }
+    }
+}
+
+/// What the attention kernel needs to know of a layer.
+pub(crate) fn kernel(spec: &MixerSpec) -> Attention {
+    match spec {
+        MixerSpec::Attention(spec) => attention(spec, None),
+    }
 }
 
 /// What the attention kernel needs to know of a layer whose heads have these sinks.
@@ -57,14 +85,7 @@ fn slopes(alibi: &AlibiSpec, heads: usize) -> Vec<f32> {
 }
 
 impl SelfAttention {
-    /// Reads `workspace.input`, adds keys and values to the cache, leaves the result in `workspace.output`.
-    pub(crate) fn run(
-        &self,
-        step: &StepView<'_>,
-        cache: &mut LayerCache,
-        workspace: &mut Workspace,
-        machine: &Machine,
-    ) {
+    fn run(&self, step: &StepView<'_>, cache: &mut LayerCache, workspace: &mut Workspace, machine: &Machine) {
         let Workspace { input, inner, queries, keys, values, output, spare, ropes, scratch, .. } = workspace;
         let rows = step.plan.tokens.len();
         let head = self.attention.head;

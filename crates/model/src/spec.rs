@@ -79,7 +79,7 @@ pub enum NormKind {
 #[derive(Clone, Debug, PartialEq)]
 pub struct LayerSpec {
     /// What lets a token read the tokens before it.
-    pub mixer: Branch<AttentionSpec>,
+    pub mixer: Branch<MixerSpec>,
     /// What works on each token by itself.
     pub feed_forward: Branch<FeedForwardSpec>,
     /// Whether the second branch sees what the first has added.
@@ -106,6 +106,26 @@ pub enum BranchOrder {
     InTurn,
     /// Both read the same hidden states.
     AtOnce,
+}
+
+/// What lets a token read the tokens before it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum MixerSpec {
+    /// Keys and values of some heads are cached.
+    Attention(AttentionSpec),
+}
+
+/// What a mixer keeps of every token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CacheShape {
+    /// Heads that are cached.
+    pub(crate) heads: usize,
+    /// Numbers in a key.
+    pub(crate) key: usize,
+    /// Numbers in a value.
+    pub(crate) value: usize,
+    /// Newest positions that are read; `None` for all.
+    pub(crate) window: Option<u32>,
 }
 
 /// Attention with query heads that share key/value heads.
@@ -198,6 +218,17 @@ pub enum CachePrecision {
     F16,
 }
 
+impl MixerSpec {
+    /// What it keeps of every token.
+    pub(crate) fn cache(&self) -> CacheShape {
+        match self {
+            MixerSpec::Attention(AttentionSpec { kv_heads, head, window, .. }) => {
+                CacheShape { heads: *kv_heads, key: *head, value: *head, window: *window }
+            }
+        }
+    }
+}
+
 impl CachePrecision {
     /// The precision that suits weights of `dtype`.
     pub fn for_weights(dtype: Dtype) -> CachePrecision {
@@ -222,9 +253,9 @@ impl ModelSpec {
     /// Bytes that the cached keys and values of `tokens` tokens take.
     pub fn kv_bytes(&self, tokens: u32) -> u64 {
         let bytes = |layer: &LayerSpec| {
-            let AttentionSpec { kv_heads, head, window, .. } = layer.mixer.part;
+            let CacheShape { heads, key, value, window } = layer.mixer.part.cache();
             let kept = window.map_or(tokens, |window| window.min(tokens));
-            2 * (kv_heads * head) as u64 * self.cache.bytes() * u64::from(kept)
+            (heads * (key + value)) as u64 * self.cache.bytes() * u64::from(kept)
         };
         self.layers.iter().map(bytes).fold(0, u64::saturating_add)
     }

@@ -1,12 +1,12 @@
 //! Buffers of one stage, sized at load for its largest step, so that steps allocate nothing.
 
-use cascadia_kernels::{Activations, AttentionScratch};
+use cascadia_kernels::{Activations, Attention, AttentionScratch};
 
 use crate::ModelSpec;
-use crate::mixer::attention;
+use crate::mixer::kernel;
 use crate::plan::RowPlaces;
 use crate::rope::RopeTable;
-use crate::spec::{AttentionSpec, FeedForwardSpec};
+use crate::spec::FeedForwardSpec;
 
 /// Everything a step writes besides the hidden states and the cache.
 pub(crate) struct Workspace {
@@ -39,17 +39,16 @@ pub(crate) struct StepLimits {
 impl Workspace {
     pub(crate) fn new(spec: &ModelSpec, limits: &StepLimits) -> Workspace {
         let rows = limits.rows;
-        let mixers = || spec.layers.iter().map(|layer| &layer.mixer.part);
-        let greatest = |size: fn(&AttentionSpec) -> usize| mixers().map(size).max().unwrap_or(0);
-        let (queries, kv) = (greatest(|spec| spec.heads * spec.head), greatest(|spec| spec.kv_heads * spec.head));
+        let kernels = || spec.layers.iter().map(|layer| kernel(&layer.mixer.part));
+        let greatest = |size: fn(&Attention) -> usize| kernels().map(|kernel| size(&kernel)).max().unwrap_or(0);
+        let (queries, kv) = (greatest(|shape| shape.heads * shape.head), greatest(|shape| shape.kv_heads * shape.head));
         let inner = spec.layers.iter().map(|layer| match &layer.feed_forward.part {
             FeedForwardSpec::Dense(dense) => dense.inner,
         });
         let feed_forward = inner.max().unwrap_or(0);
-        let widest_group = mixers().max_by_key(|spec| spec.heads / spec.kv_heads * spec.head.max(1));
-        let scratch = widest_group.map(|spec| attention(spec, None)).into_iter();
-        let scratch =
-            scratch.flat_map(|shape| (0..limits.threads).map(move |_| AttentionScratch::new(&shape, limits.context)));
+        let widest_group = kernels().max_by_key(|shape| shape.heads / shape.kv_heads * shape.head.max(1)).into_iter();
+        let scratch = widest_group
+            .flat_map(|shape| (0..limits.threads).map(move |_| AttentionScratch::new(&shape, limits.context)));
         Workspace {
             width: spec.width,
             input: Activations::with_capacity(rows, spec.width),

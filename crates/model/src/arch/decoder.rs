@@ -7,7 +7,8 @@ use serde_json::Value;
 use super::keys::*;
 use super::{Source, positions};
 use crate::spec::{
-    AttentionSpec, Branch, BranchOrder, DenseSpec, EmbeddingSpec, FeedForwardSpec, Gate, HeadSpec, NormKind, NormSpec,
+    AttentionSpec, Branch, BranchOrder, DenseSpec, EmbeddingSpec, FeedForwardSpec, Gate, HeadSpec, MixerSpec, NormKind,
+    NormSpec,
 };
 use crate::{CachePrecision, LayerSpec, ModelError, ModelSpec};
 
@@ -42,7 +43,7 @@ pub(super) fn gated_decoder(source: &Source<'_>) -> Result<ModelSpec, ModelError
     let layer = LayerSpec {
         mixer: Branch {
             norm_before: Some("attn_norm"),
-            part: AttentionSpec {
+            part: MixerSpec::Attention(AttentionSpec {
                 heads,
                 kv_heads: settings.count(KV_HEADS, MOST_WIDTH)?.unwrap_or(heads),
                 head,
@@ -56,7 +57,7 @@ pub(super) fn gated_decoder(source: &Source<'_>) -> Result<ModelSpec, ModelError
                 clamp: None,
                 qkv_bias: catalog.has("blk.0.attn_q.bias") || catalog.has("blk.0.attn_qkv.bias"),
                 output_bias: catalog.has("blk.0.attn_output.bias"),
-            },
+            }),
             norm_after: None,
         },
         feed_forward: Branch {
@@ -102,7 +103,10 @@ pub(super) fn plain_decoder(source: &Source<'_>) -> Result<ModelSpec, ModelError
 
 /// Changes the attention of every layer.
 pub(super) fn each_attention(spec: &mut ModelSpec, mut change: impl FnMut(usize, &mut AttentionSpec)) {
-    spec.layers.iter_mut().enumerate().for_each(|(layer, spec)| change(layer, &mut spec.mixer.part));
+    for (layer, spec) in spec.layers.iter_mut().enumerate() {
+        let MixerSpec::Attention(attention) = &mut spec.mixer.part;
+        change(layer, attention);
+    }
 }
 
 /// Changes the dense feed-forward part of every layer.
@@ -184,7 +188,7 @@ pub(super) fn windowed_layers(source: &Source<'_>, layers: usize) -> Result<Opti
 /// What every forward pass relies on, whatever the family.
 pub(super) fn check(source: &Source<'_>, spec: &ModelSpec) -> Result<(), ModelError> {
     for layer in &spec.layers {
-        let AttentionSpec { heads, kv_heads, head, rope, .. } = layer.mixer.part;
+        let MixerSpec::Attention(AttentionSpec { heads, kv_heads, head, rope, .. }) = layer.mixer.part;
         if kv_heads == 0 || heads == 0 || !heads.is_multiple_of(kv_heads) {
             let problem = format!("is {kv_heads}, which does not divide {heads} heads");
             return Err(source.settings.error(KV_HEADS, problem));

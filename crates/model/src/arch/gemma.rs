@@ -10,7 +10,7 @@ use super::{Family, GgufHabits, Source};
 use crate::names::{Form, Rename, common_but};
 use crate::rope::RopeStyle;
 use crate::settings::{Key, json_float};
-use crate::spec::HeadNorm;
+use crate::spec::{HeadNorm, MixerSpec};
 use crate::{ModelError, ModelSpec};
 
 const QUERY_SCALE: Key = Key { json: &["query_pre_attn_scalar"], gguf: &["attention.query_pre_attn_scalar"] };
@@ -92,7 +92,7 @@ fn normed_around(source: &Source<'_>) -> Result<ModelSpec, ModelError> {
 /// The scale of scores where the file does not say it: it follows from the heads, but not in the largest models.
 fn score_scale(source: &Source<'_>, spec: &ModelSpec) -> Result<f32, ModelError> {
     const LARGEST: [usize; 2] = [46, 62];
-    let attention = &spec.layers[0].mixer.part;
+    let MixerSpec::Attention(attention) = &spec.layers[0].mixer.part;
     if let Some(scalar) = source.settings.positive(QUERY_SCALE)? {
         return Ok(1.0 / scalar.sqrt());
     }
@@ -119,7 +119,7 @@ fn gemma3(source: &Source<'_>) -> Result<ModelSpec, ModelError> {
     let mut spec = normed_around(source)?;
     let period = settings.config()["sliding_window_pattern"].as_u64().unwrap_or(6).max(1) as usize;
     windows(source, &mut spec, period)?;
-    let head = spec.layers[0].mixer.part.head;
+    let head = spec.layers[0].mixer.part.cache().key;
     // Layers that see everything and layers with a window each have their own encoding.
     let by_type = &settings.config()["rope_parameters"];
     let local = if let Value::Object(_) = by_type["sliding_attention"] {
