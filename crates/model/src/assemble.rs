@@ -22,6 +22,13 @@ pub(crate) fn layer(catalog: &Catalog<'_>, spec: &ModelSpec, index: usize) -> Re
         mixer_norms: parts.norms(&layer.mixer)?,
         feed_forward: match &layer.feed_forward.part {
             FeedForwardSpec::Dense(dense) => FeedForward::Dense(parts.dense(dense)?),
+            FeedForwardSpec::Experts(experts) => {
+                return Err(ModelError::Setting {
+                    path: catalog.files.path().to_owned(),
+                    key: "expert_count".into(),
+                    problem: format!("is {}; this version runs models without experts", experts.count),
+                });
+            }
         },
         feed_forward_norms: parts.norms(&layer.feed_forward)?,
         order: layer.order,

@@ -30,8 +30,9 @@ pub use machine::Machine;
 pub use plan::{PAGE_TOKENS, PageId, SequenceStep, StepPlan};
 pub use rope::{DynamicScaling, LongScaling, RopeScaling, RopeSpec, RopeStyle, WavelengthScaling, YarnScaling};
 pub use spec::{
-    AlibiSpec, AttentionSpec, Branch, BranchOrder, CachePrecision, DenseSpec, EmbeddingSpec, FeedForwardSpec, Gate,
-    HeadNorm, HeadSpec, LayerSpec, MixerSpec, ModelSpec, NormKind, NormSpec,
+    AlibiSpec, AttentionSpec, Branch, BranchOrder, CachePrecision, DenseSpec, EmbeddingSpec, ExpertGroups, ExpertsSpec,
+    FeedForwardSpec, Gate, GateBounds, GroupRank, HeadNorm, HeadSpec, LayerSpec, MixerSpec, ModelSpec, NormKind,
+    NormSpec, RouterScores, RouterSpec, SharedExpertSpec,
 };
 pub use stage::{Hidden, LocalStage, Stage};
 pub use token_io::TokenIo;

@@ -6,7 +6,6 @@ use crate::ModelSpec;
 use crate::mixer::kernel;
 use crate::plan::RowPlaces;
 use crate::rope::RopeTable;
-use crate::spec::FeedForwardSpec;
 
 /// Everything a step writes besides the hidden states and the cache.
 pub(crate) struct Workspace {
@@ -42,9 +41,7 @@ impl Workspace {
         let kernels = || spec.layers.iter().map(|layer| kernel(&layer.mixer.part));
         let greatest = |size: fn(&Attention) -> usize| kernels().map(|kernel| size(&kernel)).max().unwrap_or(0);
         let (queries, kv) = (greatest(|shape| shape.heads * shape.head), greatest(|shape| shape.kv_heads * shape.head));
-        let inner = spec.layers.iter().map(|layer| match &layer.feed_forward.part {
-            FeedForwardSpec::Dense(dense) => dense.inner,
-        });
+        let inner = spec.layers.iter().map(|layer| layer.feed_forward.part.inner());
         let feed_forward = inner.max().unwrap_or(0);
         let widest_group = kernels().max_by_key(|shape| shape.heads / shape.kv_heads * shape.head.max(1)).into_iter();
         let scratch = widest_group

@@ -112,8 +112,9 @@ pub(super) fn each_attention(spec: &mut ModelSpec, mut change: impl FnMut(usize,
 /// Changes the dense feed-forward part of every layer.
 pub(super) fn each_dense(spec: &mut ModelSpec, mut change: impl FnMut(&mut DenseSpec)) {
     for layer in &mut spec.layers {
-        let FeedForwardSpec::Dense(dense) = &mut layer.feed_forward.part;
-        change(dense);
+        if let FeedForwardSpec::Dense(dense) = &mut layer.feed_forward.part {
+            change(dense);
+        }
     }
 }
 
