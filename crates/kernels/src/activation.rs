@@ -13,4 +13,8 @@ pub enum Activation {
     Relu,
     /// max(x, 0)².
     ReluSquared,
+    /// x × sigmoid(1.702 x), a coarse approximation of the normal distribution.
+    GeluSigmoid,
+    /// 1 / (1 + e⁻ˣ).
+    Sigmoid,
 }

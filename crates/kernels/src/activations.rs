@@ -1,5 +1,7 @@
 //! Activations of one step: float rows and, on demand, their int8 forms that quantised weights multiply with.
 
+use std::ops::Range;
+
 use crate::{Ops, Pool};
 
 /// The form of the activations that a weight format multiplies with.
@@ -91,6 +93,11 @@ impl<'a, T> Rows<'a, T> {
     /// One row.
     pub fn row(&self, row: usize) -> &'a [T] {
         &self.values[row * self.length..(row + 1) * self.length]
+    }
+
+    /// Some of the rows.
+    pub fn part(&self, rows: Range<usize>) -> Rows<'a, T> {
+        Rows { values: &self.values[rows.start * self.length..rows.end * self.length], length: self.length }
     }
 }
 

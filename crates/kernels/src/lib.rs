@@ -22,7 +22,7 @@ pub use activation::Activation;
 pub use activations::{ActivationForm, Activations, Int8Block32, Int8Block256, Rows};
 pub use attention::{Attention, AttentionScratch, KvPage};
 pub use dtype::Dtype;
-pub use matrix::{Matrix, MatrixError, Shape, SharedBytes};
+pub use matrix::{Groups, Matrix, MatrixError, Shape, SharedBytes, multiply_groups};
 pub use ops::{CachedRows, Ops, WeightRows};
 pub use pool::{Pool, TileMut};
 pub use scalar::decode_row;

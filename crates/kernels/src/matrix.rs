@@ -7,7 +7,7 @@ use crate::activations::{ActivationForm, Activations};
 use crate::blocks::SUPER_BLOCK;
 use crate::ops::{Ops, WeightRows};
 use crate::scalar::decode_row;
-use crate::{Dtype, Pool};
+use crate::{Dtype, Pool, TileMut};
 
 /// Bytes that outlive whoever reads them, usually a range of a mapped file.
 pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
@@ -46,6 +46,36 @@ pub struct Matrix {
     row_bytes: usize,
     dtype: Dtype,
     shape: Shape,
+}
+
+/// Rows of activations in groups, each of which is multiplied with one of several matrices.
+#[derive(Clone, Copy)]
+pub struct Groups<'a> {
+    /// The matrix of every group.
+    pub members: &'a [usize],
+    /// The first row of every group, and after the last how many there are.
+    pub starts: &'a [usize],
+}
+
+/// out = x × matrixᵀ, every group of rows with its own matrix. All matrices have one shape. The groups are one job, so
+/// that threads share them however many rows each has.
+pub fn multiply_groups(
+    matrices: &[Matrix],
+    groups: Groups<'_>,
+    x: &mut Activations,
+    out: &mut [f32],
+    (ops, pool): (&Ops, &Pool),
+) {
+    let matrix = |group: usize| &matrices[groups.members[group]];
+    (0..groups.members.len()).for_each(|group| x.prepare(matrix(group).activation_form(), ops, pool));
+    let (x, shape) = (&*x, matrix(0).shape);
+    assert!((0..groups.members.len()).all(|group| matrix(group).shape == shape), "matrices of one shape");
+    assert_eq!(x.float().length(), shape.columns, "activations as wide as the matrix");
+    assert_eq!(groups.starts.len(), groups.members.len() + 1, "a first row for every group, and an end");
+    assert_eq!(x.float().count() * shape.rows, out.len(), "room for every output");
+    pool.group_tiles(out, (shape.rows, ROWS_PER_TASK), groups.starts, |group, mut tile| {
+        matrix(group).multiply_tile(x, groups.starts[group]..groups.starts[group + 1], &mut tile, ops);
+    });
 }
 
 impl Matrix {
@@ -95,19 +125,18 @@ impl Matrix {
 
     /// out = x × selfᵀ, for every row of `x`; `out` is row-major with `shape.rows` columns.
     pub fn multiply(&self, x: &mut Activations, out: &mut [f32], ops: &Ops, pool: &Pool) {
-        let form = self.activation_form();
-        x.prepare(form, ops, pool);
-        let x = &*x;
-        assert_eq!(x.float().length(), self.shape.columns, "activations as wide as the matrix");
-        assert_eq!(x.float().count() * self.shape.rows, out.len(), "room for every output");
-        pool.tiles(out, self.shape.rows, ROWS_PER_TASK, |mut tile| {
-            let weights = self.weights(tile.columns());
-            match form {
-                ActivationForm::Float => ops.multiply_float(self.dtype, weights, x.float(), &mut tile),
-                ActivationForm::Blocks32 => ops.multiply_blocks32(self.dtype, weights, x.blocks32(), &mut tile),
-                ActivationForm::Blocks256 => ops.multiply_blocks256(self.dtype, weights, x.blocks256(), &mut tile),
-            }
-        });
+        let rows = x.float().count();
+        multiply_groups(std::slice::from_ref(self), Groups { members: &[0], starts: &[0, rows] }, x, out, (ops, pool));
+    }
+
+    /// The tile's columns of `x × selfᵀ`, for some rows of `x`.
+    fn multiply_tile(&self, x: &Activations, rows: Range<usize>, tile: &mut TileMut<'_>, ops: &Ops) {
+        let weights = self.weights(tile.columns());
+        match self.activation_form() {
+            ActivationForm::Float => ops.multiply_float(self.dtype, weights, x.float().part(rows), tile),
+            ActivationForm::Blocks32 => ops.multiply_blocks32(self.dtype, weights, x.blocks32().part(rows), tile),
+            ActivationForm::Blocks256 => ops.multiply_blocks256(self.dtype, weights, x.blocks256().part(rows), tile),
+        }
     }
 
     fn weights(&self, rows: Range<usize>) -> WeightRows<'_> {

@@ -146,12 +146,25 @@ impl Pool {
 
     /// Splits a row-major matrix of `width` columns into tiles of `columns` columns and runs `work` on each.
     pub fn tiles(&self, out: &mut [f32], width: usize, columns: usize, work: impl Fn(TileMut<'_>) + Sync) {
-        assert!(out.len().is_multiple_of(width), "whole rows");
         let rows = out.len() / width;
-        let parts = Parts::new(out);
-        self.run(width.div_ceil(columns), &|task, _| {
-            let columns = task * columns..width.min((task + 1) * columns);
-            work(TileMut { out: &parts, rows, width, columns });
+        self.group_tiles(out, (width, columns), &[0, rows], |_, tile| work(tile));
+    }
+
+    /// Like `tiles`, for groups of rows that are split each by itself: group `g` has the rows from `starts[g]` up to
+    /// `starts[g + 1]`, and `work` hears its number.
+    pub fn group_tiles(
+        &self,
+        out: &mut [f32],
+        (width, columns): (usize, usize),
+        starts: &[usize],
+        work: impl Fn(usize, TileMut<'_>) + Sync,
+    ) {
+        assert!(starts.is_sorted() && starts.last().is_some_and(|end| end * width == out.len()), "whole rows");
+        let (parts, tiles) = (Parts::new(out), width.div_ceil(columns));
+        self.run((starts.len() - 1) * tiles, &|task, _| {
+            let (group, tile) = (task / tiles, task % tiles);
+            let columns = tile * columns..width.min((tile + 1) * columns);
+            work(group, TileMut { out: &parts, rows: starts[group]..starts[group + 1], width, columns });
         });
     }
 }
@@ -253,18 +266,18 @@ impl<'a, T> Parts<'a, T> {
     }
 }
 
-/// Some columns of all rows of an output matrix, owned by one task.
+/// Some columns of some rows of an output matrix, owned by one task.
 pub struct TileMut<'a> {
     out: &'a Parts<'a, f32>,
-    rows: usize,
+    rows: Range<usize>,
     width: usize,
     columns: Range<usize>,
 }
 
 impl TileMut<'_> {
-    /// Rows of the output.
+    /// How many rows.
     pub fn rows(&self) -> usize {
-        self.rows
+        self.rows.len()
     }
 
     /// The columns this task owns.
@@ -274,9 +287,9 @@ impl TileMut<'_> {
 
     /// The owned part of one row.
     pub fn row(&mut self, row: usize) -> &mut [f32] {
-        assert!(row < self.rows);
-        let start = row * self.width;
-        // SAFETY: only this tile owns these columns, and it lends one row at a time.
+        assert!(row < self.rows());
+        let start = (self.rows.start + row) * self.width;
+        // SAFETY: only this tile owns these columns of its rows, and it lends one row at a time.
         unsafe { self.out.slice(start + self.columns.start..start + self.columns.end) }
     }
 }
@@ -330,6 +343,19 @@ mod tests {
             }
         });
         assert!(out.iter().enumerate().all(|(at, &value)| value == (at / 10 * 100 + at % 10) as f32));
+    }
+
+    #[test]
+    fn tiles_of_a_group_stay_in_it() {
+        let pool = Pool::new(2);
+        let mut out = vec![0.0; 5 * 10];
+        pool.group_tiles(&mut out, (10, 4), &[0, 2, 2, 5], |group, mut tile| {
+            for row in 0..tile.rows() {
+                tile.row(row).iter_mut().for_each(|out| *out += (group * 10 + row) as f32);
+            }
+        });
+        let rows: Vec<f32> = out.chunks(10).map(|row| row.iter().sum::<f32>() / 10.0).collect();
+        assert_eq!(rows, [0.0, 1.0, 20.0, 21.0, 22.0]);
     }
 
     #[test]

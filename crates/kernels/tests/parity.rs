@@ -145,8 +145,15 @@ fn matrices_agree_with_decoded_weights() {
     }
 }
 
-const ACTIVATIONS: [Activation; 5] =
-    [Activation::Silu, Activation::Gelu, Activation::GeluTanh, Activation::Relu, Activation::ReluSquared];
+const ACTIVATIONS: [Activation; 7] = [
+    Activation::Silu,
+    Activation::Gelu,
+    Activation::GeluTanh,
+    Activation::Relu,
+    Activation::ReluSquared,
+    Activation::GeluSigmoid,
+    Activation::Sigmoid,
+];
 
 #[test]
 fn element_wise_operations() {

@@ -4,11 +4,16 @@ use cascadia_kernels::{Matrix, Shape};
 
 use crate::catalog::Catalog;
 use crate::decoder::{BranchNorms, Layer};
+use crate::experts::{ExpertProjections, Experts, SharedExpert};
 use crate::feed_forward::{Dense, FeedForward};
 use crate::mixer::{Mixer, SelfAttention, attention};
 use crate::norm::Norm;
 use crate::projection::Projection;
-use crate::spec::{AttentionSpec, Branch, DenseSpec, FeedForwardSpec, Gate, HeadNorm, MixerSpec, NormKind, NormSpec};
+use crate::router::Router;
+use crate::spec::{
+    AttentionSpec, Branch, DenseSpec, ExpertsSpec, FeedForwardSpec, Gate, HeadNorm, MixerSpec, NormKind, NormSpec,
+    SharedExpertSpec,
+};
 use crate::{ModelError, ModelSpec};
 
 /// Builds layer `index` of the model.
@@ -21,14 +26,8 @@ pub(crate) fn layer(catalog: &Catalog<'_>, spec: &ModelSpec, index: usize) -> Re
         },
         mixer_norms: parts.norms(&layer.mixer)?,
         feed_forward: match &layer.feed_forward.part {
-            FeedForwardSpec::Dense(dense) => FeedForward::Dense(parts.dense(dense)?),
-            FeedForwardSpec::Experts(experts) => {
-                return Err(ModelError::Setting {
-                    path: catalog.files.path().to_owned(),
-                    key: "expert_count".into(),
-                    problem: format!("is {}; this version runs models without experts", experts.count),
-                });
-            }
+            FeedForwardSpec::Dense(dense) => FeedForward::Dense(parts.dense(dense, "")?),
+            FeedForwardSpec::Experts(experts) => FeedForward::Experts(parts.experts(experts)?),
         },
         feed_forward_norms: parts.norms(&layer.feed_forward)?,
         order: layer.order,
@@ -89,21 +88,57 @@ impl Parts<'_> {
         })
     }
 
-    fn dense(&self, spec: &DenseSpec) -> Result<Dense, ModelError> {
+    /// A dense part whose names end in `suffix`.
+    fn dense(&self, spec: &DenseSpec, suffix: &str) -> Result<Dense, ModelError> {
         let (width, inner) = (self.spec.width, spec.inner);
         let into = Shape { rows: inner, columns: width };
+        let [gate, up, down] = ["ffn_gate", "ffn_up", "ffn_down"].map(|name| format!("{name}{suffix}"));
         let (gate, up) = match spec.gate {
-            Gate::None => (None, self.projection("ffn_up", into, spec.bias)?),
-            Gate::Own => {
-                (Some(self.projection("ffn_gate", into, spec.bias)?), self.projection("ffn_up", into, spec.bias)?)
-            }
+            Gate::None => (None, self.projection(&up, into, spec.bias)?),
+            Gate::Own => (Some(self.projection(&gate, into, spec.bias)?), self.projection(&up, into, spec.bias)?),
             Gate::WithUp => {
-                let [gate, up] = self.parts_of("ffn_up", [inner, inner], spec.bias)?;
+                let [gate, up] = self.parts_of(&up, [inner, inner], spec.bias)?;
                 (Some(gate), up)
             }
         };
-        let down = self.projection("ffn_down", Shape { rows: width, columns: inner }, spec.bias)?;
+        let down = self.projection(&down, Shape { rows: width, columns: inner }, spec.bias)?;
         Ok(Dense { gate, up, down, activation: spec.activation })
+    }
+
+    fn experts(&self, spec: &ExpertsSpec) -> Result<Experts, ModelError> {
+        let (count, width, inner) = (spec.count, self.spec.width, spec.each.inner);
+        let projections = |name: &str, shape: Shape| -> Result<ExpertProjections, ModelError> {
+            let bias = || self.catalog.expert_vectors(&self.name(&format!("{name}.bias")), count, shape.rows);
+            Ok(ExpertProjections {
+                matrices: self.catalog.experts(&self.name(&format!("{name}.weight")), count, shape)?,
+                biases: spec.each.bias.then(bias).transpose()?,
+            })
+        };
+        let (into, out) = (Shape { rows: inner, columns: width }, Shape { rows: width, columns: inner });
+        let correction = || self.catalog.require_vector(&self.name("exp_probs_b.bias"), count);
+        Ok(Experts {
+            router: Router {
+                projection: self.projection("ffn_gate_inp", Shape { rows: count, ..into }, spec.router.bias)?,
+                correction: spec.router.correction.then(correction).transpose()?,
+                spec: spec.router.clone(),
+                used: spec.used,
+            },
+            gate: projections("ffn_gate_exps", into)?,
+            up: projections("ffn_up_exps", into)?,
+            down: projections("ffn_down_exps", out)?,
+            activation: spec.each.activation,
+            bounds: spec.bounds,
+            shared: spec.shared.as_ref().map(|shared| self.shared_expert(shared)).transpose()?,
+        })
+    }
+
+    fn shared_expert(&self, spec: &SharedExpertSpec) -> Result<SharedExpert, ModelError> {
+        let gate = || self.catalog.row(&self.name("ffn_gate_inp_shexp.weight"), self.spec.width);
+        let gate = spec.gated.then(gate).transpose()?;
+        Ok(SharedExpert {
+            part: self.dense(&spec.part, "_shexp")?,
+            gate: gate.map(|matrix| Projection { matrix, bias: None }),
+        })
     }
 
     fn projection(&self, name: &str, shape: Shape, biased: bool) -> Result<Projection, ModelError> {

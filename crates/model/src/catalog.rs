@@ -7,7 +7,8 @@ use cascadia_kernels::{Dtype, Matrix, Shape, SharedBytes, decode_row};
 use cascadia_weights::{FileKind, ModelFiles, Tensor};
 
 use crate::ModelError;
-use crate::names::{Form, Rename, plain};
+use crate::arrange::{arranged, arranged_shape};
+use crate::names::{Form, GGUF_VARIANTS, Half, Rename, plain};
 
 /// Every tensor that a forward pass may ask for.
 pub(crate) struct Catalog<'a> {
@@ -28,19 +29,29 @@ pub(crate) struct Entry<'a> {
 impl<'a> Catalog<'a> {
     /// The tensors of `files`; a folder's are found under the names that `renames` lists.
     pub(crate) fn new(files: &'a ModelFiles, renames: Vec<Rename>) -> Catalog<'a> {
+        let renames = match files.kind() {
+            FileKind::Gguf => GGUF_VARIANTS.to_vec(),
+            FileKind::HuggingFace => renames,
+        };
         let mut entries: BTreeMap<String, Entry<'a>> = BTreeMap::new();
         for tensor in files.tensors() {
-            let found = match files.kind() {
-                FileKind::Gguf => Some((tensor.name().to_owned(), None, Form::Same)),
-                FileKind::HuggingFace => {
-                    let stored = plain(tensor.name());
-                    let named = |rename: &Rename| Some((rename.gguf_name(&stored)?, rename.form));
-                    renames.iter().find_map(named).map(|((name, expert), form)| (name, expert, form))
-                }
+            let stored = match files.kind() {
+                FileKind::Gguf => tensor.name().to_owned(),
+                FileKind::HuggingFace => plain(tensor.name()),
             };
-            if let Some((name, expert, form)) = found {
+            let mut add = |name: String, expert: Option<usize>, form: Form| {
                 let empty = Entry { form, stored: BTreeMap::new(), by_expert: expert.is_some() };
                 entries.entry(name).or_insert(empty).stored.insert(expert.unwrap_or(0), tensor);
+            };
+            let mut known = false;
+            for ((name, expert), form) in
+                renames.iter().filter_map(|rename| Some((rename.gguf_name(&stored)?, rename.form)))
+            {
+                known = true;
+                add(name, expert, form);
+            }
+            if !known && files.kind() == FileKind::Gguf {
+                add(stored, None, Form::Same);
             }
         }
         Catalog { files, renames, entries }
@@ -91,6 +102,56 @@ impl<'a> Catalog<'a> {
         Ok(Some(values))
     }
 
+    /// The matrices of `count` experts, each of exactly this shape. Those that lie one by one, or as halves of larger
+    /// ones, stay where they are.
+    pub(crate) fn experts(&self, name: &str, count: usize, shape: Shape) -> Result<Vec<Matrix>, ModelError> {
+        let entry = self.require(name)?;
+        let expected = [count, shape.rows, shape.columns];
+        entry.check_shape(self.files, &expected)?;
+        let matrix = |bytes: SharedBytes, rows: usize| {
+            let shape = Shape { rows, ..shape };
+            Matrix::new(bytes, entry.dtype(), shape).map_err(|_| entry.shape_error(self.files, &expected))
+        };
+        if entry.by_expert {
+            return entry.stored.values().map(|tensor| matrix(arranged(tensor, entry.form), shape.rows)).collect();
+        }
+        let (all, stride, first) = match entry.form {
+            Form::Rows(half @ (Half::First | Half::Second)) => {
+                let first = if half == Half::First { 0 } else { shape.rows };
+                (Arc::new(entry.first().bytes()) as SharedBytes, 2 * shape.rows, first)
+            }
+            form => (arranged(entry.first(), form), shape.rows, 0),
+        };
+        let all = matrix(all, count * stride)?;
+        let start = |expert: usize| expert * stride + first;
+        Ok((0..count).map(|expert| all.rows(start(expert)..start(expert) + shape.rows)).collect())
+    }
+
+    /// A vector of exactly this length for each of `count` experts.
+    pub(crate) fn expert_vectors(&self, name: &str, count: usize, length: usize) -> Result<Vec<Vec<f32>>, ModelError> {
+        let entry = self.require(name)?;
+        let expected = [count, length];
+        entry.check_shape(self.files, &expected)?;
+        let (dtype, bytes) = entry.read();
+        let matrix = Matrix::new(bytes, dtype, Shape { rows: count, columns: length });
+        let matrix = matrix.map_err(|_| entry.shape_error(self.files, &expected))?;
+        let vector = |expert: usize| {
+            let mut values = vec![0.0; length];
+            matrix.decode_row(expert, &mut values);
+            values
+        };
+        Ok((0..count).map(vector).collect())
+    }
+
+    /// A matrix of one row, which is stored as a vector of exactly this length.
+    pub(crate) fn row(&self, name: &str, length: usize) -> Result<Matrix, ModelError> {
+        let entry = self.require(name)?;
+        entry.check_shape(self.files, &[length])?;
+        let (dtype, bytes) = entry.read();
+        let matrix = Matrix::new(bytes, dtype, Shape { rows: 1, columns: length });
+        matrix.map_err(|_| entry.shape_error(self.files, &[length]))
+    }
+
     /// A vector that must be there.
     pub(crate) fn require_vector(&self, name: &str, length: usize) -> Result<Vec<f32>, ModelError> {
         match self.vector(name, length)? {
@@ -103,10 +164,7 @@ impl<'a> Catalog<'a> {
 impl Entry<'_> {
     /// Outermost size first.
     pub(crate) fn shape(&self) -> Vec<u64> {
-        let mut shape = self.first().shape().to_vec();
-        if self.form == Form::Transposed && shape.len() == 2 {
-            shape.swap(0, 1);
-        }
+        let mut shape = arranged_shape(self.first(), self.form);
         if self.by_expert {
             shape.insert(0, self.stored.len() as u64);
         }
@@ -140,7 +198,25 @@ impl Entry<'_> {
 
     fn check_shape(&self, files: &ModelFiles, expected: &[usize]) -> Result<(), ModelError> {
         let same = self.shape().iter().copied().eq(expected.iter().map(|&length| length as u64));
-        if same { Ok(()) } else { Err(self.shape_error(files, expected)) }
+        if same { self.check_alike(files) } else { Err(self.shape_error(files, expected)) }
+    }
+
+    /// Makes sure that experts which are stored one by one are all there and alike.
+    pub(crate) fn check_alike(&self, files: &ModelFiles) -> Result<(), ModelError> {
+        let first = self.first();
+        let alike = |tensor: &&Tensor| tensor.shape() == first.shape() && tensor.dtype() == first.dtype();
+        let in_place = |at: usize, number: usize| at == number && (at == 0 || self.by_expert);
+        let mut stored = self.stored.iter().enumerate();
+        let stray = stored.find(|(at, (number, tensor))| !in_place(*at, **number) || !alike(tensor));
+        match stray {
+            None => Ok(()),
+            Some((_, (_, tensor))) => Err(ModelError::Shape {
+                path: files.path().to_owned(),
+                name: tensor.name().to_owned(),
+                expected: first.shape().iter().map(|&length| length as usize).collect(),
+                found: tensor.shape().to_vec(),
+            }),
+        }
     }
 
     pub(crate) fn shape_error(&self, files: &ModelFiles, expected: &[usize]) -> ModelError {
@@ -150,55 +226,5 @@ impl Entry<'_> {
             expected: expected.to_vec(),
             found: self.shape(),
         }
-    }
-}
-
-/// The bytes of `tensor` in another form.
-fn arranged(tensor: &Tensor, form: Form) -> SharedBytes {
-    let stored = tensor.bytes();
-    let bytes = stored.as_ref();
-    match (form, tensor.shape()) {
-        (Form::OnePlus, shape) => {
-            let mut values = vec![0.0; shape.iter().product::<u64>() as usize];
-            decode_row(tensor.dtype(), bytes, &mut values);
-            Arc::new(values.iter().flat_map(|value| (value + 1.0).to_le_bytes()).collect::<Vec<u8>>())
-        }
-        (Form::Transposed, &[rows, columns]) if tensor.dtype().is_float() => {
-            let (rows, columns) = (rows as usize, columns as usize);
-            let number = bytes.len() / (rows * columns).max(1);
-            let places = (0..columns).flat_map(|column| (0..rows).map(move |row| row * columns + column));
-            let number_at = |at: usize| bytes[at * number..(at + 1) * number].iter().copied();
-            Arc::new(places.flat_map(number_at).collect::<Vec<u8>>())
-        }
-        (Form::GroupedHeads { heads, kv_heads }, &[rows, ..]) => {
-            let row = bytes.len() / (rows as usize).max(1);
-            let order = ungrouped(heads, kv_heads, rows as usize);
-            Arc::new(order.flat_map(|at| bytes[at * row..(at + 1) * row].iter().copied()).collect::<Vec<u8>>())
-        }
-        _ => Arc::new(stored),
-    }
-}
-
-/// Stored rows in the order queries, keys, values, where each group has its queries, its key and its value together.
-fn ungrouped(heads: usize, kv_heads: usize, rows: usize) -> impl Iterator<Item = usize> {
-    let head = rows / (heads + 2 * kv_heads).max(1);
-    let queries = heads / kv_heads.max(1);
-    let parts = [(0, queries), (queries, 1), (queries + 1, 1)];
-    parts.into_iter().flat_map(move |(first, count)| {
-        (0..kv_heads).flat_map(move |group| {
-            let start = (group * (queries + 2) + first) * head;
-            start..start + count * head
-        })
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::ungrouped;
-
-    #[test]
-    fn grouped_heads_come_apart() {
-        // Two groups of two queries, a key and a value, one row each.
-        assert_eq!(ungrouped(4, 2, 8).collect::<Vec<_>>(), [0, 1, 4, 5, 2, 6, 3, 7]);
     }
 }

@@ -8,7 +8,7 @@ use cascadia_weights::{FileKind, MetadataArray, MetadataValue, ModelFiles};
 use crate::arch::GgufHabits;
 use crate::catalog::Catalog;
 use crate::rope::{RopeScaling, RopeSpec, RopeStyle, frequencies, yarn_magnitude};
-use crate::spec::{BranchOrder, MixerSpec, NormKind};
+use crate::spec::{BranchOrder, FeedForwardSpec, MixerSpec, NormKind};
 use crate::{AttentionSpec, ModelError, ModelSpec, arch};
 
 /// What goes into a GGUF file of a model besides its tokenizer.
@@ -109,6 +109,10 @@ fn settings(spec: &ModelSpec, habits: GgufHabits) -> Vec<(String, MetadataValue)
 fn sizes(spec: &ModelSpec) -> Vec<(&'static str, MetadataValue)> {
     let MixerSpec::Attention(attention) = &spec.layers[0].mixer.part;
     let count = |value: usize| MetadataValue::U32(value as u32);
+    let feed_forward = match &spec.layers[0].feed_forward.part {
+        FeedForwardSpec::Dense(dense) => dense.inner,
+        FeedForwardSpec::Experts(experts) => experts.each.inner,
+    };
     let epsilon = match spec.norm.kind {
         NormKind::RootMeanSquare => "attention.layer_norm_rms_epsilon",
         NormKind::Layer { .. } => "attention.layer_norm_epsilon",
@@ -117,7 +121,7 @@ fn sizes(spec: &ModelSpec) -> Vec<(&'static str, MetadataValue)> {
         ("block_count", count(spec.layers.len())),
         ("context_length", MetadataValue::U32(spec.context)),
         ("embedding_length", count(spec.width)),
-        ("feed_forward_length", count(spec.layers[0].feed_forward.part.inner())),
+        ("feed_forward_length", count(feed_forward)),
         ("attention.head_count", count(attention.heads)),
         ("attention.head_count_kv", count(attention.kv_heads)),
         ("attention.key_length", count(attention.head)),

@@ -3,6 +3,7 @@
 use cascadia_kernels::Activation;
 
 use crate::Machine;
+use crate::experts::Experts;
 use crate::projection::Projection;
 use crate::workspace::Workspace;
 
@@ -10,6 +11,8 @@ use crate::workspace::Workspace;
 pub(crate) enum FeedForward {
     /// All tokens share it.
     Dense(Dense),
+    /// Each token uses a few of many.
+    Experts(Experts),
 }
 
 /// down(activation(gate(x)) × up(x)), or down(activation(up(x))) without a gate.
@@ -25,12 +28,14 @@ impl FeedForward {
     pub(crate) fn run(&self, rows: usize, workspace: &mut Workspace, machine: &Machine) {
         match self {
             FeedForward::Dense(dense) => dense.run(rows, workspace, machine),
+            FeedForward::Experts(experts) => experts.run(rows, workspace, machine),
         }
     }
 }
 
 impl Dense {
-    fn run(&self, rows: usize, workspace: &mut Workspace, machine: &Machine) {
+    /// Reads `workspace.input`, leaves the result in `workspace.output`.
+    pub(crate) fn run(&self, rows: usize, workspace: &mut Workspace, machine: &Machine) {
         let Workspace { input, inner, gate, output, .. } = workspace;
         let (width, ops) = (self.up.outputs(), machine.ops);
         let up = inner.reset(rows, width);

@@ -2,10 +2,12 @@
 #![forbid(unsafe_code)]
 
 mod arch;
+mod arrange;
 mod assemble;
 mod catalog;
 mod decoder;
 mod error;
+mod experts;
 mod export;
 mod feed_forward;
 mod kv_pool;
@@ -17,6 +19,7 @@ mod norm;
 mod plan;
 mod projection;
 mod rope;
+mod router;
 mod settings;
 mod spec;
 mod stage;

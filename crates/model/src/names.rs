@@ -16,11 +16,28 @@ pub(crate) enum Form {
     Same,
     /// One is added to each.
     OnePlus,
-    /// Rows and columns change places.
+    /// Rows and columns, of every expert, change places. Formats of blocks cannot be turned and are stored turned.
     Transposed,
+    /// Without the outermost size, which is one.
+    Row,
+    /// Some of the rows of every expert.
+    Rows(Half),
+    /// Some of the columns of every expert, which then become rows. Formats of blocks are stored turned already.
+    Columns(Half),
     /// Rows of all queries, then of all keys, then of all values, where the stored tensor has them together for every
     /// key/value head.
     GroupedHeads { heads: usize, kv_heads: usize },
+}
+
+/// Which half of a tensor that holds gates and what they multiply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Half {
+    First,
+    Second,
+    /// The first, third and so on.
+    Odd,
+    /// The second, fourth and so on.
+    Even,
 }
 
 /// A tensor that both sides store alike.
@@ -42,6 +59,16 @@ pub(crate) const COMMON: [Rename; 12] = [
     same("blk.{}.ffn_gate", "model.layers.{}.mlp.gate_proj"),
     same("blk.{}.ffn_up", "model.layers.{}.mlp.up_proj"),
     same("blk.{}.ffn_down", "model.layers.{}.mlp.down_proj"),
+];
+
+/// What some GGUF files have in place of one tensor for all experts: a tensor for each, or gates and what they multiply
+/// together.
+pub(crate) const GGUF_VARIANTS: [Rename; 5] = [
+    same("blk.{}.ffn_gate_exps", "blk.{}.ffn_gate.{}"),
+    same("blk.{}.ffn_up_exps", "blk.{}.ffn_up.{}"),
+    same("blk.{}.ffn_down_exps", "blk.{}.ffn_down.{}"),
+    Rename { gguf: "blk.{}.ffn_gate_exps", stored: "blk.{}.ffn_gate_up_exps", form: Form::Rows(Half::First) },
+    Rename { gguf: "blk.{}.ffn_up_exps", stored: "blk.{}.ffn_gate_up_exps", form: Form::Rows(Half::Second) },
 ];
 
 /// What some files put before the names that others have: models that also see or hear, and models saved with or

@@ -57,6 +57,14 @@ impl<'a> Settings<'a> {
         known.or(key.json.first()).copied().unwrap_or_default()
     }
 
+    /// Whether the file says anything of the setting.
+    pub(crate) fn has(&self, key: Key) -> bool {
+        match self.files.kind() {
+            FileKind::Gguf => self.files.metadata().get(&self.name(key)).is_some(),
+            FileKind::HuggingFace => !self.config[self.json_name(key)].is_null(),
+        }
+    }
+
     pub(crate) fn error(&self, key: Key, problem: impl Into<String>) -> ModelError {
         ModelError::Setting { path: self.files.path().to_owned(), key: self.name(key), problem: problem.into() }
     }

@@ -316,11 +316,19 @@ impl MixerSpec {
 }
 
 impl FeedForwardSpec {
-    /// Width inside what all tokens share, or inside one expert.
-    pub fn inner(&self) -> usize {
+    /// What all tokens use.
+    pub fn shared(&self) -> Option<&DenseSpec> {
         match self {
-            FeedForwardSpec::Dense(dense) => dense.inner,
-            FeedForwardSpec::Experts(experts) => experts.each.inner,
+            FeedForwardSpec::Dense(dense) => Some(dense),
+            FeedForwardSpec::Experts(experts) => experts.shared.as_ref().map(|shared| &shared.part),
+        }
+    }
+
+    /// What each token uses a few of.
+    pub fn experts(&self) -> Option<&ExpertsSpec> {
+        match self {
+            FeedForwardSpec::Dense(_) => None,
+            FeedForwardSpec::Experts(experts) => Some(experts),
         }
     }
 }

@@ -3,9 +3,11 @@
 use cascadia_kernels::{Activations, Attention, AttentionScratch};
 
 use crate::ModelSpec;
+use crate::experts::ExpertsWorkspace;
 use crate::mixer::kernel;
 use crate::plan::RowPlaces;
 use crate::rope::RopeTable;
+use crate::spec::FeedForwardSpec;
 
 /// Everything a step writes besides the hidden states and the cache.
 pub(crate) struct Workspace {
@@ -26,6 +28,7 @@ pub(crate) struct Workspace {
     pub(crate) ropes: Vec<RopeTable>,
     pub(crate) scratch: Vec<AttentionScratch>,
     pub(crate) places: RowPlaces,
+    pub(crate) experts: ExpertsWorkspace,
 }
 
 /// The largest step of a stage.
@@ -41,8 +44,10 @@ impl Workspace {
         let kernels = || spec.layers.iter().map(|layer| kernel(&layer.mixer.part));
         let greatest = |size: fn(&Attention) -> usize| kernels().map(|kernel| size(&kernel)).max().unwrap_or(0);
         let (queries, kv) = (greatest(|shape| shape.heads * shape.head), greatest(|shape| shape.kv_heads * shape.head));
-        let inner = spec.layers.iter().map(|layer| layer.feed_forward.part.inner());
-        let feed_forward = inner.max().unwrap_or(0);
+        let feed_forwards = || spec.layers.iter().map(|layer| &layer.feed_forward.part);
+        let feed_forward =
+            feed_forwards().filter_map(FeedForwardSpec::shared).map(|dense| dense.inner).max().unwrap_or(0);
+        let experts = feed_forwards().filter_map(FeedForwardSpec::experts);
         let widest_group = kernels().max_by_key(|shape| shape.heads / shape.kv_heads * shape.head.max(1)).into_iter();
         let scratch = widest_group
             .flat_map(|shape| (0..limits.threads).map(move |_| AttentionScratch::new(&shape, limits.context)));
@@ -59,6 +64,7 @@ impl Workspace {
             ropes: spec.ropes.iter().map(|rope| RopeTable::with_capacity(rows, rope)).collect(),
             scratch: scratch.collect(),
             places: RowPlaces::with_capacity(rows),
+            experts: ExpertsWorkspace::new(experts, (spec.width, rows, limits.threads)),
         }
     }
 }

@@ -80,6 +80,8 @@ macro_rules! each_activation {
             Activation::GeluTanh => each_activation!(@ $function = gelu_tanh, $loop),
             Activation::Relu => each_activation!(@ $function = relu, $loop),
             Activation::ReluSquared => each_activation!(@ $function = relu_squared, $loop),
+            Activation::GeluSigmoid => each_activation!(@ $function = gelu_sigmoid, $loop),
+            Activation::Sigmoid => each_activation!(@ $function = sigmoid, $loop),
         }
     };
     (@ $function:ident = $definition:expr, $loop:expr) => {{
@@ -122,6 +124,16 @@ fn gelu_tanh(x: f32) -> f32 {
     // 1 + tanh(y) = 2 × sigmoid(2 y)
     let inner = GELU_SLOPE * (x * x * GELU_CUBE).mul_add(x, x);
     x / (1.0 + exp(-2.0 * inner))
+}
+
+#[inline(always)]
+fn gelu_sigmoid(x: f32) -> f32 {
+    x * sigmoid(1.702 * x)
+}
+
+#[inline(always)]
+fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + exp(-x))
 }
 
 #[inline(always)]

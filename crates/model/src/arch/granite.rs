@@ -1,9 +1,10 @@
-//! Granite: Llama with scales for embeddings, residuals, scores and logits.
+//! Granite: Llama with scales for embeddings, residuals, scores and logits, also with experts.
 
 use super::decoder::gated_decoder;
+use super::experts::with_experts;
 use super::keys::*;
 use super::{Family, GgufHabits, Source};
-use crate::names::COMMON;
+use crate::names::{COMMON, Form, Half, Rename, common_but, same};
 use crate::rope::RopeStyle;
 use crate::{ModelError, ModelSpec};
 
@@ -12,6 +13,28 @@ pub(super) const FAMILY: Family = Family {
     tensors: |_| Ok(COMMON.to_vec()),
     spec,
     gguf: GgufHabits { architecture: "granite", rope: RopeStyle::Interleaved },
+};
+
+const fn half(gguf: &'static str, half: Half) -> Rename {
+    Rename { gguf, stored: "model.layers.{}.block_sparse_moe.input_linear", form: Form::Rows(half) }
+}
+
+const NAMES: [Rename; 4] = [
+    same("blk.{}.ffn_gate_inp", "model.layers.{}.block_sparse_moe.router.layer"),
+    half("blk.{}.ffn_gate_exps", Half::First),
+    half("blk.{}.ffn_up_exps", Half::Second),
+    same("blk.{}.ffn_down_exps", "model.layers.{}.block_sparse_moe.output_linear"),
+];
+
+pub(super) const EXPERTS: Family = Family {
+    names: &["granitemoe"],
+    tensors: |_| Ok(common_but(&NAMES)),
+    spec: |source| {
+        let mut spec = spec(source)?;
+        with_experts(source, &mut spec, |experts| experts.router.normalized = true)?;
+        Ok(spec)
+    },
+    gguf: GgufHabits { architecture: "granitemoe", rope: RopeStyle::Interleaved },
 };
 
 fn spec(source: &Source<'_>) -> Result<ModelSpec, ModelError> {

@@ -2,9 +2,11 @@
 
 mod bloom;
 mod decoder;
+mod experts;
 mod falcon;
 mod gemma;
 mod gpt2;
+mod gpt_oss;
 mod granite;
 mod keys;
 mod llama;
@@ -55,6 +57,8 @@ const FAMILIES: &[Family] = &[
     llama::FAMILY,
     qwen::QWEN2,
     qwen::QWEN3,
+    qwen::QWEN2_EXPERTS,
+    qwen::QWEN3_EXPERTS,
     phi::FAMILY,
     gemma::GEMMA,
     gemma::GEMMA2,
@@ -66,7 +70,10 @@ const FAMILIES: &[Family] = &[
     gpt2::FAMILY,
     starcoder::FAMILY,
     olmo::FAMILY,
+    olmo::EXPERTS,
     granite::FAMILY,
+    granite::EXPERTS,
+    gpt_oss::FAMILY,
     smollm::FAMILY,
 ];
 

@@ -1,6 +1,8 @@
-//! OLMo-2 and OLMo-3: norms only after each branch, and of all query and key heads together.
+//! OLMo-2 and OLMo-3 (norms only after each branch, and of all query and key heads together), and OLMoE.
 
 use super::decoder::{each_attention, gated_decoder, window, windowed_layers};
+use super::experts::{self, with_experts};
+use super::keys::CLAMP;
 use super::positions::plain_rope;
 use super::{Family, GgufHabits, Source};
 use crate::names::{Rename, common_but, same};
@@ -24,6 +26,21 @@ pub(super) const FAMILY: Family = Family {
     },
     spec,
     gguf: GgufHabits { architecture: "olmo2", rope: RopeStyle::Halves },
+};
+
+pub(super) const EXPERTS: Family = Family {
+    names: &["olmoe"],
+    tensors: |_| Ok(common_but(&[&NORMS[2..], &experts::EXPERTS].concat())),
+    spec: |source| {
+        let mut spec = gated_decoder(source)?;
+        if source.settings.has(CLAMP) {
+            return Err(source.settings.error(CLAMP, "is set; this version runs models of this family without it"));
+        }
+        each_attention(&mut spec, |_, attention| attention.head_norm = Some(HeadNorm::AllHeads));
+        with_experts(source, &mut spec, |_| {})?;
+        Ok(spec)
+    },
+    gguf: GgufHabits { architecture: "olmoe", rope: RopeStyle::Halves },
 };
 
 fn spec(source: &Source<'_>) -> Result<ModelSpec, ModelError> {

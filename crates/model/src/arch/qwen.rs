@@ -1,10 +1,13 @@
-//! Qwen2, Qwen2.5 and Qwen3.
+//! Qwen2, Qwen2.5 and Qwen3, also with experts.
+
+use cascadia_weights::FileKind;
 
 use cascadia_weights::FileKind;
 
 use super::decoder::{each_attention, gated_decoder, window, windowed_layers};
+use super::experts::{EXPERTS, NORMALIZED, with_experts};
 use super::{Family, GgufHabits, Source};
-use crate::names::{COMMON, common_but, same};
+use crate::names::{COMMON, Rename, common_but, same};
 use crate::rope::RopeStyle;
 use crate::spec::HeadNorm;
 use crate::{ModelError, ModelSpec};
@@ -20,21 +23,48 @@ pub(super) const QWEN2: Family = Family {
     gguf: GgufHabits { architecture: "qwen2", rope: RopeStyle::Halves },
 };
 
-pub(super) const QWEN3: Family = Family {
-    names: &["qwen3"],
-    tensors: |_| {
-        Ok(common_but(&[
-            same("blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_norm"),
-            same("blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_norm"),
-        ]))
-    },
+pub(super) const QWEN2_EXPERTS: Family = Family {
+    names: &["qwen2_moe", "qwen2moe"],
+    tensors: |_| Ok(common_but(&EXPERTS)),
     spec: |source| {
         let mut spec = windowed_decoder(source)?;
-        each_attention(&mut spec, |_, attention| attention.head_norm = Some(HeadNorm::EachHead));
+        with_experts(source, &mut spec, |_| {})?;
         Ok(spec)
     },
+    gguf: GgufHabits { architecture: "qwen2moe", rope: RopeStyle::Halves },
+};
+
+const HEAD_NORMS: [Rename; 2] = [
+    same("blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_norm"),
+    same("blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_norm"),
+];
+
+pub(super) const QWEN3: Family = Family {
+    names: &["qwen3"],
+    tensors: |_| Ok(common_but(&HEAD_NORMS)),
+    spec: normed_decoder,
     gguf: GgufHabits { architecture: "qwen3", rope: RopeStyle::Halves },
 };
+
+pub(super) const QWEN3_EXPERTS: Family = Family {
+    names: &["qwen3_moe", "qwen3moe"],
+    tensors: |_| Ok(common_but(&[HEAD_NORMS.as_slice(), &EXPERTS].concat())),
+    spec: |source| {
+        let mut spec = normed_decoder(source)?;
+        // GGUF files of this family rarely say that weights are normalised.
+        let unsaid = source.settings.files.kind() == FileKind::Gguf && !source.settings.has(NORMALIZED);
+        with_experts(source, &mut spec, |experts| experts.router.normalized |= unsaid)?;
+        Ok(spec)
+    },
+    gguf: GgufHabits { architecture: "qwen3moe", rope: RopeStyle::Halves },
+};
+
+/// Norms of queries and keys.
+fn normed_decoder(source: &Source<'_>) -> Result<ModelSpec, ModelError> {
+    let mut spec = windowed_decoder(source)?;
+    each_attention(&mut spec, |_, attention| attention.head_norm = Some(HeadNorm::EachHead));
+    Ok(spec)
+}
 
 /// The window is written down even where it is switched off.
 fn windowed_decoder(source: &Source<'_>) -> Result<ModelSpec, ModelError> {
