@@ -73,7 +73,7 @@ impl Engine {
         }
         let limits = SessionLimits { context, rows_per_step: options.rows_per_step.clamp(1, context) };
         let load_options =
-            LoadOptions { context, rows_per_step: limits.rows_per_step, pool: Arc::clone(&options.pool) };
+            LoadOptions { context, sequences: 1, rows_per_step: limits.rows_per_step, pool: Arc::clone(&options.pool) };
         let files = Arc::new(files);
         let model = load(&files, &load_options)?;
         Ok(Engine { files, session: Session::new(model, limits) })

@@ -1,6 +1,6 @@
 //! One sequence on one pipeline: feed tokens, read logits, go back to an earlier position.
 
-use cascadia_model::{Hidden, LoadedModel, ModelSpec, PAGE_TOKENS, SequenceStep, StepPlan};
+use cascadia_model::{Hidden, LoadedModel, ModelSpec, PAGE_TOKENS, SequenceStep, StepPlan, WindowPages};
 
 use crate::EngineError;
 
@@ -13,6 +13,10 @@ pub struct Session {
     context: u32,
     rows_per_step: usize,
     tokens: Vec<u32>,
+    /// Pages that layers with a window use in turn; none for models without windows.
+    window_pages: u32,
+    /// The most tokens it has held since it was empty, which says what the windows still hold.
+    computed: usize,
     plan: StepPlan,
     hidden: Hidden,
     logits: Vec<f32>,
@@ -30,8 +34,11 @@ pub struct SessionLimits {
 impl Session {
     /// An empty sequence on a loaded model. The limits must be those that the model was loaded with.
     pub fn new(model: LoadedModel, limits: SessionLimits) -> Session {
-        let step = SequenceStep { rows: 0..0, start: 0, pages: Vec::new() };
+        let step = SequenceStep { rows: 0..0, start: 0, pages: Vec::new(), window: WindowPages::default() };
+        let all_pages = limits.context.div_ceil(PAGE_TOKENS);
         Session {
+            window_pages: model.spec.window_pages(limits.rows_per_step.max(1)).min(all_pages),
+            computed: 0,
             model,
             context: limits.context,
             rows_per_step: limits.rows_per_step.max(1) as usize,
@@ -67,18 +74,29 @@ impl Session {
         (self.context as usize).saturating_sub(self.tokens.len())
     }
 
-    /// Forgets everything after the first `length` tokens.
-    pub fn truncate(&mut self, length: usize) {
+    /// Forgets everything after the first `length` tokens; returns how many it still holds. That is none if layers
+    /// with a window have let go of what the next token would read.
+    pub fn truncate(&mut self, length: usize) -> usize {
+        let length = if self.holds_window_of(length) { length } else { 0 };
         self.tokens.truncate(length);
+        if self.tokens.is_empty() {
+            self.computed = 0;
+        }
+        self.tokens.len()
+    }
+
+    /// Whether layers with a window still hold what a token after the first `length` reads.
+    fn holds_window_of(&self, length: usize) -> bool {
+        let Some(window) = self.model.spec.window() else { return true };
+        let oldest_page = self.computed.div_ceil(PAGE_TOKENS as usize).saturating_sub(self.window_pages as usize);
+        oldest_page * PAGE_TOKENS as usize <= (length + 1).saturating_sub(window as usize)
     }
 
     /// Keeps the longest prefix shared with `prompt`, less one token so that feeding the rest yields logits;
     /// returns how many tokens need not be fed again.
     pub fn reuse(&mut self, prompt: &[u32]) -> usize {
         let shared = self.tokens.iter().zip(prompt).take_while(|(held, asked)| held == asked).count();
-        let kept = shared.min(prompt.len().saturating_sub(1));
-        self.truncate(kept);
-        kept
+        self.truncate(shared.min(prompt.len().saturating_sub(1)))
     }
 
     /// Appends tokens and returns the logits of the last one.
@@ -141,11 +159,17 @@ impl Session {
         step.start = start as u32;
         step.pages.clear();
         step.pages.extend(0..pages);
+        if self.window_pages > 0 {
+            step.window.first = pages.saturating_sub(self.window_pages);
+            step.window.pages.clear();
+            step.window.pages.extend((step.window.first..pages).map(|page| page % self.window_pages));
+        }
         self.model.token_io.embed(&self.plan, &mut self.hidden)?;
         for stage in &self.model.stages {
             stage.run(&self.plan, &mut self.hidden)?;
         }
         self.tokens.extend_from_slice(chunk);
+        self.computed = self.computed.max(self.tokens.len());
         Ok(())
     }
 

@@ -73,6 +73,18 @@ fn truncation_forgets_exactly_what_follows() {
 }
 
 #[test]
+fn windows_that_are_gone_are_computed_again() {
+    let limits = Limits { context: 256, rows_per_step: 5, threads: 1 };
+    let tokens: Vec<u32> = (0..220).map(|at| at * 7 % 200).collect();
+    let mut session = open(&path("mistral"), limits).session;
+    let last = bits(session.feed(&tokens).unwrap());
+    for (length, held) in [(215, 215), (200, 200), (60, 0)] {
+        assert_eq!(session.truncate(length), held);
+        assert_eq!(bits(session.feed(&tokens[held..]).unwrap()), last, "after {length}");
+    }
+}
+
+#[test]
 fn a_shared_prefix_is_kept() {
     let mut session = session(Limits::default());
     session.feed(&[1, 2, 3, 4, 5]).unwrap();

@@ -88,18 +88,15 @@ pub fn measure_speed(
     session.feed(&tokens[..1])?;
     let mut runs = Vec::new();
     for &depth in &plan.depths {
-        session.truncate(0);
-        if depth > 0 {
-            session.append(&tokens[..depth])?;
-        }
+        return_to(session, &tokens[..depth])?;
         let (mut prefill, mut decode, mut first_token_ms) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..plan.repeat {
             progress(runs.len() * plan.repeat + decode.len(), total);
-            session.truncate(depth);
+            return_to(session, &tokens[..depth])?;
             let seconds = timed(|| prefill_once(session, &tokens[depth..depth + plan.prompt]))?;
             prefill.push(plan.prompt as f64 / seconds);
             first_token_ms.push(seconds * 1e3);
-            session.truncate(depth);
+            return_to(session, &tokens[..depth])?;
             let seconds = timed(|| decode_all(session, &tokens[depth..depth + plan.generate]))?;
             decode.push(plan.generate as f64 / seconds);
         }
@@ -113,6 +110,15 @@ pub fn measure_speed(
     }
     progress(total, total);
     Ok(runs)
+}
+
+/// Makes the sequence these tokens, which it is a continuation of.
+fn return_to(session: &mut Session, tokens: &[u32]) -> Result<(), EvalError> {
+    let held = session.truncate(tokens.len());
+    if held < tokens.len() {
+        session.append(&tokens[held..])?;
+    }
+    Ok(())
 }
 
 fn prefill_once(session: &mut Session, tokens: &[u32]) -> Result<(), EvalError> {

@@ -192,6 +192,7 @@ fn rope_settings(rope: &RopeSpec) -> Vec<(&'static str, MetadataValue)> {
             original(yarn.original_context),
             ("rope.scaling.yarn_beta_fast", MetadataValue::F32(yarn.fast)),
             ("rope.scaling.yarn_beta_slow", MetadataValue::F32(yarn.slow)),
+            ("rope.scaling.yarn_truncate", MetadataValue::Bool(yarn.whole_pairs)),
             // Relative to the usual magnitude, which every reader works out from the factor.
             magnitude(yarn.magnitude / yarn_magnitude(yarn.factor, 1.0)),
         ],

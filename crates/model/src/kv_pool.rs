@@ -3,6 +3,7 @@
 use cascadia_kernels::{CachedRows, KvPage};
 
 use crate::mixer::StepView;
+use crate::plan::PlanLimits;
 use crate::spec::CacheShape;
 use crate::{CachePrecision, LayerSpec, Machine, ModelError, PAGE_TOKENS, PageId};
 
@@ -25,10 +26,15 @@ enum Numbers {
 }
 
 impl KvPool {
-    /// Room for `pages` pages in every layer. The system hands out the memory when a page is first written.
-    pub(crate) fn new(layers: &[LayerSpec], precision: CachePrecision, pages: u32) -> Result<KvPool, ModelError> {
+    /// Room for the pages of `limits` in every layer. The system hands out the memory when a page is first written.
+    pub(crate) fn new(
+        layers: &[LayerSpec],
+        precision: CachePrecision,
+        limits: &PlanLimits,
+    ) -> Result<KvPool, ModelError> {
         let layers = layers.iter().map(|layer| {
             let shape = layer.mixer.part.cache();
+            let pages = if shape.window.is_some() { limits.window_pages } else { limits.pages };
             let tokens = u128::from(PAGE_TOKENS) * u128::from(pages);
             let numbers = |head: usize| shape.heads as u128 * head as u128 * tokens;
             let (keys, values) = (numbers(shape.key), numbers(shape.value));
@@ -48,7 +54,7 @@ impl LayerCache {
     pub(crate) fn write(&mut self, step: &StepView<'_>, keys: &[f32], values: &[f32], machine: &Machine) {
         let CacheShape { heads, key, value, .. } = self.shape;
         for (row, (&sequence, &position)) in step.places.sequences.iter().zip(&step.places.positions).enumerate() {
-            let page = step.plan.steps[sequence as usize].pages[(position / PAGE_TOKENS) as usize];
+            let page = step.plan.steps[sequence as usize].page((position / PAGE_TOKENS) as usize, self.windowed());
             for head in 0..heads {
                 let (source, token) = (row * heads + head, (position % PAGE_TOKENS) as usize);
                 let (key_start, value_start) = (self.start(page, head, key), self.start(page, head, value));
@@ -57,6 +63,11 @@ impl LayerCache {
                 self.values.store(stored, &values[source * value..(source + 1) * value], machine);
             }
         }
+    }
+
+    /// Whether it keeps no more than a window of each sequence.
+    pub(crate) fn windowed(&self) -> bool {
+        self.shape.window.is_some()
     }
 
     /// One head's part of a page.

@@ -30,7 +30,7 @@ pub use error::{ModelError, StageError};
 pub use export::{ExportedTensor, GgufExport, gguf_export};
 pub use load::{LoadOptions, LoadedModel, load};
 pub use machine::Machine;
-pub use plan::{PAGE_TOKENS, PageId, SequenceStep, StepPlan};
+pub use plan::{PAGE_TOKENS, PageId, SequenceStep, StepPlan, WindowPages};
 pub use rope::{DynamicScaling, LongScaling, RopeScaling, RopeSpec, RopeStyle, WavelengthScaling, YarnScaling};
 pub use spec::{
     AlibiSpec, AttentionSpec, Branch, BranchOrder, CachePrecision, DenseSpec, EmbeddingSpec, ExpertGroups, ExpertsSpec,

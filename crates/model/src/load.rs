@@ -5,13 +5,15 @@ use std::sync::Arc;
 use cascadia_kernels::{Ops, Pool};
 use cascadia_weights::ModelFiles;
 
-use crate::{LocalStage, Machine, ModelError, ModelSpec, Stage, TokenIo};
+use crate::{LocalStage, Machine, ModelError, ModelSpec, PAGE_TOKENS, Stage, TokenIo};
 
 /// Limits and threads of a loaded model; nothing grows beyond them later.
 #[derive(Clone)]
 pub struct LoadOptions {
     /// Tokens that the cache has room for.
     pub context: u32,
+    /// Sequences that share it.
+    pub sequences: u32,
     /// The most tokens of one step.
     pub rows_per_step: u32,
     /// Threads that compute.
@@ -19,6 +21,12 @@ pub struct LoadOptions {
 }
 
 impl LoadOptions {
+    /// Pages for the windows of all sequences.
+    pub(crate) fn window_pages(&self, spec: &ModelSpec) -> u32 {
+        let all = self.context.div_ceil(PAGE_TOKENS);
+        spec.window_pages(self.rows_per_step).min(all).saturating_mul(self.sequences)
+    }
+
     pub(crate) fn machine(&self) -> Machine {
         Machine { ops: Ops::best(), pool: Arc::clone(&self.pool) }
     }

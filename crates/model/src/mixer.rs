@@ -109,7 +109,8 @@ impl SelfAttention {
         let cache = &*cache;
         let attended = inner.reset(rows, self.attention.heads * self.attention.value_head);
         let page = |row: usize, kv_head: usize, page: usize| {
-            cache.page(step.plan.steps[step.places.sequences[row] as usize].pages[page], kv_head)
+            let sequence = &step.plan.steps[step.places.sequences[row] as usize];
+            cache.page(sequence.page(page, cache.windowed()), kv_head)
         };
         let position = |row: usize| step.places.positions[row] as usize;
         self.attention.run(queries, attended, position, page, (machine.ops, &machine.pool, scratch));

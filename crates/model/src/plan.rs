@@ -28,6 +28,17 @@ pub struct SequenceStep {
     pub start: u32,
     /// Pages that hold the sequence's cache, enough for `start + rows.len()` tokens.
     pub pages: Vec<PageId>,
+    /// Pages that hold it in layers with a window; nothing for models without one.
+    pub window: WindowPages,
+}
+
+/// The newest pages of a sequence, in layers that read no more.
+#[derive(Clone, Debug, Default)]
+pub struct WindowPages {
+    /// How many pages of the sequence came before them.
+    pub first: u32,
+    /// The pages, up to the end of the sequence.
+    pub pages: Vec<PageId>,
 }
 
 /// Limits that a plan must keep to, fixed when a stage is loaded.
@@ -36,6 +47,9 @@ pub(crate) struct PlanLimits {
     pub(crate) rows: u32,
     pub(crate) context: u32,
     pub(crate) pages: u32,
+    /// Positions that layers with a window read; zero where there are none.
+    pub(crate) window: u32,
+    pub(crate) window_pages: u32,
 }
 
 /// Sequence and position of every row of a step.
@@ -43,6 +57,32 @@ pub(crate) struct PlanLimits {
 pub(crate) struct RowPlaces {
     pub(crate) sequences: Vec<u32>,
     pub(crate) positions: Vec<u32>,
+}
+
+impl PlanLimits {
+    /// Says what is wrong with the window's pages of a sequence that ends at `end`.
+    fn check_window(&self, step: &SequenceStep, end: u64) -> Result<(), String> {
+        if self.window == 0 {
+            return Ok(());
+        }
+        let WindowPages { first, pages } = &step.window;
+        let oldest = (step.start + 1).saturating_sub(self.window);
+        let last = (u64::from(*first) + pages.len() as u64) * u64::from(PAGE_TOKENS);
+        if u64::from(*first) * u64::from(PAGE_TOKENS) > u64::from(oldest) || last < end {
+            return Err(format!("has pages {first}+{} for a window from {oldest} to {end}", pages.len()));
+        }
+        match pages.iter().find(|page| **page >= self.window_pages) {
+            Some(page) => Err(format!("uses page {page} of {} in its window", self.window_pages)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl SequenceStep {
+    /// The page that holds page `number` of the sequence in a layer of this kind.
+    pub(crate) fn page(&self, number: usize, windowed: bool) -> PageId {
+        if windowed { self.window.pages[number - self.window.first as usize] } else { self.pages[number] }
+    }
 }
 
 impl RowPlaces {
@@ -74,6 +114,7 @@ impl RowPlaces {
             if let Some(page) = step.pages.iter().find(|page| **page >= limits.pages) {
                 return refuse(format!("sequence {index} uses page {page} of {}", limits.pages));
             }
+            limits.check_window(step, end).or_else(|problem| refuse(format!("sequence {index} {problem}")))?;
             self.sequences.extend(step.rows.clone().map(|_| index as u32));
             self.positions.extend((step.start..).take(step.rows.len()));
         }

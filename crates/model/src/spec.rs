@@ -3,7 +3,7 @@
 use cascadia_kernels::{Activation, Dtype};
 use cascadia_weights::ModelFiles;
 
-use crate::{ModelError, RopeSpec, arch};
+use crate::{ModelError, PAGE_TOKENS, RopeSpec, arch};
 
 /// A model's architecture. Two models with equal specifications run the same code.
 #[derive(Clone, Debug, PartialEq)]
@@ -352,6 +352,17 @@ impl ModelSpec {
     /// Reads the specification from a file's metadata or a folder's config.json.
     pub fn from_files(files: &ModelFiles) -> Result<ModelSpec, ModelError> {
         arch::spec(files)
+    }
+
+    /// The longest window of its layers.
+    pub fn window(&self) -> Option<u32> {
+        self.layers.iter().filter_map(|layer| layer.mixer.part.cache().window).max()
+    }
+
+    /// Pages that hold one sequence in layers with a window, if steps have up to `rows_per_step` tokens: what the first
+    /// token of a step reads and what the step writes, wherever pages begin.
+    pub fn window_pages(&self, rows_per_step: u32) -> u32 {
+        self.window().map_or(0, |window| window.saturating_add(rows_per_step).div_ceil(PAGE_TOKENS) + 1)
     }
 
     /// Bytes that the cached keys and values of `tokens` tokens take.

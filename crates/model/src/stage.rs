@@ -50,7 +50,7 @@ struct State {
 }
 
 impl LocalStage {
-    /// Builds the layers `range` of a model with a cache for one sequence of `options.context` tokens.
+    /// Builds the layers `range` of a model with a cache for `options.context` tokens.
     pub fn new(
         files: &Arc<ModelFiles>,
         spec: &ModelSpec,
@@ -61,6 +61,8 @@ impl LocalStage {
             rows: options.rows_per_step,
             context: options.context,
             pages: options.context.div_ceil(PAGE_TOKENS),
+            window: spec.window().unwrap_or(0),
+            window_pages: options.window_pages(spec),
         };
         let catalog = arch::catalog(files)?;
         let layers =
@@ -72,8 +74,7 @@ impl LocalStage {
             context: options.context as usize,
             threads: machine.pool.threads(),
         };
-        let state =
-            State { cache: KvPool::new(own, spec.cache, limits.pages)?, workspace: Workspace::new(spec, &step) };
+        let state = State { cache: KvPool::new(own, spec.cache, &limits)?, workspace: Workspace::new(spec, &step) };
         Ok(LocalStage {
             files: Arc::clone(files),
             first: range.start,

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cascadia_kernels::{Ops, Pool};
-use cascadia_model::{Hidden, LoadOptions, SequenceStep, StepPlan, load};
+use cascadia_model::{Hidden, LoadOptions, SequenceStep, StepPlan, WindowPages, load};
 use cascadia_weights::ModelFiles;
 
 struct Counting;
@@ -43,11 +43,16 @@ fn a_step_allocates_nothing() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
     for fixture in ["llama3", "mistral", "qwen2", "llama3-gguf/model.gguf"] {
         let files = Arc::new(ModelFiles::open(&fixtures.join(fixture)).expect("the fixture opens"));
-        let options = LoadOptions { context: 128, rows_per_step: 16, pool: Arc::new(Pool::new(1)) };
+        let options = LoadOptions { context: 128, sequences: 1, rows_per_step: 16, pool: Arc::new(Pool::new(1)) };
         let mut model = load(&files, &options).expect("the fixture loads");
         let (mut hidden, mut logits) = (Hidden::default(), Vec::new());
         let plans = [16, 16, 1, 1].iter().scan(0, |start, &rows| {
-            let step = SequenceStep { rows: 0..rows, start: *start, pages: vec![0, 1] };
+            let step = SequenceStep {
+                rows: 0..rows,
+                start: *start,
+                pages: vec![0, 1],
+                window: WindowPages { first: 0, pages: vec![0, 1] },
+            };
             *start += rows;
             Some(StepPlan { tokens: (1..=rows).collect(), steps: vec![step] })
         });

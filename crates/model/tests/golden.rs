@@ -62,6 +62,17 @@ fixtures! {
     qwen2_gguf: "qwen2-gguf" "model.gguf";
 }
 
+/// Short steps keep few pages of layers with a window and use them again and again; long steps keep all.
+#[test]
+fn windows_are_kept_in_few_pages() {
+    for fixture in ["mistral", "gemma3", "qwen3-window"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(fixture);
+        let tokens: Vec<u32> = (0..250).map(|at| at * 37 % 96).collect();
+        let first = run(&path, &tokens, WAYS[0]);
+        check_bits(fixture, &path, &tokens, &first);
+    }
+}
+
 /// Kernels for one row and for many are different code; quantised weights must not show which one ran.
 #[test]
 fn quantised_weights_give_the_same_bits_in_every_way() {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cascadia_kernels::Pool;
-use cascadia_model::{Hidden, LoadOptions, ModelError, SequenceStep, StepPlan, load};
+use cascadia_model::{Hidden, LoadOptions, ModelError, SequenceStep, StepPlan, WindowPages, load};
 use cascadia_weights::gguf::write::{Outline, TensorEntry, write};
 use cascadia_weights::{MetadataValue, ModelFiles, WeightsError};
 
@@ -16,9 +16,9 @@ fn fixture(name: &str) -> PathBuf {
 /// Loads what lies at `path` and runs one step of it.
 fn run(path: &Path) -> Result<(), ModelError> {
     let files = Arc::new(ModelFiles::open(path)?);
-    let options = LoadOptions { context: 64, rows_per_step: 4, pool: Arc::new(Pool::new(1)) };
+    let options = LoadOptions { context: 64, sequences: 1, rows_per_step: 4, pool: Arc::new(Pool::new(1)) };
     let mut model = load(&files, &options)?;
-    let step = SequenceStep { rows: 0..2, start: 0, pages: vec![0] };
+    let step = SequenceStep { rows: 0..2, start: 0, pages: vec![0], window: WindowPages { first: 0, pages: vec![0] } };
     let plan = StepPlan { tokens: vec![0, 1], steps: vec![step] };
     let mut hidden = Hidden::default();
     model.token_io.embed(&plan, &mut hidden).expect("two tokens that every fixture has");

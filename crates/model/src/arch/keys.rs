@@ -41,6 +41,7 @@ keys! {
     ROPE_PART = ["partial_rotary_factor", "rotary_pct"] ["rope.partial_rotary_factor"];
     ROPE_DIMENSIONS = ["rope_dim"] ["rope.dimension_count"];
     ROPE_SCALING = ["rope_scaling"] ["rope.scaling.type"];
+    ROPE_WHOLE_PAIRS = ["truncate"] ["rope.scaling.yarn_truncate"];
     ROPE_FACTOR = ["factor"] ["rope.scaling.factor", "rope.scale_linear"];
     ROPE_ORIGINAL = ["original_max_position_embeddings"] ["rope.scaling.original_context_length"];
     ROPE_MAGNITUDE = ["attention_factor"] ["rope.scaling.attn_factor"];

@@ -217,7 +217,7 @@ fn scaling_by_metadata(source: &Source<'_>, dimensions: usize) -> Result<RopeSca
             original_context,
             fast: settings.positive(ROPE_FAST)?.unwrap_or(YARN_FAST),
             slow: settings.positive(ROPE_SLOW)?.unwrap_or(YARN_SLOW),
-            whole_pairs: true,
+            whole_pairs: settings.flag(ROPE_WHOLE_PAIRS)?.unwrap_or(true),
             magnitude: share * yarn_magnitude(factor, 1.0) / yarn_magnitude(factor, yarn_log_multiplier(source)?),
         })),
         (Some("linear" | "yarn"), None) => Err(settings.error(ROPE_FACTOR, "is missing")),

@@ -2,8 +2,6 @@
 
 use cascadia_weights::FileKind;
 
-use cascadia_weights::FileKind;
-
 use super::decoder::{each_attention, gated_decoder, window, windowed_layers};
 use super::experts::{EXPERTS, NORMALIZED, with_experts};
 use super::{Family, GgufHabits, Source};

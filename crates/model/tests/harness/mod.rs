@@ -2,11 +2,12 @@
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cascadia_kernels::Pool;
-use cascadia_model::{Hidden, LoadOptions, LoadedModel, PAGE_TOKENS, SequenceStep, StepPlan, load};
+use cascadia_model::{Hidden, LoadOptions, LoadedModel, PAGE_TOKENS, SequenceStep, StepPlan, WindowPages, load};
 use cascadia_weights::ModelFiles;
 
 /// Largest difference from the reference, relative to the largest logit of the row.
@@ -90,12 +91,14 @@ pub(crate) fn run(path: &Path, tokens: &[u32], way: Way) -> Vec<Vec<f32>> {
     let chunk = way.rows_per_step.min(tokens.len());
     let others: Vec<u32> = tokens.iter().cycle().skip(11).take(tokens.len()).copied().collect();
     let pages = (tokens.len() as u32).div_ceil(PAGE_TOKENS);
+    let ring = model.spec.window_pages(2 * chunk as u32).min(2 * pages);
     let mut out = Vec::with_capacity(tokens.len());
     for start in (0..tokens.len()).step_by(chunk) {
         let end = tokens.len().min(start + chunk);
         let mut plan = StepPlan::default();
         if let Company::Another = way.company {
-            push(&mut plan, &others[start..end], start, (0..pages).map(|page| 2 * page).collect());
+            let pages = (0..pages).map(|page| 2 * page).collect();
+            push(&mut plan, &others[start..end], start, (pages, ring..2 * ring));
         }
         let mine = plan.tokens.len();
         // Odd pages, last first, beside company; pages in order when alone.
@@ -103,7 +106,7 @@ pub(crate) fn run(path: &Path, tokens: &[u32], way: Way) -> Vec<Vec<f32>> {
             Company::Alone => (0..pages).collect(),
             Company::Another => (0..pages).rev().map(|page| 2 * page + 1).collect(),
         };
-        push(&mut plan, &tokens[start..end], start, places);
+        push(&mut plan, &tokens[start..end], start, (places, 0..ring));
         out.extend(step(&mut model, &plan).split_off(mine));
     }
     out
@@ -112,16 +115,26 @@ pub(crate) fn run(path: &Path, tokens: &[u32], way: Way) -> Vec<Vec<f32>> {
 pub(crate) fn open(path: &Path, length: usize, way: Way) -> LoadedModel {
     // Enough pages and rows for two sequences.
     let context = 2 * (length as u32).next_multiple_of(PAGE_TOKENS);
-    let options = LoadOptions { context, rows_per_step: 2 * length as u32, pool: Arc::new(Pool::new(way.threads)) };
+    let rows_per_step = 2 * way.rows_per_step.min(length) as u32;
+    let options = LoadOptions { context, sequences: 2, rows_per_step, pool: Arc::new(Pool::new(way.threads)) };
     let files = Arc::new(ModelFiles::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())));
     load(&files, &options).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-fn push(plan: &mut StepPlan, tokens: &[u32], start: usize, mut pages: Vec<u32>) {
+/// Adds tokens of a sequence that has these pages, and in turn those of a ring where layers have a window.
+fn push(plan: &mut StepPlan, tokens: &[u32], start: usize, (mut pages, ring): (Vec<u32>, Range<u32>)) {
     let first = plan.tokens.len() as u32;
     plan.tokens.extend_from_slice(tokens);
     pages.truncate((start + tokens.len()).div_ceil(PAGE_TOKENS as usize));
-    plan.steps.push(SequenceStep { rows: first..plan.tokens.len() as u32, start: start as u32, pages });
+    let oldest = (pages.len() as u32).saturating_sub(ring.len() as u32);
+    let window = match ring.len() as u32 {
+        0 => WindowPages::default(),
+        length => WindowPages {
+            first: oldest,
+            pages: (oldest..pages.len() as u32).map(|page| ring.start + page % length).collect(),
+        },
+    };
+    plan.steps.push(SequenceStep { rows: first..plan.tokens.len() as u32, start: start as u32, pages, window });
 }
 
 fn step(model: &mut LoadedModel, plan: &StepPlan) -> Vec<Vec<f32>> {
