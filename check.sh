@@ -14,12 +14,13 @@ step() { # step NAME COMMAND...: run, and say how long it took
 }
 
 python_environment() { # made once, and again when the pinned versions change
-    cmp -s checks/requirements.txt .venv/requirements.txt && return
+    cat checks/requirements.txt checks/templates.txt | cmp -s - .venv/requirements.txt && return
     # Joined by &&, because `set -e` does not reach into a function whose result is tested.
     rm -rf .venv &&
         python3 -m venv .venv &&
         .venv/bin/python -m pip install --quiet --disable-pip-version-check -r checks/requirements.txt &&
-        cp checks/requirements.txt .venv/requirements.txt
+        .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r checks/templates.txt &&
+        cat checks/requirements.txt checks/templates.txt >.venv/requirements.txt
 }
 
 documentation() {
@@ -42,7 +43,7 @@ step "build" cargo build --locked --release --quiet
 step "test" cargo test --locked --release --workspace --quiet
 step "documentation" documentation
 step "licences" licences
-for check in gguf_py llama_cpp reference_eval; do
+for check in gguf_py llama_cpp reference_eval tokenizing templates; do
     step "$check" .venv/bin/python "checks/$check.py"
 done
 printf '\n== all checks passed in %d s\n' "$SECONDS"

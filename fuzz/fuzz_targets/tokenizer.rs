@@ -27,6 +27,7 @@ fn vocabulary(data: &[u8]) -> Vocabulary {
         scores: entries.iter().map(|entry| f32::from(entry.get(1).copied().unwrap_or(0))).collect(),
         tokens: names,
         add_space_prefix: choice & 8 == 0,
+        strip_right: false,
         unknown_token: None,
     }
 }

@@ -28,6 +28,8 @@ pub enum Command {
     Bench(BenchFlags),
     /// Convert a model to GGUF in another number format.
     Quantize(QuantizeFlags),
+    /// Show the tokens of a text, or of a conversation.
+    Tokenize(TokenizeFlags),
 }
 
 /// Flags of `run`.
@@ -216,6 +218,33 @@ pub struct QuantizeFlags {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: Option<u32>,
     /// Print one JSON object that says what was written.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Flags of `tokenize`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  cascadia tokenize model.gguf -p \"It is raining.\"\n  \
+    echo '[{\"role\": \"user\", \"content\": \"Hi\"}]' | cascadia tokenize org/name --json\n\n\
+    With --json, each line of standard input is one JSON value: a string is a text; a list of messages, or an object \
+    with `messages` and perhaps `tools` and other variables of the template, is a conversation (`now` sets its clock, \
+    in seconds since 1970). Each line of output is an object with `ids` and `text`, or with `error`.")]
+pub struct TokenizeFlags {
+    /// A .gguf file, a model folder, a tokenizer.json, or org/name on the Hugging Face hub.
+    pub model: String,
+    /// The text; without it standard input.
+    #[arg(short, long, value_name = "TEXT", conflicts_with = "json")]
+    pub prompt: Option<String>,
+    /// Read names of special tokens as ordinary text.
+    #[arg(long)]
+    pub plain: bool,
+    /// Leave out the token that begins a text.
+    #[arg(long)]
+    pub no_bos: bool,
+    /// Render conversations with this template instead of the model's own.
+    #[arg(long, value_name = "FILE")]
+    pub template: Option<PathBuf>,
+    /// Read and write one JSON value per line.
     #[arg(long)]
     pub json: bool,
 }

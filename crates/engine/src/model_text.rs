@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use cascadia_text::{ChatTemplate, Clock, Conversation, SpecialTokens, TemplateLimits, Tokenizer};
+use cascadia_text::{ChatTemplate, Clock, Conversation, Prompt, SpecialTokens, TemplateLimits, Tokenizer};
 use cascadia_weights::{FileKind, ModelFiles};
 use serde_json::{Value, json};
 
@@ -74,16 +74,19 @@ impl ModelText {
         Ok(tokens)
     }
 
-    /// Tokens of a conversation rendered by the model's template, ready for the assistant's next turn.
+    /// Tokens of a conversation rendered by the model's template, ready for the assistant's next turn. Nothing in the
+    /// messages becomes a control token.
     pub fn chat_prompt(&self, messages: &[Message]) -> Result<Vec<u32>, EngineError> {
-        let Some(source) = &self.template else {
-            let advice = "give a prompt with -p, which is then used as it stands, or use a chat model";
-            return Err(EngineError::Missing { path: self.path.clone(), what: "chat template", advice });
-        };
-        let template = ChatTemplate::new(source, TemplateLimits::default())?;
         let list = messages.iter().map(|message| json!({"role": message.role, "content": message.content}));
-        let rendered = template.render(&Conversation {
-            messages: &Value::Array(list.collect()),
+        let messages = Value::Array(list.collect());
+        let prompt = self.render(&self.conversation(&messages))?;
+        Ok(self.tokenizer.encode_prompt(&prompt)?)
+    }
+
+    /// Messages with what this model adds to every conversation, as of now.
+    pub fn conversation<'a>(&'a self, messages: &'a Value) -> Conversation<'a> {
+        Conversation {
+            messages,
             tools: None,
             documents: None,
             add_generation_prompt: true,
@@ -91,8 +94,22 @@ impl ModelText {
             eos_token: self.eos_text.as_deref(),
             extra: None,
             clock: now(),
-        })?;
-        Ok(self.tokenizer.encode(&rendered, SpecialTokens::Parse)?)
+        }
+    }
+
+    /// The conversation as the model's template writes it.
+    pub fn render(&self, conversation: &Conversation<'_>) -> Result<Prompt, EngineError> {
+        let Some(source) = &self.template else {
+            let advice = "give a prompt with -p, which is then used as it stands, or use a chat model";
+            return Err(EngineError::Missing { path: self.path.clone(), what: "chat template", advice });
+        };
+        let template = ChatTemplate::new(source, TemplateLimits::default())?;
+        Ok(template.render_prompt(conversation, &self.tokenizer)?)
+    }
+
+    /// The same with another chat template.
+    pub fn with_template(self, source: String) -> ModelText {
+        ModelText { template: Some(source), ..self }
     }
 }
 

@@ -15,8 +15,7 @@ const MAX_ADDED_BYTES: usize = 512 << 10;
 pub(crate) struct AddedToken {
     pub(crate) id: u32,
     pub(crate) text: String,
-    /// Never matched in plain text, where it would let a user forge the structure of a conversation.
-    pub(crate) reserved: bool,
+    pub(crate) standing: Standing,
     /// Matched only when not part of a longer word.
     pub(crate) single_word: bool,
     /// Swallows white space on its left.
@@ -27,17 +26,64 @@ pub(crate) struct AddedToken {
 
 impl AddedToken {
     /// A token that matches its name wherever it stands.
-    pub(crate) fn named(id: u32, text: &str) -> AddedToken {
+    pub(crate) fn named(id: u32, text: &str, standing: Standing) -> AddedToken {
         let text = text.to_owned();
-        AddedToken { id, text, reserved: false, single_word: false, strip_left: false, strip_right: false }
+        AddedToken { id, text, standing, single_word: false, strip_left: false, strip_right: false }
     }
 }
 
-/// Whether a token that is not marked as special still looks like structure: `<tool_call>`, `[INST]`.
-///
-/// Other added tokens (runs of spaces, of line breaks) are ordinary text which the model has always seen as one token.
-pub(crate) fn looks_like_markup(text: &str) -> bool {
-    (text.starts_with('<') && text.ends_with('>')) || (text.starts_with('[') && text.ends_with(']'))
+/// Elements of web pages, which some vocabularies have as tokens: text like any other.
+const HTML: [&str; 25] = [
+    "table",
+    "caption",
+    "thead",
+    "tbody",
+    "tfoot",
+    "tr",
+    "th",
+    "td",
+    "h1",
+    "h2",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    "blockquote",
+    "strong",
+    "em",
+    "b",
+    "i",
+    "u",
+    "s",
+    "sub",
+    "sup",
+    "code",
+    "br",
+];
+
+/// What matching a token in a text means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Ordinary text (runs of spaces, of line breaks) which the model has always seen as one token.
+    Text,
+    /// Not marked as special, but structure all the same: `<tool_call>`, `[INST]`. Never matched in plain text.
+    Markup,
+    /// Marked as special. Never matched in plain text, where it would let a user forge the structure of a conversation.
+    Control,
+}
+
+impl Standing {
+    /// The standing of a token of this name.
+    pub(crate) fn of(text: &str, is_special: bool) -> Standing {
+        let inside = |open, close| text.strip_prefix(open).and_then(|rest| rest.strip_suffix(close));
+        let is_element = |name: &str| HTML.contains(&name.trim_start_matches('/'));
+        let is_markup = inside('<', '>').is_some_and(|name| !is_element(name)) || inside('[', ']').is_some();
+        match (is_special, is_markup) {
+            (true, _) => Standing::Control,
+            (false, true) => Standing::Markup,
+            (false, false) => Standing::Text,
+        }
+    }
 }
 
 /// A set of added tokens with one automaton per way of reading a text.
@@ -53,13 +99,18 @@ impl AddedTokens {
         let bytes = tokens.iter().map(|token| token.text.len()).sum();
         check_limit("the text of all added tokens", bytes, MAX_ADDED_BYTES, "bytes")?;
         let tokens: Vec<_> = tokens.into_iter().filter(|token| !token.text.is_empty()).collect();
-        let unreserved = tokens.iter().filter(|token| !token.reserved).cloned().collect();
+        let unreserved = tokens.iter().filter(|token| token.standing == Standing::Text).cloned().collect();
         let ids = tokens.iter().map(|token| (token.text.clone(), token.id)).collect();
         Ok(AddedTokens { all: Matcher::new(tokens)?, unreserved: Matcher::new(unreserved)?, ids })
     }
 
     pub(crate) fn id(&self, text: &str) -> Option<u32> {
         self.ids.get(text).copied()
+    }
+
+    /// The tokens.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &AddedToken> {
+        self.all.tokens.iter()
     }
 
     /// Cuts a text into added tokens and the stretches between them, which together cover it.

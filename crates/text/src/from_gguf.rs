@@ -5,12 +5,14 @@ use std::sync::LazyLock;
 
 use tokenizers::NormalizerWrapper;
 use tokenizers::models::bpe::{BPE, Vocab};
+use tokenizers::normalizers::replace::Replace;
 use tokenizers::normalizers::unicode::NFC;
 
-use crate::added::{AddedToken, AddedTokens, looks_like_markup};
+use crate::added::{AddedToken, AddedTokens, Standing};
 use crate::pieces::{Leading, Pieces, Visibility};
 use crate::pipeline::{Normalizers, Pipeline};
-use crate::pre_tokenizer::{PreTokenizers, Preset};
+use crate::pre_tokenizer::PreTokenizers;
+use crate::presets;
 use crate::sentencepiece::{Piece, PieceTable, SPACE, SentencePiece};
 use crate::tokenizer::{Encoder, Inner};
 use crate::vocabulary::{TokenType, byte_of_token};
@@ -20,6 +22,8 @@ const TOKENS: &str = "tokenizer.ggml.tokens";
 const TYPES: &str = "tokenizer.ggml.token_type";
 const SCORES: &str = "tokenizer.ggml.scores";
 const MERGES: &str = "tokenizer.ggml.merges";
+/// Control tokens that leave white space alone even where the others swallow it.
+const NEVER_STRIPPING: [&str; 3] = ["<unk>", "<s>", "<|endoftext|>"];
 
 /// Checks a vocabulary and builds its tokenizer.
 pub(crate) fn build(vocabulary: &Vocabulary) -> Result<Inner, TextError> {
@@ -27,9 +31,10 @@ pub(crate) fn build(vocabulary: &Vocabulary) -> Result<Inner, TextError> {
     match vocabulary.model.as_str() {
         "llama" => sentencepiece(vocabulary, &entries),
         "gpt2" => byte_level(vocabulary, &entries),
+        "gemma4" => merged_pieces(vocabulary, &entries),
         other => {
             let found = other.chars().take(80).collect();
-            Err(TextError::Unsupported { field: "tokenizer.ggml.model", found, supported: "llama, gpt2" })
+            Err(TextError::Unsupported { field: "tokenizer.ggml.model", found, supported: "llama, gpt2, gemma4" })
         }
     }
 }
@@ -106,8 +111,7 @@ fn check_length(field: &'static str, length: usize, tokens: usize) -> Result<(),
 fn added_tokens(entries: &[Entry<'_>], chosen: fn(&Entry<'_>) -> bool) -> Vec<AddedToken> {
     let added = entries.iter().filter(|entry| chosen(entry)).filter_map(|entry| {
         let text = entry.text?;
-        let reserved = entry.is_special() || looks_like_markup(text);
-        Some(AddedToken { reserved, ..AddedToken::named(entry.id, text) })
+        Some(AddedToken::named(entry.id, text, Standing::of(text, entry.is_special())))
     });
     added.collect()
 }
@@ -141,7 +145,11 @@ fn sentencepiece(vocabulary: &Vocabulary, entries: &[Entry<'_>]) -> Result<Inner
         }
         pieces.set(entry.id, &shown, entry.visibility())?;
     }
-    let control = AddedTokens::new(added_tokens(entries, |entry| entry.is_special()))?;
+    let mut control = added_tokens(entries, |entry| entry.is_special());
+    for token in control.iter_mut().filter(|token| !NEVER_STRIPPING.contains(&token.text.as_str())) {
+        token.strip_right = vocabulary.strip_right;
+    }
+    let control = AddedTokens::new(control)?;
     let mut user_defined = added_tokens(entries, |entry| entry.kind == TokenType::UserDefined);
     user_defined.iter_mut().for_each(|token| token.text = token.text.replace(' ', SPACE));
     let user_defined = AddedTokens::new(user_defined)?;
@@ -163,14 +171,15 @@ fn byte_level(vocabulary: &Vocabulary, entries: &[Entry<'_>]) -> Result<Inner, T
         let Some(text) = entry.text else { continue };
         let typeable = match entry.kind {
             TokenType::Normal => true,
-            TokenType::UserDefined => !looks_like_markup(text),
+            TokenType::UserDefined => Standing::of(text, false) == Standing::Text,
             _ => false,
         };
         if typeable {
             ids.entry(text.to_owned()).or_insert(entry.id);
         }
     }
-    let preset = Preset::named(vocabulary.pre.as_deref().unwrap_or("gpt-2"))
+    let preset = presets::find(vocabulary.pre.as_deref())?;
+    let pre_tokenizers = PreTokenizers::preset(preset.cuts)
         .map_err(|error| TextError::Encode { bytes: 0, reason: error.to_string() })?;
     let normalizers = if preset.compose { vec![NormalizerWrapper::NFC(NFC)] } else { Vec::new() };
     let merges = merges(vocabulary, &ids)?;
@@ -184,10 +193,46 @@ fn byte_level(vocabulary: &Vocabulary, entries: &[Entry<'_>]) -> Result<Inner, T
         added: AddedTokens::new(added)?,
         added_normalized: AddedTokens::new(Vec::new())?,
         normalizers: Normalizers(normalizers),
-        pre_tokenizers: PreTokenizers(preset.steps),
+        pre_tokenizers,
         model,
     };
     Ok(Inner { encoder: Encoder::Pipeline(Box::new(pipeline)), pieces, kind: "byte-level BPE" })
+}
+
+/// SentencePiece's spelling of spaces and bytes, but merges in the order of a list.
+fn merged_pieces(vocabulary: &Vocabulary, entries: &[Entry<'_>]) -> Result<Inner, TextError> {
+    let mut pieces = Pieces::new(Leading::Keep);
+    let mut ids = Vocab::default();
+    for entry in entries {
+        let shown = match (entry.kind, entry.text) {
+            (TokenType::Byte, _) => vec![entry.byte()?],
+            (_, Some(text)) => text.replace(SPACE, " ").into_bytes(),
+            (_, None) => entry.bytes.to_vec(),
+        };
+        pieces.set(entry.id, &shown, entry.visibility())?;
+        let is_named = !matches!(entry.kind, TokenType::Control | TokenType::Unused);
+        if let Some(text) = entry.text.filter(|_| is_named) {
+            ids.entry(text.to_owned()).or_insert(entry.id);
+        }
+    }
+    let unknown = entries.iter().find(|entry| entry.kind == TokenType::Unknown).and_then(|entry| entry.text);
+    let merges = merges(vocabulary, &ids)?;
+    let mut builder = BPE::builder().vocab_and_merges(ids, merges).byte_fallback(true).fuse_unk(true);
+    if let Some(unknown) = unknown {
+        builder = builder.unk_token(unknown.to_owned());
+    }
+    let refuse =
+        |error: tokenizers::Error| TextError::Vocabulary { field: MERGES, index: 0, reason: error.to_string() };
+    let spaces = Replace::new(" ", SPACE).map_err(refuse)?;
+    let added = added_tokens(entries, |entry| entry.is_special() || entry.kind == TokenType::UserDefined);
+    let pipeline = Pipeline {
+        added: AddedTokens::new(added)?,
+        added_normalized: AddedTokens::new(Vec::new())?,
+        normalizers: Normalizers(vec![NormalizerWrapper::Replace(spaces)]),
+        pre_tokenizers: PreTokenizers(Vec::new()),
+        model: builder.build().map_err(refuse)?,
+    };
+    Ok(Inner { encoder: Encoder::Pipeline(Box::new(pipeline)), pieces, kind: "SentencePiece BPE" })
 }
 
 fn merges(vocabulary: &Vocabulary, ids: &Vocab) -> Result<Vec<(String, String)>, TextError> {

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::{NormalizedString, NormalizerWrapper, PreTokenizerWrapper, SplitDelimiterBehavior};
 
-use crate::added::{AddedToken, AddedTokens, looks_like_markup};
+use crate::added::{AddedToken, AddedTokens, Standing};
 use crate::from_gguf::byte_level_bytes;
 use crate::pieces::{Leading, Pieces, Visibility};
 use crate::pipeline::{Normalizers, Pipeline};
@@ -96,8 +96,8 @@ struct AddedEntry {
 }
 
 impl AddedEntry {
-    fn is_reserved(&self) -> bool {
-        self.special || looks_like_markup(&self.content)
+    fn standing(&self) -> Standing {
+        Standing::of(&self.content, self.special)
     }
 }
 
@@ -155,7 +155,11 @@ fn model(entry: ModelEntry, added: &[AddedEntry]) -> Result<BPE, TextError> {
     }
     // Where whole words are looked up before merging, a control token in the vocabulary could be typed by anyone.
     let reserved: HashSet<&str> = match entry.ignore_merges {
-        true => added.iter().filter(|token| token.is_reserved()).map(|token| token.content.as_str()).collect(),
+        true => added
+            .iter()
+            .filter(|token| token.standing() != Standing::Text)
+            .map(|token| token.content.as_str())
+            .collect(),
         false => HashSet::new(),
     };
     let is_kept = |name: &String| !reserved.contains(name.as_str()) || entry.unk_token.as_ref() == Some(name);
@@ -177,7 +181,7 @@ fn added_tokens(entries: Vec<AddedEntry>, normalizers: &Normalizers) -> Result<(
     for entry in entries {
         let mut token = AddedToken {
             id: entry.id,
-            reserved: entry.is_reserved(),
+            standing: entry.standing(),
             text: entry.content,
             single_word: entry.single_word,
             strip_left: entry.lstrip,

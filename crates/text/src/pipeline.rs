@@ -6,7 +6,8 @@ use tokenizers::{
     Model, NormalizedString, Normalizer, NormalizerWrapper, OffsetReferential, OffsetType, PreTokenizedString, Token,
 };
 
-use crate::added::AddedTokens;
+use crate::added::{AddedToken, AddedTokens};
+use crate::guard::StandIns;
 use crate::pre_tokenizer::PreTokenizers;
 use crate::{SpecialTokens, TextError};
 
@@ -25,21 +26,44 @@ pub(crate) struct Pipeline {
 }
 
 impl Pipeline {
-    pub(crate) fn encode(&self, text: &str, special: SpecialTokens) -> Result<Vec<u32>, TextError> {
-        self.run(text, special).map_err(|error| TextError::Encode { bytes: text.len(), reason: error.to_string() })
+    /// Ids of a text; stand-ins become what they stand for once control tokens have been cut out.
+    pub(crate) fn encode(
+        &self,
+        text: &str,
+        special: SpecialTokens,
+        stand_ins: &StandIns,
+    ) -> Result<Vec<u32>, TextError> {
+        self.run(text, special, stand_ins)
+            .map_err(|error| TextError::Encode { bytes: text.len(), reason: error.to_string() })
     }
 
     pub(crate) fn token_id(&self, name: &str) -> Option<u32> {
         self.added.id(name).or_else(|| self.added_normalized.id(name)).or_else(|| self.model.token_to_id(name))
     }
 
-    fn run(&self, text: &str, special: SpecialTokens) -> tokenizers::Result<Vec<u32>> {
+    /// Every token that is matched by its name.
+    pub(crate) fn named_tokens(&self) -> impl Iterator<Item = &AddedToken> {
+        self.added.iter().chain(self.added_normalized.iter())
+    }
+
+    fn run(&self, text: &str, special: SpecialTokens, stand_ins: &StandIns) -> tokenizers::Result<Vec<u32>> {
         let mut parts = PreTokenizedString::from(text);
         parts.split(|_, part| Ok(cut(&self.added, part, special)))?;
         parts.split(|_, mut part| {
             self.normalizers.apply(&mut part)?;
             Ok(cut(&self.added_normalized, part, special))
         })?;
+        for (private, shown) in stand_ins.pairs() {
+            parts.split(|_, mut part| {
+                part.replace(*private, shown.encode_utf8(&mut [0; 4]))?;
+                Ok([part])
+            })?;
+        }
+        if !stand_ins.pairs().is_empty() {
+            // Ordinary text that became readable only now may be one token, too.
+            parts.split(|_, part| Ok(cut(&self.added, part, SpecialTokens::Plain)))?;
+            parts.split(|_, part| Ok(cut(&self.added_normalized, part, SpecialTokens::Plain)))?;
+        }
         self.pre_tokenizers.apply(&mut parts)?;
         parts.tokenize(|part| self.model.tokenize(part.get()))?;
         let parts = parts.get_splits(OffsetReferential::Original, OffsetType::None);

@@ -5,18 +5,13 @@ use std::time::{Duration, Instant};
 use fancy_regex::{Regex, RegexBuilder};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::pre_tokenizers::digits::Digits;
+use tokenizers::pre_tokenizers::punctuation::Punctuation;
 use tokenizers::tokenizer::pattern::Pattern;
 use tokenizers::{
     NormalizedString, Offsets, PreTokenizedString, PreTokenizer, PreTokenizerWrapper, SplitDelimiterBehavior,
 };
 
-/// Llama 3: digits in groups of up to three.
-const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// Qwen 2: every digit alone.
-const QWEN2: &str =
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// Mistral's Tekken: words also end where lower case turns into upper case.
-const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+use crate::presets::Cut;
 
 /// Backtracking steps for one match; the expressions of real tokenizers need a few per character of a word.
 const BACKTRACK_LIMIT: usize = 100_000;
@@ -34,6 +29,26 @@ pub(crate) enum Step {
 }
 
 impl PreTokenizers {
+    /// The steps that a preset asks for.
+    pub(crate) fn preset(cuts: &[Cut]) -> tokenizers::Result<PreTokenizers> {
+        let bytes = |use_regex| Step::Other(PreTokenizerWrapper::ByteLevel(ByteLevel::new(false, false, use_regex)));
+        let digits = |individual| Step::Other(PreTokenizerWrapper::Digits(Digits::new(individual)));
+        let steps = cuts.iter().map(|cut| {
+            Ok(match cut {
+                Cut::Split(pattern) => Step::Split(RegexSplit::new(pattern, SplitDelimiterBehavior::Isolated)?),
+                Cut::Digits => digits(true),
+                Cut::Numbers => digits(false),
+                Cut::Punctuation => {
+                    let runs = Punctuation::new(SplitDelimiterBehavior::Contiguous);
+                    Step::Other(PreTokenizerWrapper::Punctuation(runs))
+                }
+                Cut::Bytes => bytes(false),
+                Cut::WordsAndBytes => bytes(true),
+            })
+        });
+        Ok(PreTokenizers(steps.collect::<tokenizers::Result<_>>()?))
+    }
+
     pub(crate) fn apply(&self, text: &mut PreTokenizedString) -> tokenizers::Result<()> {
         for step in &self.0 {
             match step {
@@ -42,34 +57,6 @@ impl PreTokenizers {
             }
         }
         Ok(())
-    }
-}
-
-/// What the name in `tokenizer.ggml.pre` says about a byte-level tokenizer.
-pub(crate) struct Preset {
-    pub(crate) steps: Vec<Step>,
-    /// Whether text is brought to Unicode normal form C first.
-    pub(crate) compose: bool,
-    /// Whether a word which is itself a token skips the merges.
-    pub(crate) whole_words: bool,
-}
-
-impl Preset {
-    /// Unknown names get GPT-2's rules, the ancestor of all others.
-    pub(crate) fn named(name: &str) -> tokenizers::Result<Preset> {
-        let bytes = |use_regex| Step::Other(PreTokenizerWrapper::ByteLevel(ByteLevel::new(false, false, use_regex)));
-        let split =
-            |pattern| Ok::<_, tokenizers::Error>(vec![Step::Split(RegexSplit::isolated(pattern)?), bytes(false)]);
-        Ok(match name {
-            "llama3" | "llama-v3" | "llama-bpe" => Preset { steps: split(LLAMA3)?, compose: false, whole_words: true },
-            "qwen2" | "deepseek-r1-qwen" => Preset { steps: split(QWEN2)?, compose: true, whole_words: false },
-            "tekken" => Preset { steps: split(TEKKEN)?, compose: false, whole_words: true },
-            "smollm" | "starcoder" | "refact" | "command-r" | "codeshell" => {
-                let digits = Step::Other(PreTokenizerWrapper::Digits(Digits::new(true)));
-                Preset { steps: vec![digits, bytes(true)], compose: false, whole_words: false }
-            }
-            _ => Preset { steps: vec![bytes(true)], compose: false, whole_words: false },
-        })
     }
 }
 
@@ -89,10 +76,6 @@ impl RegexSplit {
 
     pub(crate) fn inverted(self) -> RegexSplit {
         RegexSplit { invert: !self.invert, ..self }
-    }
-
-    fn isolated(pattern: &str) -> tokenizers::Result<RegexSplit> {
-        RegexSplit::new(pattern, SplitDelimiterBehavior::Isolated)
     }
 
     fn apply(&self, text: &mut PreTokenizedString) -> tokenizers::Result<()> {

@@ -3,7 +3,8 @@
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
 
-use crate::added::AddedTokens;
+use crate::added::{AddedToken, AddedTokens, Part};
+use crate::guard::StandIns;
 use crate::{SpecialTokens, TextError};
 
 /// What SentencePiece writes for a space.
@@ -59,15 +60,29 @@ impl PieceTable {
 }
 
 impl SentencePiece {
-    pub(crate) fn encode(&self, text: &str, special: SpecialTokens) -> Result<Vec<u32>, TextError> {
+    /// Ids of a text; stand-ins become what they stand for once control tokens have been cut out.
+    pub(crate) fn encode(
+        &self,
+        text: &str,
+        special: SpecialTokens,
+        stand_ins: &StandIns,
+    ) -> Result<Vec<u32>, TextError> {
         let mut ids = Vec::with_capacity(text.len() / 3);
         for part in self.control.split(text, special) {
             match part.token {
                 Some(id) => ids.push(id),
-                None => self.encode_stretch(&text[part.start..part.end], special, &mut ids)?,
+                None => {
+                    let segments = self.segments(&text[part.start..part.end], special, stand_ins);
+                    self.encode_segments(&segments, &mut ids)?;
+                }
             }
         }
         Ok(ids)
+    }
+
+    /// Every token that is matched by its name.
+    pub(crate) fn named_tokens(&self) -> impl Iterator<Item = &AddedToken> {
+        self.control.iter().chain(self.user_defined.iter())
     }
 
     pub(crate) fn token_id(&self, name: &str) -> Option<u32> {
@@ -76,14 +91,34 @@ impl SentencePiece {
         self.control.id(name).or_else(|| self.user_defined.id(name)).or_else(piece).or_else(byte)
     }
 
-    fn encode_stretch(&self, text: &str, special: SpecialTokens, ids: &mut Vec<u32>) -> Result<(), TextError> {
+    /// A stretch between control tokens, cut at the user-defined tokens in it, each with its id.
+    fn segments(&self, text: &str, special: SpecialTokens, stand_ins: &StandIns) -> Vec<(String, Option<u32>)> {
         let prefix = if self.add_space_prefix { SPACE } else { "" };
         let text = format!("{prefix}{}", text.replace(' ', SPACE));
+        let slice = |text: &str, part: &Part| text[part.start..part.end].to_owned();
+        let parts = self.user_defined.split(&text, special).into_iter();
+        let segments = parts.flat_map(|part| match part.token {
+            Some(_) => vec![(slice(&text, &part), part.token)],
+            None if stand_ins.pairs().is_empty() => vec![(slice(&text, &part), None)],
+            None => {
+                let shown = stand_ins.reveal(&text[part.start..part.end]);
+                let parts = self.user_defined.split(&shown, SpecialTokens::Plain).into_iter();
+                parts.map(|part| (slice(&shown, &part), part.token)).collect()
+            }
+        });
+        segments.collect()
+    }
+
+    fn encode_segments(&self, segments: &[(String, Option<u32>)], ids: &mut Vec<u32>) -> Result<(), TextError> {
+        let text: String = segments.iter().map(|(text, _)| text.as_str()).collect();
         let mut merging = Merging::new(&text, &self.table);
-        for part in self.user_defined.split(&text, special) {
-            match part.token {
-                Some(id) => merging.push_frozen(part.start..part.end, id),
-                None => merging.push_characters(part.start..part.end),
+        let mut start = 0;
+        for (text, token) in segments {
+            let range = start..start + text.len();
+            start = range.end;
+            match token {
+                Some(id) => merging.push_frozen(range, *id),
+                None => merging.push_characters(range),
             }
         }
         merging.run();

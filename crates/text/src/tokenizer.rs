@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::guard::{Guard, Prompt, StandIns};
 use crate::pieces::Pieces;
 use crate::pipeline::Pipeline;
 use crate::sentencepiece::SentencePiece;
@@ -20,7 +21,7 @@ pub const MAX_TEXT_BYTES: usize = 16 << 20;
 /// Whether the names of special tokens inside a text become those tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpecialTokens {
-    /// `<|end|>` becomes the token of that name: for rendered chat templates.
+    /// `<|end|>` becomes the token of that name: for text whose author may write control tokens.
     Parse,
     /// `<|end|>` is seven ordinary characters: for text from users, who must not be able to forge control tokens.
     Plain,
@@ -32,6 +33,7 @@ pub enum SpecialTokens {
 #[derive(Clone)]
 pub struct Tokenizer {
     inner: Arc<Inner>,
+    guard: Arc<Guard>,
 }
 
 pub(crate) struct Inner {
@@ -48,23 +50,32 @@ pub(crate) enum Encoder {
 impl Tokenizer {
     /// Reads a Hugging Face `tokenizer.json`.
     pub fn from_json(json: &[u8]) -> Result<Tokenizer, TextError> {
-        from_json::read(json).map(Tokenizer::from_inner)
+        Tokenizer::from_inner(from_json::read(json)?)
     }
 
     /// Builds the tokenizer that a GGUF file describes.
     pub fn from_vocabulary(vocabulary: &Vocabulary) -> Result<Tokenizer, TextError> {
-        from_gguf::build(vocabulary).map(Tokenizer::from_inner)
+        Tokenizer::from_inner(from_gguf::build(vocabulary)?)
     }
 
     /// Token ids of a text. Nothing is added to it: a begin-of-text token is the caller's business.
     pub fn encode(&self, text: &str, special: SpecialTokens) -> Result<Vec<u32>, TextError> {
+        self.encode_hidden(text, special, &StandIns::default())
+    }
+
+    /// Token ids of a rendered conversation: control tokens come from the template alone, never from messages.
+    pub fn encode_prompt(&self, prompt: &Prompt) -> Result<Vec<u32>, TextError> {
+        self.encode_hidden(&prompt.hidden, SpecialTokens::Parse, &prompt.stand_ins)
+    }
+
+    fn encode_hidden(&self, text: &str, special: SpecialTokens, stand_ins: &StandIns) -> Result<Vec<u32>, TextError> {
         if text.len() > MAX_TEXT_BYTES {
             let (what, size) = ("the text to tokenise", text.len());
             return Err(TextError::TooLarge { what, size, limit: MAX_TEXT_BYTES, unit: "bytes" });
         }
         match &self.inner.encoder {
-            Encoder::Pipeline(pipeline) => pipeline.encode(text, special),
-            Encoder::SentencePiece(model) => model.encode(text, special),
+            Encoder::Pipeline(pipeline) => pipeline.encode(text, special, stand_ins),
+            Encoder::SentencePiece(model) => model.encode(text, special, stand_ins),
         }
     }
 
@@ -110,8 +121,16 @@ impl Tokenizer {
         &self.inner.pieces
     }
 
-    fn from_inner(inner: Inner) -> Tokenizer {
-        Tokenizer { inner: Arc::new(inner) }
+    pub(crate) fn guard(&self) -> &Guard {
+        &self.guard
+    }
+
+    fn from_inner(inner: Inner) -> Result<Tokenizer, TextError> {
+        let guard = match &inner.encoder {
+            Encoder::Pipeline(pipeline) => Guard::new(pipeline.named_tokens()),
+            Encoder::SentencePiece(model) => Guard::new(model.named_tokens()),
+        }?;
+        Ok(Tokenizer { inner: Arc::new(inner), guard: Arc::new(guard) })
     }
 }
 

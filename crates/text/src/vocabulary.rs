@@ -5,7 +5,8 @@
 /// Nothing here is trusted: [`Tokenizer::from_vocabulary`](crate::Tokenizer::from_vocabulary) checks every entry.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Vocabulary {
-    /// `tokenizer.ggml.model`: `llama` for SentencePiece-style BPE, `gpt2` for byte-level BPE.
+    /// `tokenizer.ggml.model`: `llama` for SentencePiece's BPE, `gpt2` for byte-level BPE, `gemma4` for pieces with
+    /// a list of merges.
     pub model: String,
     /// `tokenizer.ggml.pre`: which regular expression splits text before byte-level BPE.
     pub pre: Option<String>,
@@ -19,6 +20,9 @@ pub struct Vocabulary {
     pub merges: Vec<String>,
     /// `tokenizer.ggml.add_space_prefix`: whether text gets a leading space (`llama` only; GGUF's default is true).
     pub add_space_prefix: bool,
+    /// Whether control tokens swallow white space on their right (`llama` only). No key says so: it goes with the
+    /// architecture.
+    pub strip_right: bool,
     /// `tokenizer.ggml.unknown_token_id`: stands for text which no other token covers.
     pub unknown_token: Option<u32>,
 }

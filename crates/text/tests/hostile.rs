@@ -100,7 +100,8 @@ fn odd_vocabularies_work() {
             "not UTF-8, byte-level",
             Vocabulary { tokens: vec![vec![0xFF, 0xC3], vec![0x80]], ..vocabulary("gpt2", &["", ""]) },
         ),
-        ("unknown pre-tokenizer", Vocabulary { pre: Some("no-such".into()), ..vocabulary("gpt2", &["h", "e"]) }),
+        ("pieces with merges", Vocabulary { merges: vec!["a a".into()], ..vocabulary("gemma4", &["a", "aa", "▁"]) }),
+        ("pieces, all control", Vocabulary { types: vec![3; 3], ..vocabulary("gemma4", &["a", "", "hello"]) }),
         ("a merge twice", Vocabulary { merges: vec!["a a".into(), "a a".into()], ..vocabulary("gpt2", &["a", "aa"]) }),
         ("no types", Vocabulary { types: vec![], ..vocabulary("llama", &["<0x68>", "<0x-1>", "a"]) }),
     ];
@@ -270,7 +271,7 @@ fn normalizers_cannot_blow_up_the_text() {
 proptest! {
     #[test]
     fn random_vocabularies_never_panic(
-        model in prop::sample::select(vec!["llama", "gpt2"]),
+        model in prop::sample::select(vec!["llama", "gpt2", "gemma4"]),
         pre in prop::sample::select(vec!["gpt-2", "llama-bpe", "qwen2", "tekken", "smollm"]),
         tokens in prop::collection::vec(prop_oneof![
             prop::collection::vec(any::<u8>(), 0..4),
@@ -290,7 +291,7 @@ proptest! {
             types.iter_mut().for_each(|kind| *kind = 1 + (*kind).rem_euclid(5));
             scores.iter_mut().for_each(|score| *score = if score.is_finite() { *score } else { 1.0 });
         }
-        let vocabulary = Vocabulary { model: model.into(), pre: Some(pre.into()), tokens, scores, types, merges, add_space_prefix: fit, unknown_token };
+        let vocabulary = Vocabulary { model: model.into(), pre: Some(pre.into()), tokens, scores, types, merges, strip_right: false, add_space_prefix: fit, unknown_token };
         if let Ok(tokenizer) = Tokenizer::from_vocabulary(&vocabulary) {
             exercise(&tokenizer);
         }

@@ -26,11 +26,15 @@ fn templates_render_as_transformers_does() {
             clock,
         });
         let description = format!("{name}, {}, tools {}", case["conversation"], case["tools"]);
-        match case["expected"].as_str() {
-            Some(expected) => {
+        match (case["expected"].as_str(), case["rejection"].as_str(), rendered) {
+            (Some(expected), _, rendered) => {
                 assert_eq!(rendered.as_deref().map_err(ToString::to_string), Ok(expected), "{description}")
             }
-            None => assert!(rendered.is_err(), "{description}: expected {}", case["error"]),
+            (_, Some(expected), Err(TextError::TemplateRejected { message, .. })) => {
+                assert_eq!(message, expected, "{description}")
+            }
+            (_, None, Err(_)) => {}
+            (_, _, rendered) => panic!("{description}: got {rendered:?} instead of an error as in {case}"),
         }
     }
 }

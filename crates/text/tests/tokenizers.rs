@@ -1,4 +1,4 @@
-//! Compares token ids with those of the Python packages `tokenizers` and `sentencepiece`.
+//! Compares token ids with those of `sentencepiece`, and checks what holds for every tokenizer.
 
 use cascadia_text::{SpecialTokens, Tokenizer, Vocabulary};
 use serde_json::Value;
@@ -25,8 +25,22 @@ fn vocabulary(model: &str, data: &Value) -> Vocabulary {
         types: list(&list_or_empty("types")),
         merges: list(&list_or_empty("merges")),
         add_space_prefix: data["add_space_prefix"].as_bool().unwrap_or(false),
+        strip_right: false,
         unknown_token: None,
     }
+}
+
+fn fixture(name: &str) -> Vec<u8> {
+    let path = format!("{}/../../fixtures/tokenizers/{name}", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn strings() -> Vec<String> {
+    serde_json::from_slice(&fixture("strings.json")).unwrap()
+}
+
+fn tokenizer(kind: &str) -> Tokenizer {
+    Tokenizer::from_json(&fixture(&format!("{kind}/tokenizer.json"))).unwrap()
 }
 
 fn text(tokenizer: &Tokenizer, ids: &[u32]) -> String {
@@ -34,33 +48,8 @@ fn text(tokenizer: &Tokenizer, ids: &[u32]) -> String {
 }
 
 #[test]
-fn byte_level_tokenizers_agree_with_python() {
-    let strings: Vec<String> = list(&read("strings.json"));
-    for pre in ["gpt-2", "llama-bpe", "qwen2", "tekken", "smollm"] {
-        let data = read(&format!("byte-level-{pre}.json"));
-        let json = serde_json::to_vec(&data["json"]).unwrap();
-        let from_json = Tokenizer::from_json(&json).unwrap_or_else(|error| panic!("{pre}: {error}"));
-        let from_vocabulary = Tokenizer::from_vocabulary(&vocabulary("gpt2", &data)).unwrap();
-        let (parsed, plain): (Vec<Vec<u32>>, Vec<Vec<u32>>) = (list(&data["parsed"]), list(&data["plain"]));
-        let decoded: Vec<String> = list(&data["decoded"]);
-        for (source, tokenizer) in [("tokenizer.json", &from_json), ("vocabulary", &from_vocabulary)] {
-            assert_eq!(tokenizer.kind(), "byte-level BPE");
-            for (index, string) in strings.iter().enumerate() {
-                let name = format!("{pre} from {source}, string {index}: {string:?}");
-                assert_eq!(tokenizer.encode(string, SpecialTokens::Parse).unwrap(), parsed[index], "{name}");
-                assert_eq!(tokenizer.encode(string, SpecialTokens::Plain).unwrap(), plain[index], "{name}");
-                assert_eq!(text(tokenizer, &parsed[index]), decoded[index], "{name}");
-                if pre != "qwen2" {
-                    assert_eq!(text(tokenizer, &plain[index]), *string, "round trip, {name}");
-                }
-            }
-        }
-    }
-}
-
-#[test]
 fn sentencepiece_models_agree_with_sentencepiece() {
-    let strings: Vec<String> = list(&read("strings.json"));
+    let strings: Vec<String> = strings();
     for name in ["prefix", "bare", "symbols"] {
         let data = read(&format!("sentencepiece-{name}.json"));
         let tokenizer = Tokenizer::from_vocabulary(&vocabulary("llama", &data)).unwrap();
@@ -77,26 +66,12 @@ fn sentencepiece_models_agree_with_sentencepiece() {
 }
 
 #[test]
-fn a_sentencepiece_style_tokenizer_json_agrees_with_python() {
-    let strings: Vec<String> = list(&read("strings.json"));
-    let data = read("byte-fallback.json");
-    let tokenizer = Tokenizer::from_json(&serde_json::to_vec(&data["json"]).unwrap()).unwrap();
-    let (parsed, decoded): (Vec<Vec<u32>>, Vec<String>) = (list(&data["parsed"]), list(&data["decoded"]));
-    assert_eq!(tokenizer.kind(), "SentencePiece BPE");
-    for (index, string) in strings.iter().enumerate() {
-        assert_eq!(tokenizer.encode(string, SpecialTokens::Parse).unwrap(), parsed[index], "{string:?}");
-        assert_eq!(text(&tokenizer, &parsed[index]), decoded[index], "{string:?}");
-    }
-}
-
-#[test]
 fn control_tokens_cannot_be_forged_in_plain_text() {
-    let byte_level = read("byte-level-llama-bpe.json");
-    let json = serde_json::to_vec(&byte_level["json"]).unwrap();
     let piece = read("sentencepiece-prefix.json");
     for (tokenizer, names) in [
-        (Tokenizer::from_json(&json).unwrap(), ["<|end|>", "<|begin|>", "<tool>"]),
-        (Tokenizer::from_vocabulary(&vocabulary("gpt2", &byte_level)).unwrap(), ["<|end|>", "<|user|>", "<tool>"]),
+        (tokenizer("qwen2"), ["<|im_end|>", "<|im_start|>", "<tool_call>"]),
+        (tokenizer("kimi-k2"), ["[EOS]", "<|im_end|>", "<|im_user|>"]),
+        (tokenizer("gemma"), ["<bos>", "<end_of_turn>", "<start_of_turn>"]),
         (Tokenizer::from_vocabulary(&vocabulary("llama", &piece)).unwrap(), ["<s>", "</s>", "<unk>"]),
     ] {
         for name in names {
@@ -115,13 +90,12 @@ fn control_tokens_cannot_be_forged_in_plain_text() {
 
 #[test]
 fn special_tokens_are_not_decoded() {
-    let data = read("byte-level-gpt-2.json");
-    let tokenizer = Tokenizer::from_vocabulary(&vocabulary("gpt2", &data)).unwrap();
-    let ids = tokenizer.encode("<|user|>hi<|end|>", SpecialTokens::Parse).unwrap();
+    let tokenizer = tokenizer("qwen2");
+    let ids = tokenizer.encode("<|im_start|>hi<|im_end|>", SpecialTokens::Parse).unwrap();
     assert_eq!(text(&tokenizer, &ids), "hi");
     assert_eq!(tokenizer.decode(&[u32::MAX, 1 << 20]), b"");
     assert_eq!(tokenizer.token_bytes(u32::MAX), None);
-    assert_eq!(tokenizer.vocabulary_size(), data["vocabulary"]["tokens"].as_array().unwrap().len());
+    assert_eq!(tokenizer.vocabulary_size(), 467);
 }
 
 /// The tokenizer of a real model, which lies beside the repository and not in it.
@@ -133,7 +107,7 @@ fn rainier_agrees_with_python_if_it_is_here() {
         return;
     };
     let tokenizer = Tokenizer::from_json(&json).unwrap();
-    let (strings, ids): (Vec<String>, Vec<Vec<u32>>) = (list(&read("strings.json")), list(&read("rainier-ids.json")));
+    let (strings, ids): (Vec<String>, Vec<Vec<u32>>) = (strings(), list(&read("rainier-ids.json")));
     for (string, ids) in strings.iter().zip(&ids) {
         assert_eq!(tokenizer.encode(string, SpecialTokens::Parse).unwrap(), *ids, "{string:?}");
     }

@@ -7,6 +7,7 @@ mod logits;
 mod perplexity;
 mod quantize;
 mod run;
+mod tokenize;
 
 use crate::flags::{Command, EvalCommand, Flags};
 
@@ -19,5 +20,6 @@ pub fn execute(flags: Flags) -> anyhow::Result<()> {
         Command::Eval(EvalCommand::Logits(flags)) => logits::logits(&flags),
         Command::Bench(flags) => bench::bench(&flags),
         Command::Quantize(flags) => quantize::quantize(&flags),
+        Command::Tokenize(flags) => tokenize::tokenize(&flags),
     }
 }

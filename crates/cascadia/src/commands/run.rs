@@ -17,19 +17,11 @@ use crate::source::Located;
 
 /// Answers one prompt, or chats.
 pub(crate) fn run(flags: &RunFlags) -> anyhow::Result<()> {
-    let sampling = sampling(&flags.sampling);
-    sampling.check()?;
     let prompt = prompt(flags)?;
-    let located = match &flags.model {
-        Some(model) => Located::find(model)?,
-        None => Located::Embedded,
-    };
-    let engine = Engine::from_files(located.files()?, &open_options(flags.machine.ctx, flags.machine.threads))?;
-    let text = engine.text()?;
-    let conversation = Runner { engine, text, sampling, max_tokens: flags.max_tokens, stop: flags.stop.clone() };
+    let runner = Runner::open(flags)?;
     match prompt {
-        Some(prompt) => answer_once(conversation, flags, &prompt),
-        None => Chat::new(conversation, flags.system.clone())?.talk(),
+        Some(prompt) => answer_once(runner, flags, &prompt),
+        None => Chat::new(runner, flags.system.clone())?.talk(),
     }
 }
 
@@ -43,6 +35,19 @@ pub(crate) struct Runner {
 }
 
 impl Runner {
+    /// Opens the model that the flags name.
+    pub(crate) fn open(flags: &RunFlags) -> anyhow::Result<Runner> {
+        let sampling = sampling(&flags.sampling);
+        sampling.check()?;
+        let located = match &flags.model {
+            Some(model) => Located::find(model)?,
+            None => Located::Embedded,
+        };
+        let engine = Engine::from_files(located.files()?, &open_options(flags.machine.ctx, flags.machine.threads))?;
+        let text = engine.text()?;
+        Ok(Runner { engine, text, sampling, max_tokens: flags.max_tokens, stop: flags.stop.clone() })
+    }
+
     /// The text side of the model.
     pub(crate) fn text(&self) -> &ModelText {
         &self.text

@@ -7,12 +7,13 @@ mod hub_server;
 mod measure;
 mod program;
 mod run;
+mod tokenize;
 
 use program::{cascadia, json};
 
 #[test]
 fn every_command_has_help_with_an_example() {
-    let commands: [&[&str]; 8] = [
+    let commands: [&[&str]; 9] = [
         &[],
         &["run"],
         &["inspect"],
@@ -20,6 +21,7 @@ fn every_command_has_help_with_an_example() {
         &["eval", "logits"],
         &["bench"],
         &["quantize"],
+        &["tokenize"],
         &["help", "run"],
     ];
     for command in commands {
@@ -37,13 +39,14 @@ fn every_command_has_help_with_an_example() {
 
 #[test]
 fn the_contract_of_names_is_kept() {
-    let flags: [(&[&str], &[&str]); 6] = [
+    let flags: [(&[&str], &[&str]); 7] = [
         (&["run"], &["--prompt", "-p", "-n", "--temp", "--top-p", "--seed", "--system", "--raw", "--json"]),
         (&["inspect"], &["--ctx", "--json"]),
         (&["eval", "perplexity"], &["--text", "--windows", "--window", "--json"]),
         (&["eval", "logits"], &["--tokens", "--out"]),
         (&["bench"], &["--prompt", "--gen", "--depth", "--threads", "--repeat", "--json"]),
         (&["quantize"], &["--type"]),
+        (&["tokenize"], &["--prompt", "--plain", "--no-bos", "--template", "--json"]),
     ];
     for (command, names) in flags {
         let help = cascadia(&[command, &["--help"]].concat()).stdout;

@@ -2,23 +2,25 @@
 
 use std::collections::HashSet;
 
-use cascadia_text::{SpecialTokens, TextError, Tokenizer, Vocabulary};
+use cascadia_text::{SpecialTokens, TextError, Tokenizer, Vocabulary, pre_tokenizer_names};
 use serde_json::{Map, Value, json};
 
-/// Names for `tokenizer.ggml.pre`, plainest first.
-const NAMES: [&str; 5] = ["gpt-2", "smollm", "llama-bpe", "qwen2", "tekken"];
-
-/// Text on which the known ways of cutting differ: digits, contractions, case, spaces, line ends, other scripts.
+/// Text on which the known ways of cutting differ: digits, contractions, case, spaces, line ends, other scripts, marks.
 const PROBE: &str = "Hello World! I'll see HELLO'S they'Re iPhone camelCaseWord 3 33 333 3333 33333 3.14 $5,000\n \n\n \
     \t\t tabs   spaces\r\nline\n  indented(foo_bar[0]) != x/y/z;\n// ---===--- \u{e9}t\u{e9} na\u{ef}ve \
     \u{4f60}\u{597d}\u{4e16}\u{754c} \u{43f}\u{440}\u{438}\u{432}\u{435}\u{442} \u{645}\u{631}\u{62d}\u{628}\u{627} \
-    \u{1f680}\u{1f469}\u{200d}\u{1f4bb} 1\u{b2} \u{2167} end   ";
+    \u{1f680}\u{1f469}\u{200d}\u{1f4bb} 1\u{b2} \u{2167} e\u{301}te\u{301} \
+    \u{4f60}\u{597d}Hello\u{3053}\u{3093} \u{d55c}\u{ae00}a.B,c\u{3002}d #x <y> a\u{b4} b(c|d)e \u{2018}q\u{2019} \
+    1234567\u{661}\u{662} kj\u{323} HELLO'll We'Re end   ";
+
+/// A word of the probe that no merges make: a token of it is found only where whole words are looked up first.
+const WHOLE_WORD: &str = "Hello";
 
 /// The name under which a GGUF reader cuts text as the tokenizer in `json` does. What comes out is compared, so neither
 /// side's spelling of its rules has to be known.
 pub(crate) fn find_name(json: &Value) -> Result<Option<&'static str>, TextError> {
     let trials = [trial(json, pairs().collect())?, trial(json, pairs().rev().collect())?];
-    for name in NAMES {
+    for name in pre_tokenizer_names() {
         let mut same = true;
         for (expected, vocabulary) in &trials {
             let candidate = Vocabulary { pre: Some(name.to_owned()), ..vocabulary.clone() };
@@ -44,7 +46,8 @@ fn encode(tokenizer: &Tokenizer) -> Result<Vec<u32>, TextError> {
 /// (The model's own vocabulary may be too small to show it.) Returns what comes out and the vocabulary.
 fn trial(json: &Value, merges: Vec<(char, char)>) -> Result<(Vec<u32>, Vocabulary), TextError> {
     let bytes = (0..=255).map(|byte| byte_letter(byte).to_string());
-    let tokens: Vec<String> = bytes.chain(merges.iter().map(|(left, right)| format!("{left}{right}"))).collect();
+    let pairs = merges.iter().map(|(left, right)| format!("{left}{right}"));
+    let tokens: Vec<String> = bytes.chain(pairs).chain([WHOLE_WORD.to_owned()]).collect();
     let merges: Vec<String> = merges.iter().map(|(left, right)| format!("{left} {right}")).collect();
     let ids: Map<String, Value> = tokens.iter().zip(0u32..).map(|(token, id)| (token.clone(), json!(id))).collect();
     let same_rules = json!({
@@ -56,7 +59,7 @@ fn trial(json: &Value, merges: Vec<(char, char)>) -> Result<(Vec<u32>, Vocabular
         "pre_tokenizer": json["pre_tokenizer"],
         "post_processor": null,
         "decoder": {"type": "ByteLevel"},
-        "model": {"type": "BPE", "vocab": ids, "merges": merges},
+        "model": {"type": "BPE", "vocab": ids, "merges": merges, "ignore_merges": json["model"]["ignore_merges"] == true},
     });
     let expected = encode(&Tokenizer::from_json(same_rules.to_string().as_bytes())?)?;
     let tokens = tokens.into_iter().map(String::into_bytes).collect();
@@ -85,26 +88,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_rules_are_recognised() {
-        let plain = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true});
-        let split = |pattern: &str| {
-            json!({"type": "Sequence", "pretokenizers": [
-                {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false},
-                {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false},
-            ]})
-        };
-        let words = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+";
-        let rest = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-        let cases = [
-            (plain, Value::Null, Some("gpt-2")),
-            (split(&format!(r"{words}|\p{{N}}{{1,3}}|{rest}")), Value::Null, Some("llama-bpe")),
-            (split(&format!(r"{words}|\p{{N}}|{rest}")), json!({"type": "NFC"}), Some("qwen2")),
-            (split(r"\p{L}+|\s+"), Value::Null, None),
+    fn rules_of_every_kind_are_recognised() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/tokenizers");
+        let names = [
+            ("gpt2", "gpt-2"),
+            ("gpt-neox", "mpt"),
+            ("starcoder2", "smollm"),
+            ("command-r", "command-r"),
+            ("llama3", "llama-bpe"),
+            ("olmo2", "dbrx"),
+            ("qwen2", "qwen2"),
+            ("qwen3.5", "qwen35"),
+            ("tekken", "tekken"),
+            ("gpt-oss", "gpt-4o"),
+            ("kimi-k2", "kimi-k2"),
+            ("deepseek-llm", "deepseek-llm"),
+            ("deepseek-coder", "deepseek-coder"),
+            ("deepseek-v3", "deepseek-v3"),
+            ("falcon", "falcon"),
+            ("bloom", "bloom"),
         ];
-        for (pre_tokenizer, normalizer, expected) in cases {
-            let json = json!({"pre_tokenizer": pre_tokenizer, "normalizer": normalizer});
-            assert_eq!(find_name(&json).unwrap(), expected, "{json}");
+        for (kind, expected) in names {
+            let text = std::fs::read_to_string(format!("{folder}/{kind}/tokenizer.json")).unwrap();
+            let json: Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(find_name(&json).unwrap(), Some(expected), "{kind}");
         }
+        let pattern = json!({"Regex": r"\p{L}+|\s+"});
+        let unknown = json!({"type": "Sequence", "pretokenizers": [
+            {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": false},
+            {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false},
+        ]});
+        assert_eq!(find_name(&json!({"pre_tokenizer": unknown, "normalizer": null})).unwrap(), None);
     }
 
     #[test]

@@ -48,7 +48,6 @@ const SHALLOW_TESTS: &[&str] = &[
     "filter",
     "float",
     "integer",
-    "iterable",
     "lower",
     "mapping",
     "none",
@@ -90,6 +89,8 @@ fn add_tests(environment: &mut Environment<'_>, meter: &Meter) {
     for &name in SHALLOW_TESTS {
         environment.add_test(name, move |values: Arguments| NATIVE.empty_state().perform_test(name, &plain(values)));
     }
+    // For the template engine none is an empty list, for Python it is not.
+    environment.add_test("iterable", |value: Value| !value.is_none() && value.try_iter().is_ok());
     for &name in COMPARING_TESTS {
         let meter = meter.clone();
         environment.add_test(name, move |values: Arguments| {

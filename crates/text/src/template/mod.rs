@@ -14,7 +14,8 @@ use minijinja::value::{Serde, Value as JinjaValue};
 use minijinja::{AutoEscape, machinery};
 use serde_json::{Map, Value};
 
-use crate::TextError;
+use crate::guard::{self as text_guard, Author, Prompt};
+use crate::{TextError, Tokenizer};
 pub use clock::Clock;
 use meter::Meter;
 
@@ -22,6 +23,9 @@ use meter::Meter;
 pub const CHATML: &str = "{% for message in messages %}\
     {{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}\
     {% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+
+/// What a message's thoughts may be called.
+const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 
 /// What a template may use up in one rendering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,7 +94,42 @@ impl ChatTemplate {
         Ok(ChatTemplate { source, limits })
     }
 
-    /// Renders the prompt of a conversation.
+    /// Renders a conversation so that nothing in its messages can become a control token of `tokenizer`.
+    ///
+    /// Signs that begin control tokens are hidden from the template inside messages, so it cannot look for them there;
+    /// the tags that a model itself writes (`</think>`) it does see, in the model's own messages.
+    pub fn render_prompt(&self, conversation: &Conversation<'_>, tokenizer: &Tokenizer) -> Result<Prompt, TextError> {
+        let guard = tokenizer.guard();
+        let values = [Some(conversation.messages), conversation.tools, conversation.documents];
+        let extra = conversation.extra.cloned().map(Value::Object);
+        let texts = values.into_iter().flatten().chain(&extra).flat_map(text_guard::texts);
+        let tokens = [conversation.bos_token, conversation.eos_token];
+        let texts = texts.chain(tokens.into_iter().flatten()).chain([self.source.as_str()]);
+        let stand_ins = guard.stand_ins(texts)?;
+        let hide = |value: &Value| guard.hide(value, Author::Anyone, &stand_ins);
+        let messages = guard.hide_messages(conversation.messages, &stand_ins)?;
+        let (tools, documents) = (conversation.tools.map(hide), conversation.documents.map(hide));
+        let extra = extra.as_ref().map(hide);
+        let rendered = self.render(&Conversation {
+            messages: &messages,
+            tools: tools.as_ref(),
+            documents: documents.as_ref(),
+            extra: extra.as_ref().and_then(Value::as_object),
+            ..*conversation
+        });
+        match rendered {
+            Ok(text) if self.source.contains("ensure_ascii") => {
+                Ok(Prompt { hidden: stand_ins.unescape(text), stand_ins })
+            }
+            Ok(hidden) => Ok(Prompt { hidden, stand_ins }),
+            Err(TextError::TemplateRejected { line, message }) => {
+                Err(TextError::TemplateRejected { line, message: stand_ins.reveal(&message) })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Renders the prompt of a conversation as text.
     pub fn render(&self, conversation: &Conversation<'_>) -> Result<String, TextError> {
         let meter = Meter::new(self.limits.work_bytes);
         let environment = builtins::environment(&meter, conversation.clock, self.limits.instructions);
@@ -123,7 +162,7 @@ fn syntax() -> SyntaxConfig {
 fn variables(conversation: &Conversation<'_>) -> JinjaValue {
     let mut variables = conversation.extra.cloned().unwrap_or_default();
     let optional = |value: Option<&Value>| value.cloned().unwrap_or(Value::Null);
-    variables.insert("messages".into(), conversation.messages.clone());
+    variables.insert("messages".into(), alias_reasoning(conversation.messages));
     variables.insert("tools".into(), optional(conversation.tools));
     variables.insert("documents".into(), optional(conversation.documents));
     variables.insert("add_generation_prompt".into(), conversation.add_generation_prompt.into());
@@ -134,4 +173,21 @@ fn variables(conversation: &Conversation<'_>) -> JinjaValue {
         };
     }
     JinjaValue::from(Serde(variables))
+}
+
+/// Gives a message's thoughts every name that templates know them by, as Hugging Face does.
+fn alias_reasoning(messages: &Value) -> Value {
+    let alias = |message: &Value| {
+        let fields = message.as_object()?;
+        let known = REASONING.iter().find_map(|name| fields.get(*name).filter(|value| !value.is_null()))?;
+        let mut aliased = Map::new();
+        aliased.insert("thinking".into(), known.clone());
+        aliased.extend(fields.clone());
+        aliased.insert("reasoning_content".into(), known.clone());
+        Some(Value::Object(aliased))
+    };
+    match messages {
+        Value::Array(list) => list.iter().map(|message| alias(message).unwrap_or_else(|| message.clone())).collect(),
+        other => other.clone(),
+    }
 }

@@ -99,11 +99,44 @@ fn item(meter: &Meter, values: &[Value]) -> Result<Value, Error> {
 }
 
 fn slice(meter: &Meter, values: &[Value]) -> Result<Value, Error> {
-    let [container, ..] = values else { return Err(Error::from(ErrorKind::MissingArgument)) };
+    let [container, bounds @ ..] = values else { return Err(Error::from(ErrorKind::MissingArgument)) };
     if let Some(text) = container.as_str() {
         meter.read(text.len())?;
+        let characters: Vec<char> = text.chars().collect();
+        let chosen = slice_indices(characters.len(), bounds)?.map(|index| characters[index]);
+        return meter.made(Value::from(chosen.collect::<String>()));
     }
-    meter.made(native("a[b:c:d]", values)?)
+    if !is_list(container) {
+        let reason = format!("a value of type {} cannot be sliced", container.kind());
+        return Err(Error::new(ErrorKind::InvalidOperation, reason));
+    }
+    let elements: Vec<Value> = container.try_iter()?.collect();
+    meter.read(elements.len().saturating_mul(ELEMENT_BYTES))?;
+    let chosen = slice_indices(elements.len(), bounds)?.map(|index| elements[index].clone()).collect::<Vec<_>>();
+    meter.made(if container.is_tuple() { Value::from(Tuple::from(chosen)) } else { Value::from(chosen) })
+}
+
+/// The positions that Python's `[start:stop:step]` chooses of `length` elements.
+fn slice_indices(length: usize, bounds: &[Value]) -> Result<impl Iterator<Item = usize> + use<>, Error> {
+    let bound = |index: usize| match bounds.get(index).filter(|bound| !bound.is_none()) {
+        Some(bound) => i64::try_from(bound.clone()).map(Some),
+        None => Ok(None),
+    };
+    let step = bound(2)?.unwrap_or(1);
+    if step == 0 {
+        return Err(Error::new(ErrorKind::InvalidOperation, "a slice cannot have a step of 0"));
+    }
+    let length = length as i64;
+    let (lowest, highest) = if step > 0 { (0, length) } else { (-1, length - 1) };
+    let clamp = |bound: i64| {
+        let from_front = if bound < 0 { bound.saturating_add(length) } else { bound };
+        from_front.clamp(lowest, highest)
+    };
+    let (first, last) = if step > 0 { (lowest, highest) } else { (highest, lowest) };
+    let (start, stop) = (bound(0)?.map_or(first, clamp), bound(1)?.map_or(last, clamp));
+    let goes_on = move |position: &i64| if step > 0 { *position < stop } else { *position > stop };
+    let positions = std::iter::successors(Some(start), move |position| position.checked_add(step)).take_while(goes_on);
+    Ok(positions.filter_map(|position| usize::try_from(position).ok()))
 }
 
 fn list(meter: &Meter, values: &[Value]) -> Result<Value, Error> {

@@ -3,27 +3,26 @@
     python make.py [rainier-33m/tokenizer.json]      (needs: transformers, jinja2, tokenizers, sentencepiece)
 
 templates.json   chat templates rendered by transformers' own renderer
-strings.json     what is tokenised
-byte-level-*.json     small byte-level BPE tokenizers with the ids that the tokenizers package gives
 sentencepiece-*.json  small SentencePiece BPE models with the ids that the sentencepiece package gives
-byte-fallback.json    the first of those as a tokenizer.json, with the ids that the tokenizers package gives
 rainier-ids.json      ids of the tokenizer of rainier-33m, if its file is given
 """
 
 import io
 import json
 import pathlib
-import random
 import sys
 from datetime import datetime
 
+import jinja2
 import sentencepiece
 import tokenizers
 from sentencepiece import sentencepiece_model_pb2
-from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers.utils import chat_template_utils
 
 HERE = pathlib.Path(__file__).parent
+TOKENIZERS = HERE.parents[3] / "fixtures" / "tokenizers"
+sys.path.insert(0, str(TOKENIZERS))
+import strings  # noqa: E402
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Chat templates, written after the formats of the model families they are named for.
@@ -308,7 +307,8 @@ nothing
 {{ {'ü': 'é\\n"q"', 'n': [1, 2.5, none, true, {}], 'e': []} | tojson }}
 {{ {'b': 1, 'a': {'ü': [1, 2], 'z': []}} | tojson(indent=2) }}
 {{ {'b': 1, 'a': 'é<&>😀'} | tojson(ensure_ascii=true, sort_keys=true) }} {{ [1, {'a': 2}] | tojson(separators=(',', ':')) }}
-{{ 'abcdef'[1:4] }} {{ 'abcdef'[-2:] }} {{ 'héllo'[1] }} {{ [1, 2, 3, 4][1:-1] }} {{ 'abc'[::-1] }} {{ [1,2,3][:0] }}
+{{ 'abcdef'[1:4] }} {{ 'abcdef'[-2:] }} {{ 'héllo'[1] }} {{ [1, 2, 3, 4][1:-1] }} {{ 'abc'[::-1] }} {{ [1,2,3][:0] }} {{ [][::-1] }} {{ ''[::-1] }}
+{{ 'abcdef'[5:1:-2] }} {{ [1,2,3,4][1:9:-1] }} {{ [1,2,3,4][-9:9:3] }} {{ (1,2,3)[::-2] }} {{ 'abc'[2:-9:-1] }} {{ none is iterable }}
 {{ 'b' in 'abc' }} {{ 2 in [1, 2] }} {{ 'k' in {'k': 1} }} {{ 'z' not in ['y'] }} {{ 1 < 2 and 2 < 3 }} {{ not false }}
 {% set captured %}inner {{ 1 + 1 }}{% endset %}[{{ captured }}] {% set a, b = [1, 2] %}{{ a }}{{ b }}
 {% filter upper %}filtered {{ 'text' }}{% endfilter %} {%- if true -%} tight {%- endif %} {# comment #}
@@ -391,7 +391,8 @@ def make_templates():
                             [conversation], tools=tools, chat_template=template, add_generation_prompt=prompt, **variables)
                         case["expected"] = rendered[0]
                     except Exception as error:
-                        case["error"] = str(error)
+                        # What raise_exception raises is the template's own word; other errors need not say the same.
+                        case["rejection" if type(error) is jinja2.TemplateError else "error"] = str(error)
                     cases.append(case)
     unix = int((NOW - datetime(1970, 1, 1)).total_seconds())
     save("templates.json", {"templates": templates, "conversations": conversations, "tools": TOOLS, "unix_seconds": unix,
@@ -399,124 +400,14 @@ def make_templates():
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Tokenizers.
+# Tokenizers; the other kinds are in fixtures/tokenizers.
 
-TEXT = """
-The river came down from the mountain in the spring, and nobody in the village was surprised. It's what rivers do, they'd
-say; we've seen it 1, 2, 3, 10, 100, 1984 and 2026 times before. I'll tell you more: in 12345678 years it won't have
-changed. "Don't you think so?" asked the miller's daughter; he'd never thought about it, and she's right that he's slow.
-Der Fluß fließt über die Brücke, während die Mühle schläft. Größe, Öl, Äpfel und süße Trauben: alles für 3,50 Euro!
-Où est la rivière? Elle coule à côté du château, là-bas, où l'été est très beau. Señor, mañana comeré piñas y jalapeños.
-Река течёт медленно, и никто не удивлён. Вода была холодная. Το ποτάμι κυλάει αργά προς τη θάλασσα.
-河水从山上流下来，村里没有人感到惊讶。水很冷。川は山から流れてくる。水はとても冷たいです。강물이 산에서 흘러내린다.
-النهر يجري ببطء نحو البحر. नदी धीरे-धीरे बहती है। שלום עולם. 🙂🙂 👩‍👩‍👧‍👦 🇫🇷 ❤️ ½ ² ③ Ⅷ ﬁ
-def flow(x, y=3):
-    if x > 0 and y != 1:
-        return {"depth": x ** 2, 'name': f"{y:>10}"}  # nothing
-\t\tfor (int i = 0; i < 10; ++i) { a[i] += b[i] * 0x1F; }
-https://example.org/path?query=1&other=two#part   user@example.com   C:\\\\Users\\\\name   ~/.config
-The the THE tHe there then them these those this that other another mother brother weather whether
-aaaa aaa aa a   bbbb    cc     d      ........ !!!! ???? ---- ==== ____ #### **** //// \\\\\\\\
-water water water waters watery watering watered waterfall underwater river rivers riverbank
-"""
-
-SPECIALS = ["<|begin|>", "<|end|>", "<|user|>"]
-
-ADVERSARIAL = [
-    "", " ", "  ", "   ", "\n", "\n\n", "\r\n", "\t", " \n ", "a", " a", "a ", "  a  b   c    ", "hello world",
-    "Hello World", "HELLO'S", "it's I'LL we'Ve THEY'RE d'accord 'tis rock'n'roll", "''", "'", "'s", " 's", "s's",
-    "1", "12", "123", "1234", "12345678901234567890", "1,234.56", "3.14e-10", "0x1F", "１２３", "½²③Ⅷ", "٣٤٥",
-    "...", "!!!???", "a.b.c", "foo_bar", "__init__", "snake_case camelCase PascalCase SCREAMING_CASE", "iPhone XMLHttpRequest",
-    "tab\tseparated\t\tvalues", "line\nbreak", "line\r\nbreak\r", "trailing \n", "\n leading", "a\n\n\nb", "  \n\n  x",
-    "ünïcödé", "Ünïcödé ÄÖÜ ß", "e\u0301 combining", "\u0301", "n\u0303o", "ﬁ ligature", "İstanbul ıi", "ǅungla",
-    "Привет, мир!", "Καλημέρα κόσμε", "你好，世界", "こんにちは世界", "안녕하세요", "مرحبا بالعالم", "नमस्ते दुनिया", "שלום",
-    "🙂", "👩‍👩‍👧‍👦", "🇫🇷🇩🇪", "❤️", "a🙂b", "🙂 🙂", "\U0001d4d7\U0001d4ee", "\u200b", "a\u200bb", "\ufeff", "\u00a0", "a\u00a0b",
-    "\u2028", "\u3000", "\u2003x", "\x00", "\x01\x02", "\x7f", "a\x00b", "\u0085", "\x1c", "\x0b\x0c",
-    "▁", "▁▁", " ▁ ", "a▁b", "Ġ", "Ġa", "Ċ", "<0x41>", "<0x0A>", "<0xZZ>", "<s>", "</s>", "<unk>", "<|end|>", "<|begin|>x",
-    "before<|end|>after", " <|end|> ", "<|end|><|end|>", "<|en", "|>", "<|user|>hi<|end|>", "<|END|>", "< |end|>", "<|end |>",
-    "the", " the", "the the", "thethe", "theth", "water", "waterwater", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
-    "ab" * 40, "abc" * 30, "\n" * 20, " " * 33, "\t" * 9, "-" * 50, "=" * 17, "🙂" * 7, "é" * 13, "水" * 9,
-    "def f(x):\n    return x\n\n\nclass A:\n\tpass", "{\"a\": [1, 2, {\"b\": null}]}", "<div class=\"x\">&nbsp;</div>",
-    "SELECT * FROM t WHERE a='b';", "https://example.org/a?b=c&d=%20e#f", "C:\\Users\\x", "a+b=c*d/e-f", "(((())))", "[[]]{}",
-    "$100 €50 £20 ¥3", "50% #1 @me", "~`^|\\", "“quotes” ‘single’ «guillemets» — – …", "¿Qué? ¡Sí!", "№ § ¶ † ‡ • °",
-    "Z̸a̸l̸g̸o̸", "\u202eright to left", "x\u0338", "\ud7ff\ue000\U0010ffff", "Å Å Å", "Ω Ω", "한글", "한글",
-    "river's riverbank\nrivers", "The river came down from the mountain", " The river", "the  river", "water\u00adfall",
-]
-
-
-def strings():
-    """The list above plus random mixtures."""
-    source = random.Random(7)
-    pool = [text for text in ADVERSARIAL if text] + TEXT.split()
-    mixed = []
-    for _ in range(120):
-        glue = source.choice(["", " ", "  ", "\n", "\t", "\u00a0"])
-        mixed.append(glue.join(source.choice(pool) for _ in range(source.randint(2, 6)))[:120])
-    alphabet = "aabbeehhttTrrww  \n\t'sdlm0123.,!?é水🙂▁ĠΩ\u0301<>|_"
-    for _ in range(120):
-        mixed.append("".join(source.choice(alphabet) for _ in range(source.randint(1, 40))))
-    return ADVERSARIAL + mixed
-
-
-LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-QWEN2 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-TEKKEN = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-
-
-def split(pattern):
-    return pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(Regex(pattern), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
-
-
-def make_byte_level():
-    kinds = {
-        "gpt-2": (pre_tokenizers.ByteLevel(add_prefix_space=False), None, False),
-        "llama-bpe": (split(LLAMA3), None, True),
-        "qwen2": (split(QWEN2), normalizers.NFC(), False),
-        "tekken": (split(TEKKEN), None, True),
-        "smollm": (pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True),
-                                            pre_tokenizers.ByteLevel(add_prefix_space=False)]), None, False),
-    }
-    inputs = strings()
-    models_made = {}
-    for pre, (pre_tokenizer, normalizer, ignore_merges) in kinds.items():
-        tokenizer = tokenizers.Tokenizer(models.BPE(ignore_merges=ignore_merges))
-        tokenizer.pre_tokenizer = pre_tokenizer
-        tokenizer.decoder = decoders.ByteLevel()
-        if normalizer:
-            tokenizer.normalizer = normalizer
-        trainer = trainers.BpeTrainer(vocab_size=700, show_progress=False, initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
-        tokenizer.train_from_iterator([TEXT], trainer)
-        if ignore_merges:
-            # A token that merges cannot build: only a whole-word lookup finds it.
-            document = json.loads(tokenizer.to_str())
-            document["model"]["vocab"]["Ġriverbank"] = tokenizer.get_vocab_size()
-            tokenizer = tokenizers.Tokenizer.from_str(json.dumps(document))
-        tokenizer.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in SPECIALS])
-        tokenizer.add_tokens([AddedToken("   ", normalized=False), AddedToken("<tool>", normalized=False)])
-        document = json.loads(tokenizer.to_str())
-        size = tokenizer.get_vocab_size()
-        tokens = [tokenizer.id_to_token(id) for id in range(size)]
-        types = [1] * size
-        for entry in document["added_tokens"]:
-            types[entry["id"]] = 3 if entry["special"] else 4
-        parsed = [tokenizer.encode(text, add_special_tokens=False).ids for text in inputs]
-        tokenizer.encode_special_tokens = True
-        plain = [tokenizer.encode(text, add_special_tokens=False).ids for text in inputs]
-        decoded = [tokenizer.decode(ids, skip_special_tokens=True) for ids in parsed]
-        models_made[pre] = {
-            "json": json.loads(tokenizer.to_str()),
-            "vocabulary": {"tokens": tokens, "types": types,
-                           "merges": [" ".join(pair) for pair in document["model"]["merges"]]},
-            "parsed": parsed, "plain": plain, "decoded": decoded,
-        }
-    for pre, model in models_made.items():
-        save(f"byte-level-{pre}.json", {"pre": pre, **model})
-    save("strings.json", inputs)
+def inputs():
+    """The strings that the small vocabularies of fixtures/tokenizers are compared on."""
+    return json.loads((TOKENIZERS / "strings.json").read_text(encoding="utf-8"))
 
 
 def make_sentencepiece():
-    inputs = strings()
     for name, options in {
         "prefix": {},
         "bare": {"add_dummy_prefix": False},
@@ -524,7 +415,7 @@ def make_sentencepiece():
     }.items():
         model = io.BytesIO()
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(TEXT.strip().split("\n")), model_writer=model, model_type="bpe", vocab_size=720,
+            sentence_iterator=iter(strings.TEXT.strip().split("\n")), model_writer=model, model_type="bpe", vocab_size=720,
             normalization_rule_name="identity", remove_extra_whitespaces=False, split_digits=True,
             allow_whitespace_only_pieces=True, character_coverage=0.99, minloglevel=2,
             **{"byte_fallback": True, "add_dummy_prefix": True, **options})
@@ -535,7 +426,7 @@ def make_sentencepiece():
             for piece in normal[3:60:4]:
                 piece.type = 5
         processor = sentencepiece.SentencePieceProcessor(model_proto=proto.SerializeToString())
-        ids = [processor.encode(text, out_type=int) for text in inputs]
+        ids = [processor.encode(text, out_type=int) for text in inputs()]
         decoded = [processor.decode(each) for each in ids]
         save(f"sentencepiece-{name}.json", {
             "add_space_prefix": proto.normalizer_spec.add_dummy_prefix,
@@ -544,27 +435,10 @@ def make_sentencepiece():
             "ids": ids, "decoded": decoded})
 
 
-def make_byte_fallback():
-    """A SentencePiece vocabulary as a tokenizer.json in the style of Llama 2, with merges derived from the scores."""
-    data = json.loads((HERE / "sentencepiece-prefix.json").read_text(encoding="utf-8"))["vocabulary"]
-    vocabulary = {token: id for id, token in enumerate(data["tokens"])}
-    pairs = [(-data["scores"][id], token[:cut], token[cut:]) for token, id in vocabulary.items() if data["types"][id] == 1
-             for cut in range(1, len(token)) if token[:cut] in vocabulary and token[cut:] in vocabulary]
-    merges = [(left, right) for _, left, right in sorted(pairs, key=lambda pair: (pair[0], vocabulary[pair[1]], vocabulary[pair[2]]))]
-    tokenizer = tokenizers.Tokenizer(models.BPE(vocabulary, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
-    tokenizer.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(),
-                                           decoders.Strip(" ", 1, 0)])
-    tokenizer.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in ("<unk>", "<s>", "</s>")])
-    parsed = [tokenizer.encode(text, add_special_tokens=False).ids for text in strings()]
-    decoded = [tokenizer.decode(ids, skip_special_tokens=True) for ids in parsed]
-    save("byte-fallback.json", {"json": json.loads(tokenizer.to_str()), "parsed": parsed, "decoded": decoded})
-
-
 def make_rainier(path):
     """The ids of a real tokenizer, which is not in this folder."""
     tokenizer = tokenizers.Tokenizer.from_file(path)
-    parsed = [tokenizer.encode(text, add_special_tokens=False).ids for text in strings()]
+    parsed = [tokenizer.encode(text, add_special_tokens=False).ids for text in inputs()]
     save("rainier-ids.json", parsed)
 
 
@@ -576,8 +450,6 @@ def save(name, value):
 
 if __name__ == "__main__":
     make_templates()
-    make_byte_level()
     make_sentencepiece()
-    make_byte_fallback()
     if len(sys.argv) > 1:
         make_rainier(sys.argv[1])

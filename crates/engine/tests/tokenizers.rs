@@ -1,0 +1,83 @@
+//! Compares token ids of every kind of vocabulary, from tokenizer.json and from GGUF, with the `tokenizers` package.
+
+use std::path::{Path, PathBuf};
+
+use cascadia_engine::ModelText;
+use cascadia_text::{SpecialTokens, Tokenizer};
+use cascadia_weights::ModelFiles;
+use serde_json::Value;
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/tokenizers")
+}
+
+fn read(path: &Path) -> Value {
+    let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn kinds() -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(fixtures()).unwrap();
+    let folders = entries.map(|entry| entry.unwrap().path()).filter(|path| path.join("ids.json").exists());
+    folders.collect()
+}
+
+fn from_gguf(folder: &Path) -> ModelText {
+    let files = ModelFiles::open(&folder.join("vocabulary.gguf")).unwrap();
+    ModelText::read(&files).unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
+}
+
+/// Compares plain ids of all strings, and parsed ids of those in which names of special tokens make a difference.
+fn check(name: &str, tokenizer: &Tokenizer, strings: &[String], expected: &Value) {
+    for (index, string) in strings.iter().enumerate() {
+        let plain = &expected["plain"][index];
+        let parsed = expected["parsed"].get(index.to_string()).unwrap_or(plain);
+        for (special, ids) in [(SpecialTokens::Plain, plain), (SpecialTokens::Parse, parsed)] {
+            let found = tokenizer.encode(string, special).unwrap();
+            assert_eq!(serde_json::to_value(&found).unwrap(), *ids, "{name}, {special:?}, string {index}: {string:?}");
+        }
+    }
+}
+
+#[test]
+fn every_kind_agrees_with_python_from_both_files() {
+    let strings: Vec<String> = serde_json::from_value(read(&fixtures().join("strings.json"))).unwrap();
+    assert!(kinds().len() >= 21);
+    for folder in kinds() {
+        let name = folder.file_name().unwrap().to_str().unwrap();
+        let ids = read(&folder.join("ids.json"));
+        let expected = |source: &str| ids.get("both").unwrap_or(&ids[source]);
+        let json = Tokenizer::from_json(&std::fs::read(folder.join("tokenizer.json")).unwrap()).unwrap();
+        check(&format!("{name} from tokenizer.json"), &json, &strings, expected("tokenizer.json"));
+        let gguf = from_gguf(&folder);
+        check(&format!("{name} from GGUF"), gguf.tokenizer(), &strings, expected("vocabulary.gguf"));
+    }
+}
+
+#[test]
+fn plain_text_survives_what_only_cuts_it() {
+    let strings: Vec<String> = serde_json::from_value(read(&fixtures().join("strings.json"))).unwrap();
+    for folder in kinds() {
+        let document = read(&folder.join("tokenizer.json"));
+        if !document["normalizer"].is_null() || document["model"]["byte_fallback"] == true {
+            continue;
+        }
+        let gguf = from_gguf(&folder);
+        for string in &strings {
+            let ids = gguf.tokenizer().encode(string, SpecialTokens::Plain).unwrap();
+            assert_eq!(gguf.tokenizer().decode(&ids), string.as_bytes(), "{}: {string:?}", folder.display());
+        }
+    }
+}
+
+#[test]
+fn an_unknown_way_of_cutting_is_refused_by_name() {
+    let bytes = std::fs::read(fixtures().join("bloom/vocabulary.gguf")).unwrap();
+    let key = b"tokenizer.ggml.pre";
+    let at = bytes.windows(key.len()).position(|window| window == key).unwrap() + key.len() + 4 + 8;
+    let mut other = bytes.clone();
+    other[at..at + 5].copy_from_slice(b"gloom");
+    let files = ModelFiles::from_vec("other.gguf", other).unwrap();
+    let error = ModelText::read(&files).err().unwrap().to_string();
+    assert!(error.contains("tokenizer.ggml.pre `gloom`") && error.contains("bloom"), "{error}");
+}
