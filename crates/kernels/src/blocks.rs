@@ -116,8 +116,10 @@ pub(crate) mod mxfp4 {
     pub(crate) const BYTES: usize = 17;
     /// The 16 bytes of nibbles; the exponent lies at 0.
     pub(crate) const QUANTS: usize = 1;
-    /// Twice what a nibble stands for.
-    pub(crate) const LEVELS: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+    /// Twice what a nibble stands for, plus the offset.
+    pub(crate) const LEVELS: [i8; 16] = [12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0];
+    /// What a level has to be lowered by.
+    pub(crate) const OFFSET: i32 = 12;
 
     /// Half of 2^(exponent − 127), which is exact for every exponent; the two lowest give subnormal floats.
     #[inline]
@@ -214,6 +216,8 @@ pub(crate) mod tq1_0 {
     pub(crate) const SCALE: usize = 52;
     /// Where each kind of bytes starts, how many there are, and how many digits each holds.
     pub(crate) const PARTS: [(usize, usize, usize); 3] = [(0, 32, 5), (32, 16, 5), (48, 4, 4)];
+    /// What a digit has to be lowered by.
+    pub(crate) const OFFSET: u8 = 1;
 }
 
 /// TQ2_0: 64 bytes of bit pairs as in Q2_K, then their f16 scale.

@@ -6,11 +6,15 @@
 mod attention;
 pub(crate) mod block256;
 pub(crate) mod block32;
+pub(crate) mod codes256;
+pub(crate) mod codes32;
+mod dots;
 mod elementwise;
 mod float;
 pub(crate) mod lanes;
 pub(crate) mod tile;
 mod tile32;
+mod unpack256;
 
 use crate::Ops;
 
@@ -25,8 +29,8 @@ pub(crate) const OPS: Ops = Ops {
     multiply_q4_k: block256::multiply_q4_k,
     multiply_q5_k: block256::multiply_q5_k,
     multiply_q6_k: block256::multiply_q6_k,
-    kernel32: crate::scalar::codes::kernel32,
-    kernel256: crate::scalar::codes::kernel256,
+    kernel32: codes32::kernel,
+    kernel256: codes256::kernel,
     quantize_blocks32: elementwise::quantize_blocks32,
     quantize_blocks256: elementwise::quantize_blocks256,
     rms_norm: elementwise::rms_norm,

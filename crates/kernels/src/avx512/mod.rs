@@ -4,6 +4,9 @@
 mod attention;
 mod block256;
 mod block32;
+mod codes256;
+mod codes32;
+mod dots;
 mod elementwise;
 mod float;
 mod lanes;
@@ -19,8 +22,8 @@ pub(crate) const OPS: Ops = Ops {
     multiply_q4_k: block256::multiply_q4_k,
     multiply_q5_k: block256::multiply_q5_k,
     multiply_q6_k: block256::multiply_q6_k,
-    kernel32: crate::scalar::codes::kernel32,
-    kernel256: crate::scalar::codes::kernel256,
+    kernel32: codes32::kernel,
+    kernel256: codes256::kernel,
     multiply_f32: float::multiply_f32,
     multiply_f16: float::multiply_f16,
     multiply_bf16: float::multiply_bf16,

@@ -1,6 +1,6 @@
 //! Formats with blocks of 256 whose codes are points of a lattice, chosen by index, with signs or shifts.
 
-use super::{Codes256, Format256, grids};
+use super::{CodeRange, Codes256, Format256, grids};
 use crate::blocks::{iq1_m, iq1_s, iq2_s, iq2_xs, iq2_xxs, iq3_s, iq3_xxs, word16, word32};
 
 /// IQ1_S.
@@ -87,6 +87,7 @@ fn nibble(bytes: &[u8], at: usize) -> u16 {
 }
 
 impl Format256<{ iq2_xxs::BYTES }> for Iq2Xxs {
+    const CODES: CodeRange = CodeRange::Shifted { offset: 43, largest: 86 };
     const FACTOR: f32 = 0.125;
 
     fn unpack(bytes: &[u8; iq2_xxs::BYTES]) -> Codes256 {
@@ -101,6 +102,7 @@ impl Format256<{ iq2_xxs::BYTES }> for Iq2Xxs {
 }
 
 impl Format256<{ iq2_xs::BYTES }> for Iq2Xs {
+    const CODES: CodeRange = CodeRange::Shifted { offset: 43, largest: 86 };
     const FACTOR: f32 = 0.125;
 
     fn unpack(bytes: &[u8; iq2_xs::BYTES]) -> Codes256 {
@@ -115,6 +117,7 @@ impl Format256<{ iq2_xs::BYTES }> for Iq2Xs {
 }
 
 impl Format256<{ iq2_s::BYTES }> for Iq2S {
+    const CODES: CodeRange = CodeRange::Shifted { offset: 43, largest: 86 };
     const FACTOR: f32 = 0.125;
 
     fn unpack(bytes: &[u8; iq2_s::BYTES]) -> Codes256 {
@@ -129,6 +132,7 @@ impl Format256<{ iq2_s::BYTES }> for Iq2S {
 }
 
 impl Format256<{ iq3_xxs::BYTES }> for Iq3Xxs {
+    const CODES: CodeRange = CodeRange::Shifted { offset: 62, largest: 124 };
     const FACTOR: f32 = 0.25;
 
     fn unpack(bytes: &[u8; iq3_xxs::BYTES]) -> Codes256 {
@@ -144,6 +148,8 @@ impl Format256<{ iq3_xxs::BYTES }> for Iq3Xxs {
 }
 
 impl Format256<{ iq3_s::BYTES }> for Iq3S {
+    const CODES: CodeRange = CodeRange::Shifted { offset: 15, largest: 30 };
+
     fn unpack(bytes: &[u8; iq3_s::BYTES]) -> Codes256 {
         let four = |at: usize| {
             let high = (bytes[iq3_s::HIGH_BITS + at / 8] >> (at % 8)) & 1;
@@ -166,6 +172,7 @@ fn shifted(index: usize, shift: u16) -> [i8; 8] {
 }
 
 impl Format256<{ iq1_s::BYTES }> for Iq1S {
+    const CODES: CodeRange = CodeRange::Shifted { offset: 9, largest: 18 };
     const FACTOR: f32 = 0.125;
 
     fn unpack(bytes: &[u8; iq1_s::BYTES]) -> Codes256 {
@@ -179,6 +186,7 @@ impl Format256<{ iq1_s::BYTES }> for Iq1S {
 }
 
 impl Format256<{ iq1_m::BYTES }> for Iq1M {
+    const CODES: CodeRange = CodeRange::Shifted { offset: 9, largest: 18 };
     const FACTOR: f32 = 0.125;
 
     fn unpack(bytes: &[u8; iq1_m::BYTES]) -> Codes256 {

@@ -1,6 +1,6 @@
 //! Formats with blocks of 256 whose codes lie in the block itself: bit pairs, levels, base-three digits.
 
-use super::{Codes256, Format256};
+use super::{CodeRange, Codes256, Format256};
 use crate::blocks::{iq4_nl, iq4_xs, q2_k, q3_k, tq1_0, tq2_0, word16};
 
 /// Q2_K.
@@ -21,6 +21,7 @@ fn bit_pair(pairs: &[u8], i: usize) -> i8 {
 }
 
 impl Format256<{ q2_k::BYTES }> for Q2K {
+    const CODES: CodeRange = CodeRange::Shifted { offset: 0, largest: 3 };
     const MINIMUM_SCALE: Option<usize> = Some(q2_k::MINIMUM_SCALE);
 
     fn unpack(block: &[u8; q2_k::BYTES]) -> Codes256 {
@@ -37,6 +38,8 @@ impl Format256<{ q2_k::BYTES }> for Q2K {
 }
 
 impl Format256<{ q3_k::BYTES }> for Q3K {
+    const CODES: CodeRange = CodeRange::Shifted { offset: q3_k::OFFSET, largest: 7 };
+
     fn unpack(block: &[u8; q3_k::BYTES]) -> Codes256 {
         let packed = &block[q3_k::SCALES..];
         let scale = |group: usize| {
@@ -57,6 +60,8 @@ impl Format256<{ q3_k::BYTES }> for Q3K {
 }
 
 impl Format256<{ iq4_xs::BYTES }> for Iq4Xs {
+    const CODES: CodeRange = CodeRange::Wide;
+
     fn unpack(block: &[u8; iq4_xs::BYTES]) -> Codes256 {
         let high = word16(block, iq4_xs::HIGH_SCALES);
         let scale = |group: usize| {
@@ -73,6 +78,8 @@ impl Format256<{ iq4_xs::BYTES }> for Iq4Xs {
 }
 
 impl Format256<{ tq1_0::BYTES }> for Tq1 {
+    const CODES: CodeRange = CodeRange::Shifted { offset: tq1_0::OFFSET, largest: 2 };
+
     fn unpack(block: &[u8; tq1_0::BYTES]) -> Codes256 {
         let mut codes = [0; 256];
         let mut at = 0;
@@ -81,7 +88,7 @@ impl Format256<{ tq1_0::BYTES }> for Tq1 {
             for power in [1, 3, 9, 27, 81_u8].into_iter().take(digits) {
                 for byte in &block[start..start + bytes] {
                     let digit = (u16::from(byte.wrapping_mul(power)) * 3) >> 8;
-                    codes[at] = digit as i8 - 1;
+                    codes[at] = digit as i8 - tq1_0::OFFSET as i8;
                     at += 1;
                 }
             }
@@ -95,6 +102,8 @@ impl Format256<{ tq1_0::BYTES }> for Tq1 {
 }
 
 impl Format256<{ tq2_0::BYTES }> for Tq2 {
+    const CODES: CodeRange = CodeRange::Shifted { offset: tq2_0::OFFSET, largest: 3 };
+
     fn unpack(block: &[u8; tq2_0::BYTES]) -> Codes256 {
         let codes = std::array::from_fn(|i| bit_pair(block, i) - tq2_0::OFFSET as i8);
         Codes256 { codes, scales: [1; 16], minima: [0; 16] }

@@ -10,33 +10,11 @@ mod small;
 
 pub(crate) use grid_quants::{Iq1M, Iq1S, Iq2S, Iq2Xs, Iq2Xxs, Iq3S, Iq3Xxs};
 pub(crate) use k_quants::{Iq4Xs, Q2K, Q3K, Tq1, Tq2};
-pub(crate) use small::{Int4Group128, Int4Zero32, Iq4Nl, Mxfp4, Nf4, Q4With1, Q5With0, Q5With1};
+pub(crate) use small::{
+    Format32, Int4Group128, Int4Zero32, Iq4Nl, Mxfp4, Nf4, Q4With1, Q5With0, Q5With1, Scale, codes, scale, zero,
+};
 
 use crate::blocks::{half_at, half_to_f32, word16};
-
-/// A format whose runs of 32 numbers share a scale: number = scale × (code − zero) + minimum.
-pub(crate) trait Format32<const BYTES: usize> {
-    /// Runs of 32 in a block.
-    const RUNS: usize = 1;
-
-    /// The codes of one run; their magnitude is at most 127.
-    fn codes(block: &[u8; BYTES], run: usize) -> [i8; 32];
-
-    /// What a code is worth.
-    fn scale(block: &[u8; BYTES]) -> f32 {
-        half_at(block, 0)
-    }
-
-    /// The code that stands for zero.
-    fn zero(_block: &[u8; BYTES]) -> i32 {
-        0
-    }
-
-    /// What is added to every number, for formats that have it.
-    fn minimum(_block: &[u8; BYTES]) -> Option<f32> {
-        None
-    }
-}
 
 /// One block of 256: number `i` = scale × `scales[i / 16]` × `codes[i]` − minimum × `minima[i / 16]`.
 pub(crate) struct Codes256 {
@@ -48,8 +26,24 @@ pub(crate) struct Codes256 {
     pub(crate) minima: [i16; 16],
 }
 
+/// What codes may be. The multiply of vector units takes unsigned × signed bytes.
+#[derive(Clone, Copy)]
+pub(crate) enum CodeRange {
+    /// From `-offset` to `largest - offset`, so that codes plus the offset are unsigned and below 128.
+    Shifted {
+        /// The least code, negated.
+        offset: u8,
+        /// The greatest code plus the offset.
+        largest: u8,
+    },
+    /// From -127 to 127.
+    Wide,
+}
+
 /// A format with blocks of 256.
 pub(crate) trait Format256<const BYTES: usize> {
+    /// What codes may be, which decides how vector kernels multiply them.
+    const CODES: CodeRange;
     /// What the f16 scale is multiplied with: a power of two that makes the codes integers.
     const FACTOR: f32 = 1.0;
     /// Where the f16 that multiplies the minima lies, in formats that have minima.

@@ -1,116 +1,145 @@
-//! Formats with runs of 32: nibbles, plain or with fifth bits or as choices from sixteen levels.
+//! Formats with runs of 32 nibbles, plain or with fifth bits or as choices from sixteen levels: nothing but data.
 
-use super::Format32;
 use crate::blocks::{half_at, int4_group128, int4_zero32, iq4_nl, mxfp4, nf4, q4_1, q5_0, q5_1, word32};
+
+/// A format whose runs of 32 numbers share a scale: number = scale × (code − zero) + minimum.
+///
+/// A code is a nibble, the low ones of sixteen bytes first and then the high ones, unless said otherwise.
+pub(crate) trait Format32<const BYTES: usize> {
+    /// Runs of 32 in a block.
+    const RUNS: usize = 1;
+    /// Where the sixteen bytes of nibbles of the first run lie; the other runs follow.
+    const QUANTS: usize;
+    /// Where a word with the fifth bits of the codes lies.
+    const HIGH_BITS: Option<usize> = None;
+    /// What the nibbles choose from; without levels they are codes themselves.
+    const LEVELS: Option<&'static [i8; 16]> = None;
+    /// Whether codes may be negative, down to -127; otherwise they are at most 31.
+    const SIGNED: bool = false;
+    /// What lies at the start of a block.
+    const SCALE: Scale = Scale::Half;
+    /// The code that stands for zero.
+    const ZERO: Zero = Zero::Always(0);
+    /// Where the f16 lies that is added to every number.
+    const MINIMUM: Option<usize> = None;
+}
+
+/// How a block says what a code is worth.
+#[derive(Clone, Copy)]
+pub(crate) enum Scale {
+    /// As an f16.
+    Half,
+    /// As the exponent of a power of two.
+    Exponent,
+}
+
+/// The code that stands for zero.
+#[derive(Clone, Copy)]
+pub(crate) enum Zero {
+    /// The same in all blocks.
+    Always(i32),
+    /// The byte at this place of the block.
+    At(usize),
+}
+
+/// The codes of one run.
+#[inline]
+pub(crate) fn codes<const BYTES: usize, F: Format32<BYTES>>(block: &[u8; BYTES], run: usize) -> [i8; 32] {
+    let bytes = &block[F::QUANTS + 16 * run..];
+    let high = F::HIGH_BITS.map_or(0, |at| word32(block, at));
+    std::array::from_fn(|i| {
+        let nibble = (bytes[i % 16] >> (i / 16 * 4)) & 15;
+        let fifth = ((high >> i) & 1) as u8;
+        F::LEVELS.map_or((nibble | fifth << 4) as i8, |levels| levels[usize::from(nibble)])
+    })
+}
+
+/// What a code is worth.
+#[inline]
+pub(crate) fn scale<const BYTES: usize, F: Format32<BYTES>>(block: &[u8; BYTES]) -> f32 {
+    match F::SCALE {
+        Scale::Half => half_at(block, 0),
+        Scale::Exponent => mxfp4::scale(block[0]),
+    }
+}
+
+/// The code that stands for zero.
+#[inline]
+pub(crate) fn zero<const BYTES: usize, F: Format32<BYTES>>(block: &[u8; BYTES]) -> i32 {
+    match F::ZERO {
+        Zero::Always(zero) => zero,
+        Zero::At(at) => i32::from(block[at]),
+    }
+}
 
 /// Q4_1.
 pub(crate) struct Q4With1;
-/// Q5_0.
-pub(crate) struct Q5With0;
-/// Q5_1.
-pub(crate) struct Q5With1;
-/// IQ4_NL.
-pub(crate) struct Iq4Nl;
-/// MXFP4.
-pub(crate) struct Mxfp4;
-/// NF4.
-pub(crate) struct Nf4;
-/// INT4_G128.
-pub(crate) struct Int4Group128;
-/// INT4_Z32.
-pub(crate) struct Int4Zero32;
-
-/// The 32 nibbles of the sixteen bytes from `at` on: the low ones, then the high ones.
-#[inline]
-fn nibbles(block: &[u8], at: usize) -> [i8; 32] {
-    std::array::from_fn(|i| ((block[at + i % 16] >> (i / 16 * 4)) & 15) as i8)
-}
-
-/// Nibbles with a fifth bit each, from the 32-bit word at `high`.
-#[inline]
-fn five_bits(block: &[u8], at: usize, high: usize) -> [i8; 32] {
-    let (low, bits) = (nibbles(block, at), word32(block, high));
-    std::array::from_fn(|i| low[i] | (((bits >> i) & 1) << 4) as i8)
-}
-
-/// Nibbles that choose from sixteen levels.
-#[inline]
-fn levels(block: &[u8], at: usize, levels: &[i8; 16]) -> [i8; 32] {
-    nibbles(block, at).map(|nibble| levels[nibble as usize])
-}
 
 impl Format32<{ q4_1::BYTES }> for Q4With1 {
-    fn codes(block: &[u8; q4_1::BYTES], _run: usize) -> [i8; 32] {
-        nibbles(block, q4_1::QUANTS)
-    }
-
-    fn minimum(block: &[u8; q4_1::BYTES]) -> Option<f32> {
-        Some(half_at(block, q4_1::MINIMUM))
-    }
+    const QUANTS: usize = q4_1::QUANTS;
+    const MINIMUM: Option<usize> = Some(q4_1::MINIMUM);
 }
+
+/// Q5_0.
+pub(crate) struct Q5With0;
 
 impl Format32<{ q5_0::BYTES }> for Q5With0 {
-    fn codes(block: &[u8; q5_0::BYTES], _run: usize) -> [i8; 32] {
-        five_bits(block, q5_0::QUANTS, q5_0::HIGH_BITS)
-    }
-
-    fn zero(_block: &[u8; q5_0::BYTES]) -> i32 {
-        q5_0::OFFSET
-    }
+    const QUANTS: usize = q5_0::QUANTS;
+    const HIGH_BITS: Option<usize> = Some(q5_0::HIGH_BITS);
+    const ZERO: Zero = Zero::Always(q5_0::OFFSET);
 }
+
+/// Q5_1.
+pub(crate) struct Q5With1;
 
 impl Format32<{ q5_1::BYTES }> for Q5With1 {
-    fn codes(block: &[u8; q5_1::BYTES], _run: usize) -> [i8; 32] {
-        five_bits(block, q5_1::QUANTS, q5_1::HIGH_BITS)
-    }
-
-    fn minimum(block: &[u8; q5_1::BYTES]) -> Option<f32> {
-        Some(half_at(block, q5_1::MINIMUM))
-    }
+    const QUANTS: usize = q5_1::QUANTS;
+    const HIGH_BITS: Option<usize> = Some(q5_1::HIGH_BITS);
+    const MINIMUM: Option<usize> = Some(q5_1::MINIMUM);
 }
+
+/// IQ4_NL.
+pub(crate) struct Iq4Nl;
 
 impl Format32<{ iq4_nl::BYTES }> for Iq4Nl {
-    fn codes(block: &[u8; iq4_nl::BYTES], _run: usize) -> [i8; 32] {
-        levels(block, iq4_nl::QUANTS, &iq4_nl::LEVELS)
-    }
+    const QUANTS: usize = iq4_nl::QUANTS;
+    const LEVELS: Option<&'static [i8; 16]> = Some(&iq4_nl::LEVELS);
+    const SIGNED: bool = true;
 }
+
+/// MXFP4.
+pub(crate) struct Mxfp4;
 
 impl Format32<{ mxfp4::BYTES }> for Mxfp4 {
-    fn codes(block: &[u8; mxfp4::BYTES], _run: usize) -> [i8; 32] {
-        levels(block, mxfp4::QUANTS, &mxfp4::LEVELS)
-    }
-
-    fn scale(block: &[u8; mxfp4::BYTES]) -> f32 {
-        mxfp4::scale(block[0])
-    }
+    const QUANTS: usize = mxfp4::QUANTS;
+    const LEVELS: Option<&'static [i8; 16]> = Some(&mxfp4::LEVELS);
+    const ZERO: Zero = Zero::Always(mxfp4::OFFSET);
+    const SCALE: Scale = Scale::Exponent;
 }
+
+/// NF4.
+pub(crate) struct Nf4;
 
 impl Format32<{ nf4::BYTES }> for Nf4 {
     const RUNS: usize = 2;
-
-    fn codes(block: &[u8; nf4::BYTES], run: usize) -> [i8; 32] {
-        levels(block, nf4::QUANTS + 16 * run, &nf4::LEVELS)
-    }
+    const QUANTS: usize = nf4::QUANTS;
+    const LEVELS: Option<&'static [i8; 16]> = Some(&nf4::LEVELS);
+    const SIGNED: bool = true;
 }
+
+/// INT4_G128.
+pub(crate) struct Int4Group128;
 
 impl Format32<{ int4_group128::BYTES }> for Int4Group128 {
     const RUNS: usize = 4;
-
-    fn codes(block: &[u8; int4_group128::BYTES], run: usize) -> [i8; 32] {
-        nibbles(block, int4_group128::QUANTS + 16 * run)
-    }
-
-    fn zero(_block: &[u8; int4_group128::BYTES]) -> i32 {
-        int4_group128::OFFSET
-    }
+    const QUANTS: usize = int4_group128::QUANTS;
+    const ZERO: Zero = Zero::Always(int4_group128::OFFSET);
 }
 
-impl Format32<{ int4_zero32::BYTES }> for Int4Zero32 {
-    fn codes(block: &[u8; int4_zero32::BYTES], _run: usize) -> [i8; 32] {
-        nibbles(block, int4_zero32::QUANTS)
-    }
+/// INT4_Z32.
+pub(crate) struct Int4Zero32;
 
-    fn zero(block: &[u8; int4_zero32::BYTES]) -> i32 {
-        i32::from(block[int4_zero32::ZERO])
-    }
+impl Format32<{ int4_zero32::BYTES }> for Int4Zero32 {
+    const QUANTS: usize = int4_zero32::QUANTS;
+    const ZERO: Zero = Zero::At(int4_zero32::ZERO);
 }

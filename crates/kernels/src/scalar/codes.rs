@@ -2,19 +2,20 @@
 
 use crate::Dtype;
 use crate::activations::{Int8Block32, Int8Block256, Rows};
-use crate::codes::{Format32, Format256, with_format32, with_format256};
+use crate::blocks::half_at;
+use crate::codes::{Format32, Format256, codes, scale, with_format32, with_format256, zero};
 use crate::ops::{Multiply, WeightRows};
 use crate::pool::TileMut;
 
 /// Decodes whole blocks of a format with runs of 32.
-pub(super) fn decode32<const BYTES: usize, F: Format32<BYTES>>(bytes: &[u8], out: &mut [f32]) {
+fn decode32<const BYTES: usize, F: Format32<BYTES>>(bytes: &[u8], out: &mut [f32]) {
     for (block, numbers) in bytes.as_chunks::<BYTES>().0.iter().zip(out.chunks_exact_mut(32 * F::RUNS)) {
-        let (scale, zero) = (F::scale(block), F::zero(block));
+        let (scale, zero) = (scale::<BYTES, F>(block), zero::<BYTES, F>(block));
         for (run, numbers) in numbers.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-            for (number, code) in numbers.iter_mut().zip(F::codes(block, run)) {
+            for (number, code) in numbers.iter_mut().zip(codes::<BYTES, F>(block, run)) {
                 *number = scale * (i32::from(code) - zero) as f32;
-                if let Some(minimum) = F::minimum(block) {
-                    *number += minimum;
+                if let Some(at) = F::MINIMUM {
+                    *number += half_at(block, at);
                 }
             }
         }
@@ -22,7 +23,7 @@ pub(super) fn decode32<const BYTES: usize, F: Format32<BYTES>>(bytes: &[u8], out
 }
 
 /// Decodes whole blocks of 256.
-pub(super) fn decode256<const BYTES: usize, F: Format256<BYTES>>(bytes: &[u8], out: &mut [f32]) {
+fn decode256<const BYTES: usize, F: Format256<BYTES>>(bytes: &[u8], out: &mut [f32]) {
     for (block, numbers) in bytes.as_chunks::<BYTES>().0.iter().zip(out.as_chunks_mut::<256>().0) {
         let unpacked = F::unpack(block);
         let (scale, minimum) = (F::scale(block), F::minimum(block));
@@ -49,11 +50,12 @@ fn multiply32<const BYTES: usize, F: Format32<BYTES>>(
         for column in 0..x.count() {
             let mut sum = 0.0_f32;
             for (block, x) in blocks.iter().zip(x.row(column).chunks_exact(F::RUNS)) {
+                let (scale, zero) = (scale::<BYTES, F>(block), zero::<BYTES, F>(block));
                 for (run, x) in x.iter().enumerate() {
-                    let products = integer_dot(&F::codes(block, run), &x.values) - F::zero(block) * x.sum;
-                    sum = (F::scale(block) * x.scale).mul_add(products as f32, sum);
-                    if let Some(minimum) = F::minimum(block) {
-                        sum = (minimum * x.scale).mul_add(x.sum as f32, sum);
+                    let products = integer_dot(&codes::<BYTES, F>(block, run), &x.values) - zero * x.sum;
+                    sum = (scale * x.scale).mul_add(products as f32, sum);
+                    if let Some(at) = F::MINIMUM {
+                        sum = (half_at(block, at) * x.scale).mul_add(x.sum as f32, sum);
                     }
                 }
             }

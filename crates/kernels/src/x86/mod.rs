@@ -2,6 +2,8 @@
 
 pub(crate) mod attention;
 pub(crate) mod block32;
+pub(crate) mod codes256;
+pub(crate) mod codes32;
 pub(crate) mod elementwise;
 pub(crate) mod float;
 pub(crate) mod four_rows;

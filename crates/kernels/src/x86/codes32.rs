@@ -1,0 +1,154 @@
+//! The loops around formats with runs of 32: four weight rows times one column, or eight turned rows times many.
+//!
+//! A macro, because a function belongs to one instruction set. It expects the functions of that set's `dots.rs` and
+//! those of `avx2/codes32.rs` in scope.
+
+macro_rules! codes32_kernels {
+    ($features:literal) => {
+        /// Columns from which turning the weights pays.
+        const LEAST_COLUMNS: usize = 4;
+        /// Columns that share one turned run.
+        const COLUMNS: usize = 128;
+        /// Columns that are multiplied together, as many as there are registers for.
+        const TOGETHER: usize = 4;
+
+        /// The kernel of a format.
+        pub(super) fn kernel(dtype: Dtype) -> Multiply<Int8Block32> {
+            with_format32!(dtype, multiply)
+        }
+
+        #[target_feature(enable = $features)]
+        fn multiply<const BYTES: usize, F: Format32<BYTES>>(
+            weights: WeightRows<'_>,
+            x: Rows<'_, Int8Block32>,
+            out: &mut TileMut<'_>,
+        ) {
+            let count = weights.count();
+            // A last short group repeats its last row and drops the copies.
+            let row = |at: usize| weights.row(at.min(count - 1)).as_chunks::<BYTES>().0;
+            if x.count() < LEAST_COLUMNS {
+                for first in (0..count).step_by(4) {
+                    let rows = [row(first), row(first + 1), row(first + 2), row(first + 3)];
+                    let kept = (count - first).min(4);
+                    for column in 0..x.count() {
+                        let sums = store4(four_rows::<BYTES, F>(rows, x.row(column)));
+                        out.row(column)[first..first + kept].copy_from_slice(&sums[..kept]);
+                    }
+                }
+                return;
+            }
+            for first in (0..count).step_by(ROWS) {
+                let mut rows = [row(first); ROWS];
+                rows.iter_mut().enumerate().for_each(|(at, rows)| *rows = row(first + at));
+                for start in (0..x.count()).step_by(COLUMNS) {
+                    let columns = start..x.count().min(start + COLUMNS);
+                    eight_rows::<BYTES, F>(&rows, x, columns, (out, first..count.min(first + ROWS)));
+                }
+            }
+        }
+
+        /// Four rows times one column, one lane of the float sums per row.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn four_rows<const BYTES: usize, F: Format32<BYTES>>(
+            [a, b, c, d]: [&[[u8; BYTES]]; 4],
+            x: &[Int8Block32],
+        ) -> __m128 {
+            let mut sums = _mm_setzero_ps();
+            // The next four rows follow these in the file.
+            let distance = 4 * BYTES * a.len();
+            for ((((x, a), b), c), d) in x.chunks_exact(F::RUNS).zip(a).zip(b).zip(c).zip(d) {
+                [a, b, c, d].into_iter().for_each(|block| prefetch(block, distance));
+                let (scales, zeros) = (scales4::<BYTES, F>([a, b, c, d]), zeros4::<BYTES, F>([a, b, c, d]));
+                for (run, x) in x.iter().enumerate() {
+                    let values = load(&x.values);
+                    let part = |block| {
+                        let codes = codes::<BYTES, F>(block, run);
+                        let (magnitudes, values) = unsigned::<BYTES, F>(codes, values);
+                        add_fours(_mm256_setzero_si256(), magnitudes, values)
+                    };
+                    let products = integer_sums4(part(a), part(b), part(c), part(d));
+                    let offsets = _mm_mullo_epi32(zeros, _mm_set1_epi32(x.sum));
+                    let totals = _mm_cvtepi32_ps(_mm_sub_epi32(products, offsets));
+                    let x_scale = _mm_set1_ps(x.scale);
+                    sums = _mm_fmadd_ps(_mm_mul_ps(scales, x_scale), totals, sums);
+                    if let Some(at) = F::MINIMUM {
+                        let minima = four_halves(pair(a, at), pair(b, at), pair(c, at), pair(d, at));
+                        sums = _mm_fmadd_ps(_mm_mul_ps(minima, x_scale), _mm_set1_ps(x.sum as f32), sums);
+                    }
+                }
+            }
+            sums
+        }
+
+        /// Eight rows times many columns; a lane belongs to a row.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn eight_rows<const BYTES: usize, F: Format32<BYTES>>(
+            rows: &[&[[u8; BYTES]]; ROWS],
+            x: Rows<'_, Int8Block32>,
+            columns: Range<usize>,
+            (out, kept): (&mut TileMut<'_>, Range<usize>),
+        ) {
+            let mut sums = [_mm256_setzero_ps(); COLUMNS];
+            for at in 0..x.length() {
+                let mut blocks = [&rows[0][at / F::RUNS]; ROWS];
+                blocks.iter_mut().zip(rows).for_each(|(block, row)| *block = &row[at / F::RUNS]);
+                let tile = turn::<BYTES, F>(&blocks, at % F::RUNS);
+                let block = |column: usize| &x.row(columns.start + column)[at];
+                let mut done = 0;
+                while done + TOGETHER <= columns.len() {
+                    let together = std::array::from_fn(|column| block(done + column));
+                    add_tile::<TOGETHER, BYTES, F>(&tile, together, &mut sums[done..]);
+                    done += TOGETHER;
+                }
+                while done < columns.len() {
+                    add_tile::<1, BYTES, F>(&tile, [block(done)], &mut sums[done..]);
+                    done += 1;
+                }
+            }
+            for (column, sums) in columns.zip(sums) {
+                let mut all = [0.0; ROWS];
+                store_floats(sums, &mut all);
+                out.row(column)[kept.clone()].copy_from_slice(&all[..kept.len()]);
+            }
+        }
+
+        /// Adds a turned run times some columns to their sums.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn add_tile<const N: usize, const BYTES: usize, F: Format32<BYTES>>(
+            tile: &Tile,
+            x: [&Int8Block32; N],
+            sums: &mut [__m256],
+        ) {
+            let mut totals = [_mm256_setzero_si256(); N];
+            for (half, quants) in tile.quants.as_chunks::<4>().0.iter().enumerate() {
+                for column in 0..N {
+                    let four = |four: usize| _mm256_set1_epi32(x[column].four_bytes(16 * half + 4 * four));
+                    let values = [four(0), four(1), four(2), four(3)];
+                    if F::SIGNED {
+                        for (&codes, values) in quants.iter().zip(values) {
+                            let (magnitudes, values) = unsigned::<BYTES, F>(codes, values);
+                            totals[column] = add_fours(totals[column], magnitudes, values);
+                        }
+                    } else {
+                        totals[column] = add_small_fours(totals[column], quants, values);
+                    }
+                }
+            }
+            for column in 0..N {
+                let (sum, scale) = (x[column].sum, _mm256_set1_ps(x[column].scale));
+                let offsets = _mm256_mullo_epi32(tile.zeros, _mm256_set1_epi32(sum));
+                let total = _mm256_cvtepi32_ps(_mm256_sub_epi32(totals[column], offsets));
+                sums[column] = _mm256_fmadd_ps(_mm256_mul_ps(tile.scales, scale), total, sums[column]);
+                if F::MINIMUM.is_some() {
+                    let minima = _mm256_mul_ps(tile.minima, scale);
+                    sums[column] = _mm256_fmadd_ps(minima, _mm256_set1_ps(sum as f32), sums[column]);
+                }
+            }
+        }
+    };
+}
+
+pub(crate) use codes32_kernels;
