@@ -235,8 +235,10 @@ pub(crate) mod tq2_0 {
 pub(crate) mod iq2_xxs {
     /// Bytes of one block.
     pub(crate) const BYTES: usize = 66;
-    /// The eight pairs of words; the f16 scale lies at 0.
+    /// The first word of indices; the f16 scale lies at 0.
     pub(crate) const QUANTS: usize = 2;
+    /// The first word of signs and scale.
+    pub(crate) const SIGNS: usize = 6;
 }
 
 /// IQ2_XS: an f16 scale, 32 words of a 9-bit point index and a 7-bit sign pattern, then eight bytes of 4-bit scales.
@@ -325,7 +327,13 @@ pub(crate) fn word16(block: &[u8], at: usize) -> u16 {
 /// The little-endian 32-bit word at byte `at` of a block.
 #[inline]
 pub(crate) fn word32(block: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]])
+    u32::from_le_bytes(*block[at..].first_chunk().expect("a word inside the block"))
+}
+
+/// The little-endian 64-bit word at byte `at` of a block.
+#[inline]
+pub(crate) fn word64(block: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(*block[at..].first_chunk().expect("a word inside the block"))
 }
 
 /// Widens an f16 exactly, without a branch so that loops over it become vector code.

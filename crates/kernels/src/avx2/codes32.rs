@@ -4,7 +4,9 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 use super::dots::{add_fours, add_small_fours};
-use super::lanes::{field, four_halves, integer_sums4, load, load16, pair, prefetch, store_floats, store4};
+use super::lanes::{
+    bits_to_bytes, field, four_halves, integer_sums4, load, load16, pair, prefetch, store_floats, store4,
+};
 use super::tile::turned;
 use crate::Dtype;
 use crate::activations::{Int8Block32, Rows};
@@ -38,11 +40,7 @@ pub(crate) fn codes<const BYTES: usize, F: Format32<BYTES>>(block: &[u8; BYTES],
         return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(load16(&levels.map(|level| level as u8))), nibbles);
     }
     let Some(at) = F::HIGH_BITS else { return nibbles };
-    // Byte i takes the byte of the word that holds bit i, and of that only its own bit.
-    let word = _mm256_set1_epi32(i32::from_le_bytes(*field(block, at)));
-    let spread = _mm256_setr_epi64x(0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202, 0x0303_0303_0303_0303);
-    let bit = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
-    let set = _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(word, spread), bit), bit);
+    let set = bits_to_bytes(u32::from_le_bytes(*field(block, at)));
     _mm256_or_si256(nibbles, _mm256_and_si256(set, _mm256_set1_epi8(16)))
 }
 

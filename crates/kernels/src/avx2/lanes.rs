@@ -154,6 +154,17 @@ pub(crate) fn field<const N: usize, const BYTES: usize>(block: &[u8; BYTES], at:
     block[at..].first_chunk().expect("a field lies inside its block")
 }
 
+/// Thirty-two bits as bytes: all ones where the bit is set.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(crate) fn bits_to_bytes(bits: u32) -> __m256i {
+    // Byte i takes the byte of the word that holds bit i, and of that only its own bit.
+    let spread = _mm256_setr_epi64x(0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202, 0x0303_0303_0303_0303);
+    let bit = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
+    let bytes = _mm256_shuffle_epi8(_mm256_set1_epi32(bits as i32), spread);
+    _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit)
+}
+
 /// Asks for the cache lines of a block that will be read soon: the one `distance` bytes after `block`.
 #[inline]
 #[target_feature(enable = "avx2")]

@@ -2,9 +2,9 @@
 
 use std::arch::x86_64::*;
 
-use super::lanes::{field, load, load16};
-use crate::blocks::{iq1_m, iq1_s, iq2_s, iq2_xs, iq2_xxs, iq3_s, iq3_xxs, iq4_nl, iq4_xs, q2_k, q3_k, tq1_0, tq2_0};
-use crate::codes::{CodeRange, Format256, Iq1M, Iq1S, Iq2S, Iq2Xs, Iq2Xxs, Iq3S, Iq3Xxs, Iq4Xs, Q2K, Q3K, Tq1, Tq2};
+use super::lanes::{bits_to_bytes, field, load, load16};
+use crate::blocks::{iq4_nl, iq4_xs, q2_k, q3_k, tq1_0, tq2_0};
+use crate::codes::{CodeRange, Format256, Iq4Xs, Lattice, Q2K, Q3K, Tq1, Tq2};
 
 /// One block of one row.
 pub(crate) struct Unpacked {
@@ -18,24 +18,11 @@ pub(crate) struct Unpacked {
 
 /// A format that can be unpacked to registers.
 pub(crate) trait Registers<const BYTES: usize>: Format256<BYTES> {
-    /// The same numbers as `Format256::unpack`, in registers; formats of lookups go through memory.
+    /// The same numbers as `Format256::unpack`.
     ///
     /// # Safety
     /// The CPU must have AVX2.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    unsafe fn registers(block: &[u8; BYTES]) -> Unpacked {
-        let unpacked = Self::unpack(block);
-        let offset = match Self::CODES {
-            CodeRange::Shifted { offset, .. } => _mm256_set1_epi8(offset as i8),
-            CodeRange::Wide => _mm256_setzero_si256(),
-        };
-        let mut quants = [offset; 8];
-        for (quants, codes) in quants.iter_mut().zip(unpacked.codes.as_chunks::<32>().0) {
-            *quants = _mm256_add_epi8(load(codes), offset);
-        }
-        Unpacked { quants, scales: load(&unpacked.scales), minima: load(&unpacked.minima) }
-    }
+    unsafe fn registers(block: &[u8; BYTES]) -> Unpacked;
 }
 
 /// One block in registers.
@@ -46,13 +33,29 @@ pub(crate) fn unpack<const BYTES: usize, F: Registers<BYTES>>(block: &[u8; BYTES
     unsafe { F::registers(block) }
 }
 
-impl Registers<{ iq1_s::BYTES }> for Iq1S {}
-impl Registers<{ iq1_m::BYTES }> for Iq1M {}
-impl Registers<{ iq2_xxs::BYTES }> for Iq2Xxs {}
-impl Registers<{ iq2_xs::BYTES }> for Iq2Xs {}
-impl Registers<{ iq2_s::BYTES }> for Iq2S {}
-impl Registers<{ iq3_xxs::BYTES }> for Iq3Xxs {}
-impl Registers<{ iq3_s::BYTES }> for Iq3S {}
+impl<const BYTES: usize, L: Lattice<BYTES>> Registers<BYTES> for L {
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn registers(block: &[u8; BYTES]) -> Unpacked {
+        let CodeRange::Shifted { offset, .. } = L::RANGE else { unreachable!("lattices are small") };
+        let offset = _mm256_set1_epi8(offset as i8);
+        let mut quants = [offset; 8];
+        for (run, quants) in quants.iter_mut().enumerate() {
+            let [a, b, c, d] = L::eights(block, run).map(|eight| eight as i64);
+            let points = _mm256_setr_epi64x(a, b, c, d);
+            *quants = L::signs(block, run).map_or(points, |signs| {
+                let negative = bits_to_bytes(signs);
+                // Negative ones become all ones minus themselves; the mask takes one away from that.
+                _mm256_add_epi8(_mm256_xor_si256(points, negative), _mm256_sub_epi8(offset, negative))
+            });
+        }
+        let nibbles = _mm_cvtsi64_si128(L::scale_nibbles(block) as i64);
+        let both = _mm_unpacklo_epi8(nibbles, _mm_srli_epi16::<4>(nibbles));
+        let scales = _mm256_cvtepu8_epi16(_mm_and_si128(both, _mm_set1_epi8(15)));
+        let scales = _mm256_add_epi16(_mm256_add_epi16(scales, scales), _mm256_set1_epi16(1));
+        Unpacked { quants, scales, minima: _mm256_setzero_si256() }
+    }
+}
 
 /// The eight runs of 64 bytes of bit pairs.
 #[inline]
@@ -163,9 +166,11 @@ impl Registers<{ tq1_0::BYTES }> for Tq1 {
             *row = second;
             second = low(next(high(second)));
         }
-        let word = i32::from_le_bytes(*field(block, 48));
-        let powers = [1_u8, 3, 9, 27].map(|power| word.to_le_bytes().map(|byte| byte.wrapping_mul(power)));
-        rows[5] = load16(powers.as_flattened().try_into().expect("sixteen bytes"));
+        let word = _mm_set1_epi32(i32::from_le_bytes(*field(block, 48)));
+        let powers = _mm_setr_epi32(0x0001_0001, 0x0003_0003, 0x0009_0009, 0x001b_001b);
+        let even = _mm_and_si128(_mm_mullo_epi16(word, powers), _mm_set1_epi16(0xff));
+        let odd = _mm_mullo_epi16(_mm_srli_epi16::<8>(word), powers);
+        rows[5] = _mm_or_si128(even, _mm_slli_epi16::<8>(odd));
         for pair in 0..3 {
             quants[5 + pair] = digit(_mm256_set_m128i(rows[2 * pair + 1], rows[2 * pair]));
         }

@@ -3,13 +3,13 @@
 //! A format says how its blocks become one of them; decoding and multiplication are written once per form. Products of
 //! codes are exact integers, and the scales multiply them last, so every instruction set can follow to the bit.
 
-mod grid_quants;
 mod grids;
 mod k_quants;
+mod lattice;
 mod small;
 
-pub(crate) use grid_quants::{Iq1M, Iq1S, Iq2S, Iq2Xs, Iq2Xxs, Iq3S, Iq3Xxs};
 pub(crate) use k_quants::{Iq4Xs, Q2K, Q3K, Tq1, Tq2};
+pub(crate) use lattice::{Iq1M, Iq1S, Iq2S, Iq2Xs, Iq2Xxs, Iq3S, Iq3Xxs, Lattice};
 pub(crate) use small::{
     Format32, Int4Group128, Int4Zero32, Iq4Nl, Mxfp4, Nf4, Q4With1, Q5With0, Q5With1, Scale, codes, scale, zero,
 };
