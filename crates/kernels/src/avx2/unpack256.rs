@@ -34,7 +34,8 @@ pub(crate) fn unpack<const BYTES: usize, F: Registers<BYTES>>(block: &[u8; BYTES
 }
 
 impl<const BYTES: usize, L: Lattice<BYTES>> Registers<BYTES> for L {
-    #[inline]
+    // A call costs little next to 32 lookups, and compiled for more than AVX2 the lookups become slow gathers.
+    #[inline(never)]
     #[target_feature(enable = "avx2")]
     unsafe fn registers(block: &[u8; BYTES]) -> Unpacked {
         let CodeRange::Shifted { offset, .. } = L::RANGE else { unreachable!("lattices are small") };

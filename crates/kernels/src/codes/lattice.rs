@@ -128,7 +128,8 @@ impl Lattice<{ iq2_xxs::BYTES }> for Iq2Xxs {
 
     #[inline]
     fn eights(block: &[u8; iq2_xxs::BYTES], run: usize) -> [u64; 4] {
-        std::array::from_fn(|at| IQ2_XXS[usize::from(block[iq2_xxs::QUANTS + 8 * run + at])])
+        let point = |at: usize| IQ2_XXS[usize::from(block[iq2_xxs::QUANTS + 8 * run + at])];
+        [point(0), point(1), point(2), point(3)]
     }
 
     #[inline]
@@ -151,14 +152,16 @@ impl Lattice<{ iq2_xs::BYTES }> for Iq2Xs {
 
     #[inline]
     fn eights(block: &[u8; iq2_xs::BYTES], run: usize) -> [u64; 4] {
-        std::array::from_fn(|at| IQ2_XS[usize::from(word16(block, iq2_xs::QUANTS + 8 * run + 2 * at) & 511)])
+        let words = word64(block, iq2_xs::QUANTS + 8 * run);
+        let point = |at: usize| IQ2_XS[(words >> (16 * at)) as usize & 511];
+        [point(0), point(1), point(2), point(3)]
     }
 
     #[inline]
     fn signs(block: &[u8; iq2_xs::BYTES], run: usize) -> Option<u32> {
-        let words = word64(block, iq2_xs::QUANTS + 8 * run);
-        let sevens = [9, 25, 41, 57].map(|at| (words >> at) as u32 & 127);
-        Some(even_signs(sevens[0] | (sevens[1] << 7) | (sevens[2] << 14) | (sevens[3] << 21)))
+        let words = word64(block, iq2_xs::QUANTS + 8 * run) >> 9;
+        let seven = |at: usize| (words >> (16 * at)) as u32 & 127;
+        Some(even_signs(seven(0) | (seven(1) << 7) | (seven(2) << 14) | (seven(3) << 21)))
     }
 
     #[inline]
@@ -178,7 +181,8 @@ impl Lattice<{ iq2_s::BYTES }> for Iq2S {
     fn eights(block: &[u8; iq2_s::BYTES], run: usize) -> [u64; 4] {
         let high = usize::from(block[iq2_s::HIGH_BITS + run]);
         let low = |at: usize| usize::from(block[iq2_s::QUANTS + 4 * run + at]);
-        std::array::from_fn(|at| IQ2_S[low(at) | ((high >> (2 * at)) & 3) << 8])
+        let point = |at: usize| IQ2_S[low(at) | ((high >> (2 * at)) & 3) << 8];
+        [point(0), point(1), point(2), point(3)]
     }
 
     #[inline]
@@ -202,7 +206,7 @@ impl Lattice<{ iq3_xxs::BYTES }> for Iq3Xxs {
     #[inline]
     fn eights(block: &[u8; iq3_xxs::BYTES], run: usize) -> [u64; 4] {
         let four = |at: usize| IQ3_XXS[usize::from(block[iq3_xxs::QUANTS + 8 * run + at])];
-        std::array::from_fn(|at| pair(four(2 * at), four(2 * at + 1)))
+        [pair(four(0), four(1)), pair(four(2), four(3)), pair(four(4), four(5)), pair(four(6), four(7))]
     }
 
     #[inline]
@@ -228,7 +232,7 @@ impl Lattice<{ iq3_s::BYTES }> for Iq3S {
         let high = usize::from(block[iq3_s::HIGH_BITS + run]);
         let low = |at: usize| usize::from(block[iq3_s::QUANTS + 8 * run + at]);
         let four = |at: usize| IQ3_S[low(at) | ((high >> at) & 1) << 8];
-        std::array::from_fn(|at| pair(four(2 * at), four(2 * at + 1)))
+        [pair(four(0), four(1)), pair(four(2), four(3)), pair(four(4), four(5)), pair(four(6), four(7))]
     }
 
     #[inline]
@@ -254,7 +258,8 @@ impl Lattice<{ iq1_s::BYTES }> for Iq1S {
     fn eights(block: &[u8; iq1_s::BYTES], run: usize) -> [u64; 4] {
         let word = usize::from(word16(block, iq1_s::HIGH_BITS + 2 * run));
         let low = |at: usize| usize::from(block[iq1_s::QUANTS + 4 * run + at]);
-        std::array::from_fn(|at| shifted(low(at) | ((word >> (3 * at)) & 7) << 8, word >> 15))
+        let point = |at: usize| shifted(low(at) | ((word >> (3 * at)) & 7) << 8, word >> 15);
+        [point(0), point(1), point(2), point(3)]
     }
 
     #[inline]
@@ -274,7 +279,8 @@ impl Lattice<{ iq1_m::BYTES }> for Iq1M {
     fn eights(block: &[u8; iq1_m::BYTES], run: usize) -> [u64; 4] {
         let high = usize::from(word16(block, iq1_m::HIGH_BITS + 2 * run));
         let nibble = |at: usize| (high >> (4 * at)) & 15;
-        std::array::from_fn(|at| shifted(usize::from(block[4 * run + at]) | (nibble(at) & 7) << 8, nibble(at) >> 3))
+        let point = |at: usize| shifted(usize::from(block[4 * run + at]) | (nibble(at) & 7) << 8, nibble(at) >> 3);
+        [point(0), point(1), point(2), point(3)]
     }
 
     #[inline]
