@@ -26,7 +26,7 @@ pub struct Shape {
 
 /// Bytes that cannot be a matrix of the shape they claim.
 #[derive(Debug, thiserror::Error)]
-#[error("{bytes} bytes cannot hold {rows} × {columns} numbers of {dtype}")]
+#[error("{bytes} bytes cannot hold {rows} × {columns} numbers of {dtype}, whose rows are whole blocks of {}", dtype.block_elements())]
 pub struct MatrixError {
     /// The storage format.
     pub dtype: Dtype,

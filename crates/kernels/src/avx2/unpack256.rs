@@ -41,14 +41,16 @@ impl<const BYTES: usize, L: Lattice<BYTES>> Registers<BYTES> for L {
         let CodeRange::Shifted { offset, .. } = L::RANGE else { unreachable!("lattices are small") };
         let offset = _mm256_set1_epi8(offset as i8);
         let mut quants = [offset; 8];
+        let signs = L::signs(block);
         for (run, quants) in quants.iter_mut().enumerate() {
-            let [a, b, c, d] = L::eights(block, run).map(|eight| eight as i64);
-            let points = _mm256_setr_epi64x(a, b, c, d);
-            *quants = L::signs(block, run).map_or(points, |signs| {
-                let negative = bits_to_bytes(signs);
-                // Negative ones become all ones minus themselves; the mask takes one away from that.
-                _mm256_add_epi8(_mm256_xor_si256(points, negative), _mm256_sub_epi8(offset, negative))
-            });
+            let [a, b, c, d] = L::eights(block, run);
+            *quants = _mm256_setr_epi64x(a as i64, b as i64, c as i64, d as i64);
+            if let Some(signs) = signs {
+                // The two's complement: all bits turned, plus one.
+                let negative = bits_to_bytes(signs[run]);
+                let shift = _mm256_sub_epi8(offset, negative);
+                *quants = _mm256_add_epi8(_mm256_xor_si256(*quants, negative), shift);
+            }
         }
         let nibbles = _mm_cvtsi64_si128(L::scale_nibbles(block) as i64);
         let both = _mm_unpacklo_epi8(nibbles, _mm_srli_epi16::<4>(nibbles));

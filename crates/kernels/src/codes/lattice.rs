@@ -13,8 +13,8 @@ pub(crate) trait Lattice<const BYTES: usize> {
     /// The eights of one run of 32, without signs; plus the offset in formats that have none.
     fn eights(block: &[u8; BYTES], run: usize) -> [u64; 4];
 
-    /// The negative ones of the 32 codes of a run, a bit each, in formats that have signs.
-    fn signs(_block: &[u8; BYTES], _run: usize) -> Option<u32> {
+    /// For each run of 32 its negative codes, a bit each, in formats that have signs.
+    fn signs(_block: &[u8; BYTES]) -> Option<[u32; 8]> {
         None
     }
 
@@ -36,13 +36,14 @@ impl<const BYTES: usize, L: Lattice<BYTES>> Format256<BYTES> for L {
             CodeRange::Shifted { offset, .. } => offset as i8,
             CodeRange::Wide => 0,
         };
+        let signs = L::signs(block);
         let mut codes = [0; 256];
         for (run, codes) in codes.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-            let (eights, signs) = (L::eights(block, run), L::signs(block, run));
+            let eights = L::eights(block, run);
             for (i, code) in codes.iter_mut().enumerate() {
                 let point = eights[i / 8].to_le_bytes()[i % 8] as i8;
                 *code = match signs {
-                    Some(signs) if (signs >> i) & 1 == 1 => -point,
+                    Some(signs) if (signs[run] >> i) & 1 == 1 => -point,
                     Some(_) => point,
                     None => point - offset,
                 };
@@ -92,10 +93,24 @@ const fn fours<const N: usize>(words: &[u16; N], levels: [u32; 8]) -> [u32; N] {
     points
 }
 
-/// Two fours side by side.
+/// Eight fours as four eights.
 #[inline]
-fn pair(first: u32, second: u32) -> u64 {
-    u64::from(first) | (u64::from(second) << 32)
+fn paired(four: impl Fn(usize) -> u32) -> [u64; 4] {
+    let mut eights = [0; 4];
+    for (at, eight) in eights.iter_mut().enumerate() {
+        *eight = u64::from(four(2 * at)) | (u64::from(four(2 * at + 1)) << 32);
+    }
+    eights
+}
+
+/// A word for each run; a plain loop, which the compiler turns into vectors.
+#[inline]
+fn words_of_runs(word: impl Fn(usize) -> u32) -> [u32; 8] {
+    let mut words = [0; 8];
+    for (run, out) in words.iter_mut().enumerate() {
+        *out = word(run);
+    }
+    words
 }
 
 /// Four patterns of seven signs, each with the eighth that makes their number even.
@@ -133,8 +148,8 @@ impl Lattice<{ iq2_xxs::BYTES }> for Iq2Xxs {
     }
 
     #[inline]
-    fn signs(block: &[u8; iq2_xxs::BYTES], run: usize) -> Option<u32> {
-        Some(even_signs(word32(block, iq2_xxs::SIGNS + 8 * run)))
+    fn signs(block: &[u8; iq2_xxs::BYTES]) -> Option<[u32; 8]> {
+        Some(words_of_runs(|run| even_signs(word32(block, iq2_xxs::SIGNS + 8 * run))))
     }
 
     #[inline]
@@ -158,10 +173,12 @@ impl Lattice<{ iq2_xs::BYTES }> for Iq2Xs {
     }
 
     #[inline]
-    fn signs(block: &[u8; iq2_xs::BYTES], run: usize) -> Option<u32> {
-        let words = word64(block, iq2_xs::QUANTS + 8 * run) >> 9;
-        let seven = |at: usize| (words >> (16 * at)) as u32 & 127;
-        Some(even_signs(seven(0) | (seven(1) << 7) | (seven(2) << 14) | (seven(3) << 21)))
+    fn signs(block: &[u8; iq2_xs::BYTES]) -> Option<[u32; 8]> {
+        Some(words_of_runs(|run| {
+            let words = word64(block, iq2_xs::QUANTS + 8 * run) >> 9;
+            let seven = |at: usize| (words >> (16 * at)) as u32 & 127;
+            even_signs(seven(0) | (seven(1) << 7) | (seven(2) << 14) | (seven(3) << 21))
+        }))
     }
 
     #[inline]
@@ -186,8 +203,8 @@ impl Lattice<{ iq2_s::BYTES }> for Iq2S {
     }
 
     #[inline]
-    fn signs(block: &[u8; iq2_s::BYTES], run: usize) -> Option<u32> {
-        Some(word32(block, iq2_s::SIGNS + 4 * run))
+    fn signs(block: &[u8; iq2_s::BYTES]) -> Option<[u32; 8]> {
+        Some(words_of_runs(|run| word32(block, iq2_s::SIGNS + 4 * run)))
     }
 
     #[inline]
@@ -205,13 +222,12 @@ impl Lattice<{ iq3_xxs::BYTES }> for Iq3Xxs {
 
     #[inline]
     fn eights(block: &[u8; iq3_xxs::BYTES], run: usize) -> [u64; 4] {
-        let four = |at: usize| IQ3_XXS[usize::from(block[iq3_xxs::QUANTS + 8 * run + at])];
-        [pair(four(0), four(1)), pair(four(2), four(3)), pair(four(4), four(5)), pair(four(6), four(7))]
+        paired(|at| IQ3_XXS[usize::from(block[iq3_xxs::QUANTS + 8 * run + at])])
     }
 
     #[inline]
-    fn signs(block: &[u8; iq3_xxs::BYTES], run: usize) -> Option<u32> {
-        Some(even_signs(word32(block, iq3_xxs::SIGNS + 4 * run)))
+    fn signs(block: &[u8; iq3_xxs::BYTES]) -> Option<[u32; 8]> {
+        Some(words_of_runs(|run| even_signs(word32(block, iq3_xxs::SIGNS + 4 * run))))
     }
 
     #[inline]
@@ -230,14 +246,12 @@ impl Lattice<{ iq3_s::BYTES }> for Iq3S {
     #[inline]
     fn eights(block: &[u8; iq3_s::BYTES], run: usize) -> [u64; 4] {
         let high = usize::from(block[iq3_s::HIGH_BITS + run]);
-        let low = |at: usize| usize::from(block[iq3_s::QUANTS + 8 * run + at]);
-        let four = |at: usize| IQ3_S[low(at) | ((high >> at) & 1) << 8];
-        [pair(four(0), four(1)), pair(four(2), four(3)), pair(four(4), four(5)), pair(four(6), four(7))]
+        paired(|at| IQ3_S[usize::from(block[iq3_s::QUANTS + 8 * run + at]) | ((high << (8 - at)) & 256)])
     }
 
     #[inline]
-    fn signs(block: &[u8; iq3_s::BYTES], run: usize) -> Option<u32> {
-        Some(word32(block, iq3_s::SIGNS + 4 * run))
+    fn signs(block: &[u8; iq3_s::BYTES]) -> Option<[u32; 8]> {
+        Some(words_of_runs(|run| word32(block, iq3_s::SIGNS + 4 * run)))
     }
 
     #[inline]
