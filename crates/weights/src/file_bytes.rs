@@ -58,6 +58,11 @@ impl FileBytes {
         }
     }
 
+    /// Whether this is a file on disk, which may have others beside it.
+    pub(crate) fn is_mapped(&self) -> bool {
+        matches!(self.storage, Storage::Mapped(_))
+    }
+
     pub(crate) fn check_intact(&self) -> Result<(), WeightsError> {
         match &self.storage {
             Storage::Mapped(file) if !file.is_intact() => Err(WeightsError::Changed { path: self.path.clone() }),

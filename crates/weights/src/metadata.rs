@@ -25,6 +25,12 @@ impl Metadata {
         Metadata { path: path.to_owned(), entries: Vec::new(), by_key: Vec::new() }
     }
 
+    /// The same entries in the same order but for those of `keys`.
+    pub(crate) fn without(self, keys: &[&str]) -> Metadata {
+        let entries = self.entries.into_iter().filter(|(key, _)| !keys.contains(&key.as_str())).collect();
+        Metadata::new(&self.path, entries).expect("the keys were distinct before")
+    }
+
     /// All entries in the order of the file.
     pub fn entries(&self) -> &[(String, MetadataValue)] {
         &self.entries

@@ -37,7 +37,9 @@ pub struct ModelFiles {
 }
 
 impl ModelFiles {
-    /// Opens a `.gguf` file, a `.safetensors` file, or a folder that holds a Hugging Face model or one `.gguf` file.
+    /// Opens a `.gguf` file, a `.safetensors` file, or a folder that holds a Hugging Face model or one GGUF model.
+    ///
+    /// Any part of a split GGUF model (`name-00001-of-00003.gguf`) opens all of it.
     pub fn open(path: &Path) -> Result<ModelFiles, WeightsError> {
         match path.metadata() {
             Ok(metadata) if metadata.is_dir() => open_folder(path),
@@ -144,14 +146,8 @@ fn open_file(path: &Path, file: FileBytes) -> Result<ModelFiles, WeightsError> {
 
 fn open_gguf(path: &Path, file: Arc<FileBytes>) -> Result<ModelFiles, WeightsError> {
     let header = gguf::read::read(&file)?;
-    if let Some(count) = gguf::read::split_count(&header.metadata) {
-        return Err(WeightsError::unsupported(
-            path,
-            "metadata key `split.count`",
-            format!("the file is one of {count} parts; merge them with `llama-gguf-split --merge` first"),
-        ));
-    }
-    let contents = Contents { tensors: header.tensors, set_aside: Vec::new(), files: vec![file] };
+    let gguf::split::Whole { header, files } = gguf::split::complete(file, header)?;
+    let contents = Contents { tensors: header.tensors, set_aside: Vec::new(), files };
     let base = Base { path, kind: FileKind::Gguf, folder: None };
     ModelFiles::assemble(base, header.metadata, contents)
 }
@@ -178,13 +174,17 @@ fn open_folder(path: &Path) -> Result<ModelFiles, WeightsError> {
     Ok(files)
 }
 
-/// Opens the one GGUF file of a folder that has no safetensors.
+/// Opens the one GGUF model of a folder that has no safetensors.
 fn open_only_gguf(folder: &Path) -> Result<ModelFiles, WeightsError> {
     let entries = folder.read_dir().map_err(WeightsError::io("list", folder))?;
     let names: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     let with_extension =
         |extension: &str| names.iter().filter(|path| has_extension(path, extension)).collect::<Vec<_>>();
-    match with_extension("gguf").as_slice() {
+    let ggufs = with_extension("gguf");
+    if let Some(first) = gguf::split::first_part(&ggufs) {
+        return open_file(first, FileBytes::open(first)?);
+    }
+    match ggufs.as_slice() {
         [only] => open_file(only, FileBytes::open(only)?),
         [] if !with_extension("bin").is_empty() => Err(not_a_model(
             folder,

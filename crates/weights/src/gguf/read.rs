@@ -10,7 +10,7 @@ use super::read_value::ValueReader;
 use super::{ALIGNMENT_KEY, DEFAULT_ALIGNMENT, MAGIC, MAX_DIMENSIONS, ggml_type};
 use crate::file_bytes::FileBytes;
 use crate::tensor::{Tensor, TensorBytes};
-use crate::{Metadata, MetadataValue, WeightsError};
+use crate::{Metadata, WeightsError};
 
 /// Most metadata keys and most tensors in a file; with these, memory stays below 16 MiB plus twice the header.
 const MAX_ENTRIES: usize = 65_536;
@@ -186,9 +186,4 @@ fn place_tensors(
         )),
         None => Ok(tensors),
     }
-}
-
-/// The value of `split.count` when the file is only a part of a model.
-pub(crate) fn split_count(metadata: &Metadata) -> Option<i128> {
-    metadata.get("split.count").and_then(MetadataValue::as_integer).filter(|&count| count > 1)
 }

@@ -57,6 +57,25 @@ def make_gguf() -> dict:
     return expected
 
 
+def make_split() -> dict:
+    """The same kind of file in three parts."""
+    folder = HERE / "split"
+    folder.mkdir(exist_ok=True)
+    writer = gguf.GGUFWriter(folder / "tiny.gguf", "llama", split_max_tensors=2)
+    writer.add_name("split fixture")
+    writer.add_block_count(5)
+    expected = {}
+    for layer in range(5):
+        values = numpy.arange(layer, layer + 8, dtype=numpy.float32)
+        writer.add_tensor(f"blk.{layer}.attn_norm.weight", values)
+        expected[f"blk.{layer}.attn_norm.weight"] = {"dtype": "F32", "shape": [8], "bytes": values.tobytes().hex()}
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return expected
+
+
 def make_safetensors() -> dict:
     """A sharded folder as `save_pretrained` leaves it."""
     torch.manual_seed(7)
@@ -92,5 +111,5 @@ def make_safetensors() -> dict:
 
 
 if __name__ == "__main__":
-    expected = {"foreign.gguf": make_gguf(), "sharded": make_safetensors()}
+    expected = {"foreign.gguf": make_gguf(), "sharded": make_safetensors(), "split": make_split()}
     (HERE / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")

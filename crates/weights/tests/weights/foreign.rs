@@ -42,6 +42,18 @@ fn gguf_by_gguf_py() {
     assert_eq!(metadata.require::<Vec<&str>>("tokenizer.ggml.merges").unwrap(), ["t o", "k e", "n n"]);
 }
 
+/// The folder as a whole and each part of it are the same model.
+#[test]
+fn parts_by_gguf_py() {
+    let whole = check_tensors("split");
+    assert_eq!(whole.metadata().require::<u32>("llama.block_count").unwrap(), 5);
+    let names = |files: &ModelFiles| files.tensors().iter().map(|tensor| tensor.name().to_owned()).collect::<Vec<_>>();
+    for number in 1..=3 {
+        let part = ModelFiles::open(&data(&format!("split/tiny-0000{number}-of-00003.gguf"))).unwrap();
+        assert_eq!((names(&part), part.metadata().entries()), (names(&whole), whole.metadata().entries()));
+    }
+}
+
 #[test]
 fn shards_by_the_python_package() {
     let files = check_tensors("sharded");

@@ -15,4 +15,5 @@ mod raw_safetensors;
 mod safetensors_hostile;
 mod safetensors_reading;
 mod sample;
+mod split;
 mod truncation;

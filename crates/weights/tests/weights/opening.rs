@@ -35,9 +35,6 @@ fn what_is_no_model_is_told_apart() {
     check_error(folder(&[("config.json", b"{}")]).path(), &["holds no model"]);
     check_error(folder(&[("pytorch_model.bin", b"x")]).path(), &["PyTorch weights", "safetensors version"]);
     check_error(folder(&[("model.safetensors", &safetensors)]).path(), &["no config.json", "download config.json"]);
-    let split = RawGguf::seed().key("split.count", 2, &3u16.to_le_bytes());
-    let split = folder(&[("part.gguf", &split.bytes())]);
-    check_error(&split.path().join("part.gguf"), &["split.count", "one of 3 parts", "--merge"]);
     let only = folder(&[("only.gguf", &gguf), ("README.md", b"hi")]);
     let files = ModelFiles::open(only.path()).unwrap();
     assert_eq!((files.kind(), files.path()), (FileKind::Gguf, only.path().join("only.gguf").as_path()));
