@@ -9,7 +9,7 @@ use cascadia_kernels::quantize::{TARGETS, quantize};
 use cascadia_weights::gguf::write::{Outline, TensorEntry, write};
 use cascadia_weights::{MetadataValue, WeightsError};
 
-use harness::{WAYS, check, check_bits, run};
+use harness::{WAYS, check, check_bits, check_within, run};
 
 /// One test per fixture, named after its folder.
 macro_rules! fixtures {
@@ -71,6 +71,17 @@ fn windows_are_kept_in_few_pages() {
         let first = run(&path, &tokens, WAYS[0]);
         check_bits(fixture, &path, &tokens, &first);
     }
+}
+
+/// Checkpoints quantised for other engines. Bytes meet their weights instead of floats, so the logits of the
+/// dequantised model are only close; that the weights themselves are exact is for `weights` to show.
+#[test]
+fn quantised_checkpoints() {
+    for fixture in ["gptq", "awq", "compressed-int4", "compressed-int8"] {
+        check_within(0.06, &format!("quantised/model-{fixture}"), "");
+    }
+    // 8-bit floats in blocks become plain floats.
+    check("quantised/model-float8", "");
 }
 
 /// Kernels for one row and for many are different code; quantised weights must not show which one ran.

@@ -43,8 +43,8 @@ impl FileBytes {
     }
 
     /// Bytes that are already in memory; `name` stands in for a path in messages.
-    pub(crate) fn in_memory(name: &str, bytes: Cow<'static, [u8]>) -> FileBytes {
-        FileBytes { path: PathBuf::from(name), storage: Storage::Memory(bytes) }
+    pub(crate) fn in_memory(name: impl AsRef<Path>, bytes: Cow<'static, [u8]>) -> FileBytes {
+        FileBytes { path: name.as_ref().to_owned(), storage: Storage::Memory(bytes) }
     }
 
     pub(crate) fn path(&self) -> &Path {

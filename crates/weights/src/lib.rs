@@ -5,12 +5,14 @@ mod file_bytes;
 pub mod gguf;
 mod hf_folder;
 pub mod hub;
+mod made;
 mod mapped;
 mod metadata;
 mod metadata_value;
 mod model_files;
 mod names;
 mod os;
+mod quantised;
 mod safetensors;
 mod tensor;
 

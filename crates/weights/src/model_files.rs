@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::file_bytes::FileBytes;
 use crate::hf_folder;
 use crate::safetensors::{self, Contents, SetAside};
-use crate::{MemoryAdvice, Metadata, Tensor, WeightsError, gguf, names};
+use crate::{MemoryAdvice, Metadata, Tensor, WeightsError, gguf, names, quantised};
 
 /// Which convention for names and settings the files follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,7 +158,13 @@ fn open_safetensors(path: &Path, file: Arc<FileBytes>) -> Result<ModelFiles, Wei
         let advice = "give the folder that holds all shards and their index";
         return Err(not_a_model(path, "is one shard of a larger model", advice));
     }
-    let base = Base { path, kind: FileKind::HuggingFace, folder: path.parent() };
+    // What is in memory has no folder around it.
+    let folder = path.parent().filter(|_| file.is_mapped());
+    let contents = match folder {
+        Some(folder) => quantised::put_together(folder, contents)?,
+        None => contents,
+    };
+    let base = Base { path, kind: FileKind::HuggingFace, folder };
     ModelFiles::assemble(base, Metadata::empty(path), contents)
 }
 
@@ -168,6 +174,7 @@ fn open_folder(path: &Path) -> Result<ModelFiles, WeightsError> {
         let problem = "holds safetensors but no config.json";
         return Err(not_a_model(path, problem, "download config.json and the tokenizer files of the model too"));
     }
+    let contents = quantised::put_together(path, contents)?;
     let base = Base { path, kind: FileKind::HuggingFace, folder: Some(path) };
     let files = ModelFiles::assemble(base, Metadata::empty(path), contents)?;
     files.check_intact()?;

@@ -1,4 +1,4 @@
-//! A tensor as it lies in its file: name, format, shape, bytes.
+//! A tensor of a model: name, format, shape, bytes.
 
 use std::ops::Range;
 use std::path::Path;
@@ -7,23 +7,35 @@ use std::sync::Arc;
 use cascadia_kernels::Dtype;
 
 use crate::file_bytes::FileBytes;
+use crate::made::Made;
 
-/// One named array of numbers inside a model file.
+/// One named array of numbers, as a model file holds it or put together from what it holds.
 #[derive(Clone, Debug)]
 pub struct Tensor {
     name: String,
     dtype: Dtype,
     shape: Box<[u64]>,
-    bytes: TensorBytes,
+    content: Content,
+}
+
+#[derive(Clone, Debug)]
+enum Content {
+    Stored(TensorBytes),
+    Made(Arc<Made>),
 }
 
 impl Tensor {
     /// The caller has checked that `bytes` is exactly as long as `dtype` and `shape` say.
     pub(crate) fn new(name: String, dtype: Dtype, shape: Box<[u64]>, bytes: TensorBytes) -> Tensor {
-        Tensor { name, dtype, shape, bytes }
+        Tensor { name, dtype, shape, content: Content::Stored(bytes) }
     }
 
-    /// The name the file gives it.
+    /// A tensor whose bytes are made when they are asked for.
+    pub(crate) fn made(name: String, dtype: Dtype, shape: Box<[u64]>, made: Made) -> Tensor {
+        Tensor { name, dtype, shape, content: Content::Made(Arc::new(made)) }
+    }
+
+    /// Its name, as files of its kind have it.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -39,22 +51,46 @@ impl Tensor {
     }
 
     /// Its bytes, which stay valid for as long as the returned value lives.
+    ///
+    /// A tensor that the file stores in parts is put together first; that takes time and memory, and happens again
+    /// once nobody holds the bytes any more.
     pub fn bytes(&self) -> TensorBytes {
-        self.bytes.clone()
+        match &self.content {
+            Content::Stored(bytes) => bytes.clone(),
+            Content::Made(made) => made.bytes(),
+        }
     }
 
     /// Length of its bytes.
     pub fn byte_len(&self) -> u64 {
-        self.bytes.range.len() as u64
+        match &self.content {
+            Content::Stored(bytes) => bytes.range.len() as u64,
+            Content::Made(made) => made.byte_len,
+        }
     }
 
-    /// The file that holds it.
+    /// The file that holds it, or most of what it is made from.
     pub fn file(&self) -> &Path {
-        self.bytes.source.path()
+        match &self.content {
+            Content::Stored(bytes) => bytes.source.path(),
+            Content::Made(made) => &made.path,
+        }
     }
 
+    /// Where it starts in its file; made tensors are nowhere.
     pub(crate) fn start(&self) -> usize {
-        self.bytes.range.start
+        match &self.content {
+            Content::Stored(bytes) => bytes.range.start,
+            Content::Made(_) => 0,
+        }
+    }
+
+    /// Its bytes, if a file holds them as they are.
+    pub(crate) fn stored_bytes(&self) -> Option<&TensorBytes> {
+        match &self.content {
+            Content::Stored(bytes) => Some(bytes),
+            Content::Made(_) => None,
+        }
     }
 }
 
@@ -70,6 +106,16 @@ impl TensorBytes {
     pub(crate) fn new(source: &Arc<FileBytes>, range: Range<usize>) -> Option<TensorBytes> {
         source.bytes().get(range.clone())?;
         Some(TensorBytes { source: Arc::clone(source), range })
+    }
+
+    /// A view of all there is.
+    pub(crate) fn whole(source: &Arc<FileBytes>) -> TensorBytes {
+        TensorBytes { source: Arc::clone(source), range: 0..source.bytes().len() }
+    }
+
+    /// The file that holds them.
+    pub(crate) fn file(&self) -> &Path {
+        self.source.path()
     }
 }
 

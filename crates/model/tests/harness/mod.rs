@@ -48,14 +48,23 @@ pub(crate) const WAYS: [Way; 10] = [
 
 /// Runs a fixture in every way: the first within tolerance of the reference, the others with the bits of the first.
 pub(crate) fn check(fixture: &str, file: &str) {
+    check_within(TOLERANCE, fixture, file);
+}
+
+/// Like [`check`] with a tolerance of its own.
+pub(crate) fn check_within(tolerance: f32, fixture: &str, file: &str) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(fixture);
     let path = if file.is_empty() { folder.clone() } else { folder.join(file) };
-    let first = check_against(&folder, &path);
+    let first = logits_within(tolerance, &folder, &path);
     check_bits(fixture, &path, &read_tokens(&folder.join("tokens.json")), &first);
 }
 
 /// The logits of the model at `path`, within tolerance of the reference in `folder`.
 pub(crate) fn check_against(folder: &Path, path: &Path) -> Vec<Vec<f32>> {
+    logits_within(TOLERANCE, folder, path)
+}
+
+fn logits_within(tolerance: f32, folder: &Path, path: &Path) -> Vec<Vec<f32>> {
     let tokens = read_tokens(&folder.join("tokens.json"));
     let reference = read_npy(&folder.join("logits.npy"));
     let name = path.display();
@@ -65,7 +74,7 @@ pub(crate) fn check_against(folder: &Path, path: &Path) -> Vec<Vec<f32>> {
     let mut worst = 0.0_f32;
     for (position, (ours, theirs)) in logits.iter().zip(&reference).enumerate() {
         let difference = relative_difference(ours, theirs);
-        assert!(difference <= TOLERANCE, "{name}: position {position} is off by {difference:e} of its largest logit");
+        assert!(difference <= tolerance, "{name}: position {position} is off by {difference:e} of its largest logit");
         worst = worst.max(difference);
     }
     // Shown by `cargo test -- --nocapture`.

@@ -9,8 +9,10 @@ pub(crate) use read::{looks_like_safetensors, read};
 
 use std::sync::Arc;
 
-use crate::Tensor;
+use ::safetensors::tensor::Dtype as StoredDtype;
+
 use crate::file_bytes::FileBytes;
+use crate::tensor::{Tensor, TensorBytes};
 
 /// What a file or a set of shards holds.
 #[derive(Debug, Default)]
@@ -29,4 +31,14 @@ pub(crate) struct SetAside {
     pub(crate) name: String,
     /// Why, as the end of the sentence "tensor x …".
     pub(crate) reason: String,
+    pub(crate) stored: Stored,
+}
+
+/// A tensor as a file stores it, whether or not it can be computed with.
+#[derive(Clone, Debug)]
+pub(crate) struct Stored {
+    pub(crate) dtype: StoredDtype,
+    /// Outermost dimension first.
+    pub(crate) shape: Box<[u64]>,
+    pub(crate) bytes: TensorBytes,
 }

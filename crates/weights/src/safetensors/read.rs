@@ -8,7 +8,7 @@ use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype as StoredDtype, SafeTensorError, TensorInfo};
 
 use super::header_scan::count_entries;
-use super::{Contents, SetAside};
+use super::{Contents, SetAside, Stored};
 use crate::WeightsError;
 use crate::file_bytes::FileBytes;
 use crate::tensor::{Tensor, TensorBytes};
@@ -40,14 +40,15 @@ pub(crate) fn read(file: &Arc<FileBytes>) -> Result<Contents, WeightsError> {
     let mut contents = Contents { files: vec![Arc::clone(file)], ..Contents::default() };
     for name in names {
         let info = parsed.info(&name).expect("the name comes from the parser");
+        let (start, end) = info.data_offsets;
+        let bytes = view(file, &name, data_start.checked_add(start).zip(data_start.checked_add(end)))?;
+        let shape = info.shape.iter().map(|&dimension| dimension as u64).collect();
         match usable_dtype(info) {
-            Err(reason) => contents.set_aside.push(SetAside { name, reason }),
-            Ok(dtype) => {
-                let (start, end) = info.data_offsets;
-                let bytes = view(file, &name, data_start.checked_add(start).zip(data_start.checked_add(end)))?;
-                let shape = info.shape.iter().map(|&dimension| dimension as u64).collect();
-                contents.tensors.push(Tensor::new(name, dtype, shape, bytes));
+            Err(reason) => {
+                let stored = Stored { dtype: info.dtype, shape, bytes };
+                contents.set_aside.push(SetAside { name, reason, stored });
             }
+            Ok(dtype) => contents.tensors.push(Tensor::new(name, dtype, shape, bytes)),
         }
     }
     contents.tensors.sort_unstable_by_key(Tensor::start);

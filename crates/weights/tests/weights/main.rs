@@ -10,6 +10,8 @@ mod hub;
 mod hub_server;
 mod metadata;
 mod opening;
+mod quantised;
+mod quantised_hostile;
 mod raw_gguf;
 mod raw_safetensors;
 mod safetensors_hostile;

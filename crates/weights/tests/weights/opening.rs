@@ -52,7 +52,7 @@ fn a_pipe_is_no_model() {
     };
     check_error(&pipe("pipe.gguf"), &["is not a regular file", "give the path of a .gguf"]);
     pipe("config.json");
-    let message = ModelFiles::open(folder.path()).unwrap().json("config.json").unwrap_err().to_string();
+    let message = ModelFiles::open(folder.path()).unwrap_err().to_string();
     assert!(message.contains("config.json: type: is not a regular file"), "{message}");
 }
 
