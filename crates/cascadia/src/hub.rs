@@ -4,7 +4,9 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use cascadia_weights::hub::{DEFAULT_ENDPOINT, HubModel, HubOptions, Progress as Transfer, fetch as fetch_model};
+use cascadia_weights::hub::{
+    DEFAULT_ENDPOINT, DEFAULT_PATIENCE, HubModel, HubOptions, Progress as Transfer, fetch as fetch_model,
+};
 
 use crate::progress::Progress;
 
@@ -32,6 +34,7 @@ fn options() -> anyhow::Result<HubOptions> {
     Ok(HubOptions {
         endpoint: variable("HF_ENDPOINT").unwrap_or_else(|| DEFAULT_ENDPOINT.to_owned()),
         token: variable("HF_TOKEN").or_else(saved_token).filter(|token| !token.is_empty()),
+        patience: DEFAULT_PATIENCE,
         cache: home.join("hub"),
     })
 }

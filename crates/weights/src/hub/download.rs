@@ -1,98 +1,150 @@
-//! Getting one file through hf-hub, made to continue, to report and to be whole.
+//! Getting one file into the cache: continued where it stopped, and whole when it is there.
 
-use std::path::{Path, PathBuf};
+use std::io::{self, Read};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use hf_hub::api::Progress as HubProgress;
-use hf_hub::api::sync::Api;
-use hf_hub::{Cache, Repo};
+use ureq::http::header::{CONTENT_LENGTH, CONTENT_RANGE, ETAG};
+use ureq::http::{HeaderMap, Response, StatusCode};
 
 use super::Progress;
-use super::explain::{Explain, is_worth_a_retry};
+use super::cache::Cache;
+use super::client::{Ask, Client};
+use super::explain::{Explain, Failure};
+use super::partial::{PIECE, Partial};
 use crate::WeightsError;
 use crate::hf_folder::is_plain_name;
 
-/// Pauses before a broken transfer is continued; each continues where the last one stopped.
+/// Pauses before a broken transfer is continued; they start again whenever something has arrived.
 const RETRY_PAUSES_MS: [u64; 3] = [200, 1000, 3000];
 
 /// What is the same for all files of one model.
 pub(super) struct Download<'a> {
-    pub(super) api: &'a Api,
+    pub(super) client: &'a Client<'a>,
     pub(super) cache: &'a Cache,
-    pub(super) repository: Repo,
     pub(super) commit: &'a str,
     pub(super) explain: Explain<'a>,
     pub(super) progress: &'a mut dyn FnMut(Progress<'_>),
 }
 
+/// What the hub says about a file.
+struct Properties {
+    /// Its name in the cache; for large files the SHA-256 of their content.
+    tag: String,
+    size: u64,
+}
+
 impl Download<'_> {
     /// The path of `file` in the cache, downloading it when it is not there.
     pub(super) fn file(&mut self, file: &str) -> Result<PathBuf, WeightsError> {
-        let present = self.cache.repo(self.repository.clone()).pointer_path(self.commit).join(file);
+        let present = self.cache.snapshot(self.commit).join(file);
         if present.is_file() {
             return Ok(present);
         }
-        let repository = self.api.repo(self.repository.clone());
-        let metadata = self.api.metadata(&repository.url(file));
-        let metadata = metadata.map_err(|error| self.explain.failure(Some(file), &error))?;
-        // Both become names in the cache.
-        if metadata.commit_hash() != self.commit || !is_plain_name(metadata.etag()) {
-            return Err(self.explain.nonsense(format!("`{file}` comes with a commit or tag that cannot be right")));
+        self.get(file).map_err(|failure| self.explain.failure(Some(file), &failure))
+    }
+
+    fn get(&mut self, file: &str) -> Result<PathBuf, Failure> {
+        let address = format!("{}/resolve/{}/{file}", self.explain.model.id(), self.commit);
+        let address = self.client.address(&address);
+        let properties = with_retries(|| self.properties(&address).map_err(|failure| (failure, false)))?;
+        let blob = self.cache.blob(&properties.tag);
+        // Another commit may have the same file.
+        if blob.metadata().map(|metadata| metadata.len()).ok() != Some(properties.size) {
+            self.transfer(file, &address, &properties)?;
         }
-        let size = metadata.size() as u64;
-        let blob = self.cache.repo(self.repository.clone()).blob_path(metadata.etag());
-        let mut pauses = RETRY_PAUSES_MS.into_iter();
-        let path = loop {
-            discard_unless_shorter(&blob.with_extension("part"), size);
-            let reporter = Reporter { callback: self.progress, file, done: 0, total: size };
-            match (repository.download_with_progress(file, reporter), pauses.next()) {
-                (Ok(path), _) => break path,
-                (Err(error), Some(pause)) if is_worth_a_retry(&error) => {
-                    std::thread::sleep(Duration::from_millis(pause))
-                }
-                (Err(error), _) => return Err(self.explain.failure(Some(file), &error)),
-            }
+        self.cache.link(self.commit, file, &properties.tag).map_err(Failure::Disk)
+    }
+
+    fn properties(&self, address: &str) -> Result<Properties, Failure> {
+        let answer = self.client.send(address, Ask::Properties)?;
+        let header = |names: &[&str]| names.iter().find_map(|name| answer.headers().get(*name)?.to_str().ok());
+        // Large files lie elsewhere; what they are is said under names of its own.
+        let tag = header(&["x-linked-etag", ETAG.as_str()]).map(|tag| tag.trim_start_matches("W/").trim_matches('"'));
+        let size = header(&["x-linked-size", CONTENT_LENGTH.as_str()]).and_then(|size| size.parse().ok());
+        let commit = header(&["x-repo-commit"]);
+        // Tag and commit become names in the cache.
+        let (Some(tag), Some(size)) = (tag.filter(|tag| is_plain_name(tag)), size) else {
+            return Err(Failure::Nonsense("the file comes without a usable tag or size".to_owned()));
         };
-        // hf-hub does not compare lengths: a server that ignores `Range` would leave a file of two halves and more.
-        let arrived = std::fs::metadata(&path).map_err(WeightsError::io("examine", &path))?.len();
-        if arrived != size {
-            discard(&path);
-            discard(&blob);
-            return Err(self.explain.nonsense(format!("`{file}` has {size} bytes but {arrived} arrived")));
+        if commit.is_some_and(|commit| commit != self.commit) {
+            return Err(Failure::Nonsense("the file comes from another commit than was asked for".to_owned()));
         }
-        Ok(path)
+        Ok(Properties { tag: tag.to_owned(), size })
+    }
+
+    fn transfer(&mut self, file: &str, address: &str, properties: &Properties) -> Result<(), Failure> {
+        let Properties { tag, size } = properties;
+        let mut partial = Partial::open(&self.cache.partial(tag))?;
+        if partial.length() > *size {
+            partial.restart().map_err(Failure::Disk)?;
+        }
+        with_retries(|| {
+            let before = partial.length();
+            let received = self.receive(file, address, *size, &mut partial);
+            received.map_err(|failure| (failure, partial.length() > before))
+        })?;
+        let is_sha256 = tag.len() == 64 && tag.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if is_sha256 && !partial.sha256().eq_ignore_ascii_case(tag) {
+            let problem = format!("what arrived has SHA-256 {} instead of {tag}", partial.sha256());
+            partial.restart().map_err(Failure::Disk)?;
+            return Err(Failure::Nonsense(problem));
+        }
+        partial.finish(&self.cache.blob(tag)).map_err(Failure::Disk)
+    }
+
+    /// Receives what is missing of a file of `size` bytes.
+    fn receive(&mut self, file: &str, address: &str, size: u64, partial: &mut Partial) -> Result<(), Failure> {
+        if partial.length() == size {
+            return Ok(());
+        }
+        let answer = self.client.send(address, Ask::From(partial.length()))?;
+        if !continues(&answer, partial.length()) {
+            partial.restart().map_err(Failure::Disk)?;
+        }
+        let mut content = answer.into_body().into_reader();
+        let mut piece = vec![0; PIECE];
+        while partial.length() < size {
+            let count = content.read(&mut piece).map_err(ureq::Error::from)?;
+            if count == 0 {
+                let cut = io::Error::new(io::ErrorKind::UnexpectedEof, "the connection was closed early");
+                return Err(Failure::Transport(cut.into()));
+            }
+            if partial.length() + count as u64 > size {
+                partial.restart().map_err(Failure::Disk)?;
+                return Err(Failure::Nonsense(format!("more than the {size} bytes of the file arrive")));
+            }
+            partial.append(&piece[..count]).map_err(Failure::Disk)?;
+            (self.progress)(Progress { file, done: partial.length(), total: size });
+        }
+        Ok(())
     }
 }
 
-/// Removes what an earlier run left when there is nothing to continue, which hf-hub would stumble over.
-fn discard_unless_shorter(part: &Path, size: u64) {
-    if std::fs::metadata(part).is_ok_and(|metadata| metadata.len() >= size) {
-        discard(part);
-    }
+/// Whether an answer starts at byte `start`; a server may send everything instead.
+fn continues<T>(answer: &Response<T>, start: u64) -> bool {
+    let first = |headers: &HeaderMap| {
+        let range = headers.get(CONTENT_RANGE)?.to_str().ok()?;
+        range.strip_prefix("bytes ")?.split_once('-')?.0.parse::<u64>().ok()
+    };
+    answer.status() == StatusCode::PARTIAL_CONTENT && first(answer.headers()) == Some(start)
 }
 
-/// Removes a file if it can be removed; if not, the next use of it reports why.
-fn discard(path: &Path) {
-    std::fs::remove_file(path).ok();
-}
-
-/// Translates hf-hub's reports of pieces into running totals.
-struct Reporter<'a> {
-    callback: &'a mut dyn FnMut(Progress<'_>),
-    file: &'a str,
-    done: u64,
-    total: u64,
-}
-
-impl HubProgress for Reporter<'_> {
-    fn init(&mut self, _size: usize, _filename: &str) {
-        self.done = 0;
+/// Tries until it works, nothing can be expected of trying again, or nothing has arrived several times in a row. A
+/// failed attempt says whether it got something.
+fn with_retries<T>(mut attempt: impl FnMut() -> Result<T, (Failure, bool)>) -> Result<T, Failure> {
+    let mut pauses = RETRY_PAUSES_MS.into_iter();
+    loop {
+        let (failure, got_something) = match attempt() {
+            Ok(value) => return Ok(value),
+            Err(failed) => failed,
+        };
+        if got_something {
+            pauses = RETRY_PAUSES_MS.into_iter();
+        }
+        match pauses.next().filter(|_| failure.is_worth_a_retry()) {
+            Some(pause) => std::thread::sleep(Duration::from_millis(pause)),
+            None => return Err(failure),
+        }
     }
-
-    fn update(&mut self, size: usize) {
-        self.done = self.done.saturating_add(size as u64);
-        (self.callback)(Progress { file: self.file, done: self.done, total: self.total });
-    }
-
-    fn finish(&mut self) {}
 }

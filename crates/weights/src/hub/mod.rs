@@ -1,17 +1,21 @@
 //! Fetching models by name from the Hugging Face hub into its usual cache.
 
+mod cache;
 mod choose;
+mod client;
 mod download;
 mod explain;
 mod hub_model;
+mod partial;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use hf_hub::api::sync::{Api, ApiBuilder};
-use hf_hub::{Cache, Repo, RepoType};
-
+use self::cache::Cache;
 use self::choose::{Choice, choose};
+use self::client::Client;
 use self::download::Download;
+use self::explain::{Explain, Failure};
 pub use self::hub_model::HubModel;
 use crate::WeightsError;
 use crate::hf_folder::read_json;
@@ -20,13 +24,18 @@ use crate::safetensors::{INDEX_FILE, shards_of};
 /// The public hub.
 pub const DEFAULT_ENDPOINT: &str = "https://huggingface.co";
 
+/// How long a server may be silent.
+pub const DEFAULT_PATIENCE: Duration = Duration::from_secs(60);
+
 /// Where to fetch from and where to keep what was fetched.
 #[derive(Clone, Debug)]
 pub struct HubOptions {
     /// Address of the server, without a slash at the end; [`DEFAULT_ENDPOINT`] unless `HF_ENDPOINT` says otherwise.
     pub endpoint: String,
-    /// Access token for models that need one; the value of `HF_TOKEN`.
+    /// Access token for models that need one; the value of `HF_TOKEN`. Only the server of `endpoint` gets to see it.
     pub token: Option<String>,
+    /// How long the server may be silent before a request counts as failed; [`DEFAULT_PATIENCE`].
+    pub patience: Duration,
     /// The cache folder that all Hugging Face tools share: `hub` inside `HF_HOME`.
     pub cache: PathBuf,
 }
@@ -50,26 +59,24 @@ pub fn fetch(
     options: &HubOptions,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<PathBuf, WeightsError> {
-    let cache = Cache::new(options.cache.clone());
+    let cache = Cache::new(&options.cache, model.id());
     if let Some(path) = cached(model, &cache) {
         return Ok(path);
     }
-    let explain = explain::Explain { model, endpoint: &options.endpoint };
-    let api = connect(&cache, options).map_err(|error| explain.failure(None, &error))?;
-    let info = api.model(model.id().to_owned()).info().map_err(|error| explain.failure(None, &error))?;
-    if !is_commit(&info.sha) {
-        return Err(explain.nonsense(format!("its commit `{}` is no commit", info.sha)));
-    }
-    let files: Vec<String> = info.siblings.into_iter().map(|sibling| sibling.rfilename).collect();
+    let explain = Explain { model, endpoint: &options.endpoint };
+    let client = Client::new(options);
+    let (commit, files) = list(&client, model).map_err(|failure| explain.failure(None, &failure))?;
     let choice = choose(&files, model.selection()).map_err(|problem| explain.no_choice(problem))?;
 
     // Files are asked for by commit, so that a change on the hub meanwhile cannot mix two versions.
-    let repository = Repo::with_revision(model.id().to_owned(), RepoType::Model, info.sha.clone());
-    let folder = cache.repo(repository.clone()).pointer_path(&info.sha);
-    let mut download = Download { api: &api, cache: &cache, repository, commit: &info.sha, explain, progress };
+    let mut download = Download { client: &client, cache: &cache, commit: &commit, explain, progress };
     let path = match choice {
-        Choice::Gguf(file) => download.file(&file)?,
+        Choice::Gguf(parts) => {
+            let paths = parts.iter().map(|part| download.file(part)).collect::<Result<Vec<_>, _>>()?;
+            paths.into_iter().next().expect("a choice names a file")
+        }
         Choice::Safetensors { small_files, index, weights } => {
+            let folder = cache.snapshot(&commit);
             small_files.iter().try_for_each(|file| download.file(file).map(drop))?;
             let weights = if index { shard_names(&folder)? } else { weights };
             weights.iter().try_for_each(|file| download.file(file).map(drop))?;
@@ -77,29 +84,29 @@ pub fn fetch(
         }
     };
     // Only now does the name lead to this commit: a half-fetched model is never taken for a whole one.
-    cache.model(model.id().to_owned()).create_ref(&info.sha).map_err(WeightsError::io("write", &options.cache))?;
+    cache.remember(&commit).map_err(WeightsError::io("write", &options.cache))?;
     Ok(path)
 }
 
-fn connect(cache: &Cache, options: &HubOptions) -> Result<Api, hf_hub::api::sync::ApiError> {
-    ApiBuilder::from_cache(cache.clone())
-        .with_endpoint(options.endpoint.trim_end_matches('/').to_owned())
-        .with_token(options.token.clone())
-        .with_user_agent("cascadia", env!("CARGO_PKG_VERSION"))
-        .build()
+/// The newest commit of a model and the files in it.
+fn list(client: &Client<'_>, model: &HubModel) -> Result<(String, Vec<String>), Failure> {
+    let answer = client.json(&client.address(&format!("api/models/{}/revision/main", model.id())))?;
+    let commit = answer["sha"].as_str().unwrap_or_default();
+    if !is_commit(commit) {
+        return Err(Failure::Nonsense(format!("its commit `{commit}` is no commit")));
+    }
+    let files = answer["siblings"].as_array().into_iter().flatten();
+    let files = files.filter_map(|file| file["rfilename"].as_str()).map(str::to_owned);
+    Ok((commit.to_owned(), files.collect()))
 }
 
 /// The path of a model that is in the cache as a whole.
 fn cached(model: &HubModel, cache: &Cache) -> Option<PathBuf> {
-    let repository = Repo::new(model.id().to_owned(), RepoType::Model);
-    let reference = cache.path().join(repository.folder_name()).join("refs").join(repository.revision());
-    let commit = std::fs::read_to_string(reference).ok()?;
-    let folder = is_commit(&commit).then(|| cache.repo(repository).pointer_path(&commit))?;
-    let entries = folder.read_dir().ok()?;
-    let files: Vec<String> = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+    let commit = cache.commit()?;
+    let (folder, files) = (cache.snapshot(&commit), cache.files(&commit));
     let is_there = |file: &String| folder.join(file).is_file();
     match choose(&files, model.selection()).ok()? {
-        Choice::Gguf(file) => is_there(&file).then(|| folder.join(file)),
+        Choice::Gguf(parts) => parts.iter().all(is_there).then(|| folder.join(&parts[0])),
         Choice::Safetensors { small_files, index, weights } => {
             let weights = if index { shard_names(&folder).ok()? } else { weights };
             let whole = small_files.iter().any(|file| choose::is_vocabulary(file)) && weights.iter().all(is_there);

@@ -6,9 +6,9 @@ mod unix;
 mod windows;
 
 #[cfg(unix)]
-pub(crate) use unix::{FaultGuard, advise, new_file_permissions, sync_folder};
+pub(crate) use unix::{FaultGuard, advise, link_file, new_file_permissions, sync_folder};
 #[cfg(windows)]
-pub(crate) use windows::{FaultGuard, advise, new_file_permissions, sync_folder};
+pub(crate) use windows::{FaultGuard, advise, link_file, new_file_permissions, sync_folder};
 
 /// How mapped bytes are going to be read. Only a hint: ignoring it never changes a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,11 +20,20 @@ pub(crate) struct Repository {
     pub(crate) ignores_range: Option<&'static str>,
     /// Announce this commit in the list of files.
     pub(crate) commit: Option<&'static str>,
+    /// Keep the content on the server at this address, under this tag.
+    pub(crate) storage: Option<(String, String)>,
+    /// Send this instead of the content of every file from there on.
+    pub(crate) damage: Option<&'static [u8]>,
+    /// Fall silent in the middle of the first transfers of this file, so many times.
+    pub(crate) stalls: Option<(&'static str, usize)>,
+    /// Redirect everything to itself.
+    pub(crate) circles: bool,
 }
 
 /// One request, as the server saw it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Request {
+    pub(crate) method: String,
     pub(crate) path: String,
     pub(crate) range: Option<String>,
     pub(crate) authorization: Option<String>,
@@ -56,11 +65,10 @@ impl HubServer {
         self.requests.lock().unwrap().clone()
     }
 
-    /// The ranges in which `file` was asked for, apart from the one-byte request for its size.
+    /// The ranges in which `file` was asked for.
     pub(crate) fn ranges_of(&self, file: &str) -> Vec<String> {
         let of_file = |request: &Request| request.path.ends_with(&format!("/{file}"));
-        let ranges = self.requests().into_iter().filter(of_file).filter_map(|request| request.range);
-        ranges.filter(|range| range != "bytes=0-0").collect()
+        self.requests().into_iter().filter(of_file).filter_map(|request| request.range).collect()
     }
 }
 
@@ -71,45 +79,83 @@ fn answer(mut connection: TcpStream, repository: &mut Repository, seen: &Mutex<V
     if let Some(status) = repository.status {
         return write!(connection, "HTTP/1.1 {status} No\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
     }
+    if repository.circles {
+        let place = &request.path;
+        return write!(
+            connection,
+            "HTTP/1.1 307 Go\r\nlocation: {place}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+        );
+    }
     if request.path == "/api/models/org/name/revision/main" {
         let siblings: Vec<_> = repository.files.keys().map(|file| serde_json::json!({ "rfilename": file })).collect();
         let body = serde_json::json!({ "sha": commit, "siblings": siblings }).to_string();
         let length = body.len();
         return write!(connection, "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}");
     }
-    let file = request.path.strip_prefix(&format!("/org/name/resolve/{commit}/"));
+    let own = request.path.strip_prefix(&format!("/org/name/resolve/{commit}/"));
+    let file = own.or(request.path.strip_prefix("/storage/"));
     let Some((&file, content)) = file.and_then(|file| repository.files.get_key_value(file)) else {
         return write!(connection, "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
     };
+    if let (Some((storage, tag)), Some(_)) = (&repository.storage, own) {
+        let size = content.len();
+        return write!(
+            connection,
+            "HTTP/1.1 302 Found\r\nlocation: {storage}/storage/{file}\r\nx-linked-etag: \"{tag}\"\r\nx-linked-size: {size}\r\nx-repo-commit: {COMMIT}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+        );
+    }
+    send(connection, &request, file, repository)
+}
+
+/// Sends what is asked for of a file, with the faults that were ordered.
+fn send(mut connection: TcpStream, request: &Request, file: &str, repository: &mut Repository) -> std::io::Result<()> {
+    let content = repository.damage.map_or_else(|| repository.files[file].clone(), <[u8]>::to_vec);
     let total = content.len();
-    let (mut start, mut end) = range_of(&request, total);
-    let is_probe = request.range.as_deref() == Some("bytes=0-0");
-    if repository.ignores_range == Some(file) && !is_probe {
+    let (mut start, mut end) = range_of(request, total);
+    if repository.ignores_range == Some(file) {
         (start, end) = (0, total);
     }
-    let head = format!(
-        "HTTP/1.1 206 Partial Content\r\netag: \"tag-{file}\"\r\nx-repo-commit: {COMMIT}\r\ncontent-length: {}\r\ncontent-range: bytes {start}-{}/{total}\r\nconnection: close\r\n\r\n",
-        end - start,
-        end.saturating_sub(1),
-    );
+    let (status, length) = (if request.range.is_some() { "206 Partial Content" } else { "200 OK" }, end - start);
+    let last = end.saturating_sub(1);
+    write!(
+        connection,
+        "HTTP/1.1 {status}\r\netag: \"tag-{}\"\r\nx-repo-commit: {COMMIT}\r\ncontent-length: {length}\r\ncontent-range: bytes {start}-{last}/{total}\r\nconnection: close\r\n\r\n",
+        file.replace('/', "-"),
+    )?;
+    if request.method == "HEAD" {
+        return Ok(());
+    }
+    if let Some((name, left @ 1..)) = &mut repository.stalls
+        && *name == file
+    {
+        *left -= 1;
+        connection.write_all(&content[start..start + (end - start) / 2])?;
+        // Held open by a thread of its own, longer than any test takes.
+        std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_secs(600));
+            drop(connection);
+        });
+        return Ok(());
+    }
     let cut = match &mut repository.cuts {
-        Some((name, cuts)) if *name == file && !is_probe && !cuts.is_empty() => cuts.remove(0),
+        Some((name, cuts)) if *name == file && !cuts.is_empty() => cuts.remove(0),
         _ => usize::MAX,
     };
-    connection.write_all(head.as_bytes())?;
     connection.write_all(&content[start..end.min(start.saturating_add(cut))])
 }
 
 fn range_of(request: &Request, total: usize) -> (usize, usize) {
     let range = request.range.as_deref().and_then(|range| range.strip_prefix("bytes="));
     let (start, end) = range.and_then(|range| range.split_once('-')).unwrap_or(("0", ""));
-    (start.parse().unwrap(), end.parse().map_or(total, |last: usize| last + 1))
+    (start.parse::<usize>().unwrap().min(total), end.parse().map_or(total, |last: usize| last + 1))
 }
 
 fn read_request(connection: &TcpStream) -> std::io::Result<Request> {
     let mut lines = BufReader::new(connection).lines();
     let first = lines.next().unwrap_or(Ok(String::new()))?;
-    let mut request = Request { path: first.split(' ').nth(1).unwrap_or_default().to_owned(), ..Request::default() };
+    let mut words = first.split(' ').map(str::to_owned);
+    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let mut request = Request { method, path, ..Request::default() };
     for line in lines {
         let line = line?;
         match line.split_once(": ") {
