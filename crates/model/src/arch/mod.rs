@@ -5,6 +5,7 @@ mod decoder;
 mod experts;
 mod falcon;
 mod gemma;
+mod glm;
 mod gpt2;
 mod gpt_oss;
 mod granite;
@@ -74,6 +75,7 @@ const FAMILIES: &[Family] = &[
     granite::FAMILY,
     granite::EXPERTS,
     gpt_oss::FAMILY,
+    glm::FAMILY,
     smollm::FAMILY,
 ];
 
