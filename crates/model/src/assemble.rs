@@ -26,8 +26,8 @@ pub(crate) fn layer(catalog: &Catalog<'_>, spec: &ModelSpec, index: usize) -> Re
         },
         mixer_norms: parts.norms(&layer.mixer)?,
         feed_forward: match &layer.feed_forward.part {
-            FeedForwardSpec::Dense(dense) => FeedForward::Dense(parts.dense(dense, "")?),
-            FeedForwardSpec::Experts(experts) => FeedForward::Experts(parts.experts(experts)?),
+            FeedForwardSpec::Dense(dense) => FeedForward::Dense(Box::new(parts.dense(dense, "")?)),
+            FeedForwardSpec::Experts(experts) => FeedForward::Experts(Box::new(parts.experts(experts)?)),
         },
         feed_forward_norms: parts.norms(&layer.feed_forward)?,
         order: layer.order,

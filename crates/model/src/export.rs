@@ -8,7 +8,7 @@ use cascadia_weights::{FileKind, MetadataArray, MetadataValue, ModelFiles};
 use crate::arch::GgufHabits;
 use crate::catalog::Catalog;
 use crate::rope::{RopeScaling, RopeSpec, RopeStyle, frequencies, yarn_magnitude};
-use crate::spec::{BranchOrder, FeedForwardSpec, MixerSpec, NormKind};
+use crate::spec::{BranchOrder, FeedForwardSpec, MixerSpec, NormKind, RouterSpec, SharedExpertSpec};
 use crate::{AttentionSpec, ModelError, ModelSpec, arch};
 
 /// What goes into a GGUF file of a model besides its tokenizer.
@@ -74,8 +74,13 @@ pub fn gguf_export<'a>(files: &'a ModelFiles, spec: &ModelSpec) -> Result<GgufEx
         if spec.head.tied && name == "output.weight" {
             continue;
         }
+        entry.check_alike(files)?;
         let shape = entry.shape();
         let layer = name.split('.').nth(1).and_then(|number| number.parse::<usize>().ok());
+        if layer.is_some_and(|layer| layer >= spec.layers.len()) {
+            // Some folders have layers after the last that guess further tokens.
+            continue;
+        }
         let mixer = layer.and_then(|layer| spec.layers.get(layer)).map(|layer| &layer.mixer.part);
         let heads = match (name.rsplit('.').nth(1), mixer) {
             (Some("attn_q"), Some(MixerSpec::Attention(attention))) => Some(attention.heads),
@@ -99,7 +104,7 @@ pub fn gguf_export<'a>(files: &'a ModelFiles, spec: &ModelSpec) -> Result<GgufEx
 
 fn settings(spec: &ModelSpec, habits: GgufHabits) -> Vec<(String, MetadataValue)> {
     let rope = spec.ropes.first().map(rope_settings).unwrap_or_default();
-    let all = sizes(spec).into_iter().chain(extras(spec)).chain(rope);
+    let all = sizes(spec).into_iter().chain(extras(spec)).chain(rope).chain(expert_settings(spec));
     let architecture = habits.architecture;
     let general = ("general.architecture".to_owned(), MetadataValue::String(architecture.as_bytes().into()));
     std::iter::once(general).chain(all.map(|(key, value)| (format!("{architecture}.{key}"), value))).collect()
@@ -108,8 +113,9 @@ fn settings(spec: &ModelSpec, habits: GgufHabits) -> Vec<(String, MetadataValue)
 /// What every model has.
 fn sizes(spec: &ModelSpec) -> Vec<(&'static str, MetadataValue)> {
     let MixerSpec::Attention(attention) = &spec.layers[0].mixer.part;
-    let count = |value: usize| MetadataValue::U32(value as u32);
-    let feed_forward = match &spec.layers[0].feed_forward.part {
+    // Where some layers have experts, theirs has a setting of its own.
+    let dense = spec.layers.iter().find(|layer| layer.feed_forward.part.experts().is_none());
+    let feed_forward = match &dense.unwrap_or(&spec.layers[0]).feed_forward.part {
         FeedForwardSpec::Dense(dense) => dense.inner,
         FeedForwardSpec::Experts(experts) => experts.each.inner,
     };
@@ -131,6 +137,38 @@ fn sizes(spec: &ModelSpec) -> Vec<(&'static str, MetadataValue)> {
         ("rope.freq_base", MetadataValue::F32(spec.ropes[0].base)),
         ("vocab_size", count(spec.vocabulary)),
     ]
+}
+
+fn count(value: usize) -> MetadataValue {
+    MetadataValue::U32(value as u32)
+}
+
+/// What models with experts have.
+fn expert_settings(spec: &ModelSpec) -> Vec<(&'static str, MetadataValue)> {
+    let dense = spec.layers.iter().take_while(|layer| layer.feed_forward.part.experts().is_none()).count();
+    let Some(experts) = spec.layers.get(dense).and_then(|layer| layer.feed_forward.part.experts()) else {
+        return Vec::new();
+    };
+    let RouterSpec { scores, groups, normalized, scale, .. } = &experts.router;
+    let mut settings = vec![
+        ("expert_count", count(experts.count)),
+        ("expert_used_count", count(experts.used)),
+        ("expert_feed_forward_length", count(experts.each.inner)),
+        ("expert_weights_norm", MetadataValue::Bool(*normalized)),
+        ("expert_weights_scale", MetadataValue::F32(*scale)),
+        ("expert_gating_func", MetadataValue::U32(arch::scores_number(*scores))),
+        ("leading_dense_block_count", count(dense)),
+    ];
+    if let Some(SharedExpertSpec { part, .. }) = &experts.shared {
+        settings.push(("expert_shared_feed_forward_length", count(part.inner)));
+        settings.push(("expert_shared_count", count(part.inner.div_ceil(experts.each.inner))));
+    }
+    if let Some(groups) = groups {
+        settings.push(("expert_group_count", count(groups.count)));
+        settings.push(("expert_group_used_count", count(groups.used)));
+    }
+    settings.extend(experts.bounds.map(|bounds| ("swiglu_clamp_exp", MetadataValue::F32(bounds.limit))));
+    settings
 }
 
 /// What only some models have.

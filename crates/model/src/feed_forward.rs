@@ -10,9 +10,9 @@ use crate::workspace::Workspace;
 /// What a layer has after its mixer.
 pub(crate) enum FeedForward {
     /// All tokens share it.
-    Dense(Dense),
+    Dense(Box<Dense>),
     /// Each token uses a few of many.
-    Experts(Experts),
+    Experts(Box<Experts>),
 }
 
 /// down(activation(gate(x)) × up(x)), or down(activation(up(x))) without a gate.

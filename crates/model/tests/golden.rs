@@ -9,17 +9,7 @@ use cascadia_kernels::quantize::{TARGETS, quantize};
 use cascadia_weights::gguf::write::{Outline, TensorEntry, write};
 use cascadia_weights::{MetadataValue, WeightsError};
 
-use harness::{WAYS, check, check_bits, check_within, run};
-
-/// One test per fixture, named after its folder.
-macro_rules! fixtures {
-    ($($test:ident: $folder:literal $file:literal;)*) => {
-        $(#[test]
-        fn $test() {
-            check($folder, $file);
-        })*
-    };
-}
+use harness::{WAYS, check_bits, check_within, fixtures, run};
 
 fixtures! {
     llama2: "llama2" "";

@@ -24,7 +24,7 @@ const GROUPS_USED: Key = Key { json: &["topk_group"], gguf: &["expert_group_used
 const SCORES: Key = Key { json: &["scoring_func"], gguf: &["expert_gating_func"] };
 
 /// Scores by their names in config.json and their numbers in GGUF.
-pub(crate) const SCORE_NAMES: [(RouterScores, &str, u32); 3] = [
+const SCORE_NAMES: [(RouterScores, &str, u32); 3] = [
     (RouterScores::Softmax, "softmax", 1),
     (RouterScores::Sigmoid, "sigmoid", 2),
     (RouterScores::SoftmaxOfChosen, "softmax_weight", 3),
@@ -138,6 +138,11 @@ fn scores(source: &Source<'_>) -> Result<RouterScores, ModelError> {
         let names: Vec<String> = SCORE_NAMES.iter().map(|row| format!("{} ({})", row.2, row.1)).collect();
         settings.error(SCORES, format!("is {found}; this version runs {}", names.join(", ")))
     })
+}
+
+/// The number of scores in GGUF.
+pub(crate) fn scores_number(scores: RouterScores) -> u32 {
+    SCORE_NAMES.iter().find(|row| row.0 == scores).map_or(0, |row| row.2)
 }
 
 /// What routing relies on.

@@ -1,17 +1,18 @@
 //! gpt-oss: attention sinks, a window in every other layer, experts with biases and bounded gates.
 
 use cascadia_kernels::Activation;
+use cascadia_weights::FileKind;
 
 use super::decoder::{each_attention, gated_decoder, window, windowed_layers};
 use super::experts::with_experts;
 use super::{Family, GgufHabits, Source};
 use crate::names::{Form, Half, Rename, common_but, same};
-use crate::rope::RopeStyle;
+use crate::rope::{RopeScaling, RopeStyle};
 use crate::settings::Key;
 use crate::spec::{GateBounds, RouterScores};
 use crate::{ModelError, ModelSpec};
 
-const LIMIT: Key = Key { json: &["swiglu_limit"], gguf: &["expert_gate_limit"] };
+const LIMIT: Key = Key { json: &["swiglu_limit"], gguf: &["swiglu_clamp_exp"] };
 
 const fn rows(gguf: &'static str, stored: &'static str, half: Half) -> Rename {
     Rename { gguf, stored, form: Form::Rows(half) }
@@ -59,6 +60,12 @@ fn spec(source: &Source<'_>) -> Result<ModelSpec, ModelError> {
         attention.window = window.filter(|_| has_window);
     });
     spec.layers.iter_mut().for_each(|layer| layer.feed_forward.norm_before = Some("post_attention_norm"));
+    for rope in &mut spec.ropes {
+        // Only config.json can say so, and it always does.
+        if let RopeScaling::Yarn(yarn) = &mut rope.scaling {
+            yarn.whole_pairs &= source.settings.files.kind() == FileKind::HuggingFace;
+        }
+    }
     let limit = source.settings.positive(LIMIT)?.unwrap_or(7.0);
     with_experts(source, &mut spec, |experts| {
         experts.each.activation = Activation::GeluSigmoid;

@@ -20,6 +20,8 @@ mod qwen;
 mod smollm;
 mod starcoder;
 
+pub(crate) use self::experts::scores_number;
+
 use cascadia_weights::{FileKind, ModelFiles};
 
 use crate::catalog::Catalog;

@@ -1,5 +1,7 @@
 //! Runs a model in many ways and compares the logits with a reference and with each other.
-#![allow(dead_code, reason = "every test file uses a part of it")]
+#![allow(dead_code, unused_imports, unused_macros, reason = "every test file uses a part of it")]
+
+pub(crate) mod export;
 
 use std::fs;
 use std::ops::Range;
@@ -32,6 +34,17 @@ pub(crate) enum Company {
 const fn alone(rows_per_step: usize, threads: usize) -> Way {
     Way { rows_per_step, threads, company: Company::Alone }
 }
+
+/// One test per fixture, named after its folder.
+macro_rules! fixtures {
+    ($($test:ident: $folder:literal $file:literal;)*) => {
+        $(#[test]
+        fn $test() {
+            $crate::harness::check($folder, $file);
+        })*
+    };
+}
+pub(crate) use fixtures;
 
 pub(crate) const WAYS: [Way; 10] = [
     alone(usize::MAX, 1),
