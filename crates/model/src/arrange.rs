@@ -1,15 +1,24 @@
 //! A stored tensor in the form that GGUF gives it.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use cascadia_kernels::{SharedBytes, decode_row};
+use cascadia_kernels::{Dtype, Ops, SharedBytes, decode_row};
 use cascadia_weights::Tensor;
 
-use crate::names::{Form, Half};
+use crate::names::{Form, Half, HeadRows};
 
 /// The shape of `tensor` in another form, outermost size first.
 pub(crate) fn arranged_shape(tensor: &Tensor, form: Form) -> Vec<u64> {
     let mut shape = tensor.shape().to_vec();
+    if let (Form::KeysOfHeads(rows) | Form::ValuesOfHeads(rows), &[all, columns]) = (form, tensor.shape())
+        && let Some(heads) = rows.heads(all as usize)
+    {
+        return match form {
+            Form::KeysOfHeads(_) => vec![heads as u64, columns, rows.key as u64],
+            _ => vec![heads as u64, rows.value as u64, columns],
+        };
+    }
     if let (Form::Transposed | Form::Columns(_), [.., rows, columns]) = (form, shape.as_mut_slice())
         && tensor.dtype().is_float()
     {
@@ -23,6 +32,16 @@ pub(crate) fn arranged_shape(tensor: &Tensor, form: Form) -> Vec<u64> {
     shape
 }
 
+/// The format of the numbers of `tensor` in another form.
+pub(crate) fn arranged_dtype(tensor: &Tensor, form: Form) -> Dtype {
+    match form {
+        Form::OnePlus => Dtype::F32,
+        // Blocks cannot be turned; half precision holds what they say.
+        Form::KeysOfHeads(_) if !tensor.dtype().is_float() => Dtype::F16,
+        _ => tensor.dtype(),
+    }
+}
+
 /// The bytes of `tensor` in another form, without a copy where that is possible.
 pub(crate) fn arranged(tensor: &Tensor, form: Form) -> SharedBytes {
     let stored = tensor.bytes();
@@ -34,9 +53,20 @@ pub(crate) fn arranged(tensor: &Tensor, form: Form) -> SharedBytes {
             decode_row(tensor.dtype(), bytes, &mut values);
             Arc::new(values.iter().flat_map(|value| (value + 1.0).to_le_bytes()).collect::<Vec<u8>>())
         }
-        (Form::Transposed, &[.., rows, columns]) if float => Arc::new(transposed(bytes, tensor, (rows, columns))),
+        (Form::Transposed, &[.., rows, columns]) if float => {
+            Arc::new(transposed(bytes, tensor.dtype(), (rows, columns)))
+        }
         (Form::Columns(half), &[experts, rows, columns]) if float => {
-            Arc::new(half_of(&transposed(bytes, tensor, (rows, columns)), half, (experts, columns)))
+            Arc::new(half_of(&transposed(bytes, tensor.dtype(), (rows, columns)), half, (experts, columns)))
+        }
+        (Form::KeysOfHeads(head), &[rows, columns]) if head.heads(rows).is_some() => {
+            let kept = picked(bytes, rows, head.places(rows, 0..head.key));
+            let dtype = arranged_dtype(tensor, form);
+            let kept = if float { kept } else { halves(&kept, tensor.dtype(), columns) };
+            Arc::new(transposed(&kept, dtype, (head.key, columns)))
+        }
+        (Form::ValuesOfHeads(head), &[rows, _]) if head.heads(rows).is_some() => {
+            Arc::new(picked(bytes, rows, head.places(rows, head.key..head.key + head.value)))
         }
         (Form::Rows(half) | Form::Columns(half), &[experts, rows, ..]) => {
             Arc::new(half_of(bytes, half, (experts, rows)))
@@ -53,11 +83,36 @@ fn sizes(tensor: &Tensor) -> Vec<usize> {
 }
 
 /// Matrices of so many rows and columns with both in each other's place.
-fn transposed(bytes: &[u8], tensor: &Tensor, (rows, columns): (usize, usize)) -> Vec<u8> {
-    let number = tensor.dtype().block_bytes();
+fn transposed(bytes: &[u8], dtype: Dtype, (rows, columns): (usize, usize)) -> Vec<u8> {
+    let number = dtype.block_bytes();
     let places = (0..columns).flat_map(|column| (0..rows).map(move |row| (row * columns + column) * number));
     let matrices = bytes.chunks_exact((rows * columns * number).max(1));
     matrices.flat_map(|matrix| places.clone().flat_map(|at| &matrix[at..at + number])).copied().collect()
+}
+
+/// Rows of `columns` numbers in half precision.
+fn halves(bytes: &[u8], dtype: Dtype, columns: usize) -> Vec<u8> {
+    let row_bytes = dtype.row_bytes(columns as u64).map_or(1, |bytes| bytes.max(1) as usize);
+    let (mut values, mut halves) = (vec![0.0; columns], vec![0; columns]);
+    let rows = bytes.chunks_exact(row_bytes).flat_map(|row| {
+        decode_row(dtype, row, &mut values);
+        Ops::best().to_f16(&values, &mut halves);
+        halves.iter().flat_map(|half| half.to_le_bytes()).collect::<Vec<u8>>()
+    });
+    rows.collect()
+}
+
+impl HeadRows {
+    /// How many heads so many rows have; `None` where they do not come out even.
+    fn heads(self, rows: usize) -> Option<usize> {
+        let each = self.key.checked_add(self.value)?;
+        (each > 0 && rows.is_multiple_of(each)).then(|| rows / each)
+    }
+
+    /// Where some of the rows of every head lie.
+    fn places(self, rows: usize, wanted: Range<usize>) -> impl Iterator<Item = usize> {
+        (0..rows).step_by(self.key + self.value).flat_map(move |start| wanted.clone().map(move |row| start + row))
+    }
 }
 
 /// Half of the rows of every expert.

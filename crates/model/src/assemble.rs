@@ -6,13 +6,14 @@ use crate::catalog::Catalog;
 use crate::decoder::{BranchNorms, Layer};
 use crate::experts::{ExpertProjections, Experts, SharedExpert};
 use crate::feed_forward::{Dense, FeedForward};
+use crate::latent::LatentAttention;
 use crate::mixer::{Mixer, SelfAttention, attention};
 use crate::norm::Norm;
 use crate::projection::Projection;
 use crate::router::Router;
 use crate::spec::{
-    AttentionSpec, Branch, DenseSpec, ExpertsSpec, FeedForwardSpec, Gate, HeadNorm, MixerSpec, NormKind, NormSpec,
-    SharedExpertSpec,
+    AttentionSpec, Branch, DenseSpec, ExpertsSpec, FeedForwardSpec, Gate, HeadNorm, LatentSpec, MixerSpec, NormKind,
+    NormSpec, SharedExpertSpec,
 };
 use crate::{ModelError, ModelSpec};
 
@@ -23,6 +24,7 @@ pub(crate) fn layer(catalog: &Catalog<'_>, spec: &ModelSpec, index: usize) -> Re
     Ok(Layer {
         mixer: match &layer.mixer.part {
             MixerSpec::Attention(attention) => Mixer::Attention(parts.attention(attention)?),
+            MixerSpec::Latent(latent) => Mixer::Latent(parts.latent(latent)?),
         },
         mixer_norms: parts.norms(&layer.mixer)?,
         feed_forward: match &layer.feed_forward.part {
@@ -138,6 +140,32 @@ impl Parts<'_> {
         Ok(SharedExpert {
             part: self.dense(&spec.part, "_shexp")?,
             gate: gate.map(|matrix| Projection { matrix, bias: None }),
+        })
+    }
+
+    fn latent(&self, spec: &LatentSpec) -> Result<LatentAttention, ModelError> {
+        let LatentSpec { heads, plain, rotated, value, rank, query_rank, bias, .. } = *spec;
+        let (width, queries) = (self.spec.width, heads * (plain + rotated));
+        let norm = |name: &str, width| Norm::new(self.catalog, &self.name(name), width, self.spec.norm);
+        let into = |name: &str, rows| self.projection(name, Shape { rows, columns: width }, bias);
+        let (query_down, query) = match query_rank {
+            None => (None, self.projection("attn_q", Shape { rows: queries, columns: width }, false)?),
+            Some(rank) => (
+                Some((into("attn_q_a", rank)?, norm("attn_q_a_norm", rank)?)),
+                self.projection("attn_q_b", Shape { rows: queries, columns: rank }, false)?,
+            ),
+        };
+        let each_head = |name: &str, shape| self.catalog.experts(&self.name(name), heads, shape);
+        Ok(LatentAttention {
+            query_down,
+            query,
+            down: into("attn_kv_a_mqa", rank + rotated)?,
+            norm: norm("attn_kv_a_norm", rank)?,
+            key_up: each_head("attn_k_b.weight", Shape { rows: rank, columns: plain })?,
+            value_up: each_head("attn_v_b.weight", Shape { rows: value, columns: rank })?,
+            output: self.projection("attn_output", Shape { rows: width, columns: heads * value }, bias)?,
+            heads: (0..heads).collect(),
+            spec: *spec,
         })
     }
 

@@ -7,7 +7,7 @@ use cascadia_kernels::{Dtype, Matrix, Shape, SharedBytes, decode_row};
 use cascadia_weights::{FileKind, ModelFiles, Tensor};
 
 use crate::ModelError;
-use crate::arrange::{arranged, arranged_shape};
+use crate::arrange::{arranged, arranged_dtype, arranged_shape};
 use crate::names::{Form, GGUF_VARIANTS, Half, Rename, plain};
 
 /// Every tensor that a forward pass may ask for.
@@ -30,7 +30,7 @@ impl<'a> Catalog<'a> {
     /// The tensors of `files`; a folder's are found under the names that `renames` lists.
     pub(crate) fn new(files: &'a ModelFiles, renames: Vec<Rename>) -> Catalog<'a> {
         let renames = match files.kind() {
-            FileKind::Gguf => GGUF_VARIANTS.to_vec(),
+            FileKind::Gguf => GGUF_VARIANTS.into_iter().chain(renames).collect(),
             FileKind::HuggingFace => renames,
         };
         let mut entries: BTreeMap<String, Entry<'a>> = BTreeMap::new();
@@ -173,10 +173,7 @@ impl Entry<'_> {
 
     /// The format of its numbers.
     pub(crate) fn dtype(&self) -> Dtype {
-        match self.form {
-            Form::OnePlus => Dtype::F32,
-            _ => self.first().dtype(),
-        }
+        arranged_dtype(self.first(), self.form)
     }
 
     /// Its numbers in GGUF's form, without a copy where the file has them so.

@@ -8,8 +8,8 @@ use cascadia_weights::{FileKind, MetadataArray, MetadataValue, ModelFiles};
 use crate::arch::GgufHabits;
 use crate::catalog::Catalog;
 use crate::rope::{RopeScaling, RopeSpec, RopeStyle, frequencies, yarn_magnitude};
-use crate::spec::{BranchOrder, FeedForwardSpec, MixerSpec, NormKind, RouterSpec, SharedExpertSpec};
-use crate::{AttentionSpec, ModelError, ModelSpec, arch};
+use crate::spec::{BranchOrder, CacheShape, FeedForwardSpec, MixerSpec, NormKind, RouterSpec, SharedExpertSpec};
+use crate::{ModelError, ModelSpec, arch};
 
 /// What goes into a GGUF file of a model besides its tokenizer.
 pub struct GgufExport<'a> {
@@ -98,13 +98,13 @@ pub fn gguf_export<'a>(files: &'a ModelFiles, spec: &ModelSpec) -> Result<GgufEx
         };
         tensors.push(ExportedTensor { name: name.to_owned(), shape, source });
     }
-    tensors.extend(spec.ropes.first().map(rope_tensors).unwrap_or_default());
+    tensors.extend(rope_tensors(&spec.ropes[0]));
     Ok(GgufExport { settings: settings(spec, habits), tensors, catalog })
 }
 
 fn settings(spec: &ModelSpec, habits: GgufHabits) -> Vec<(String, MetadataValue)> {
-    let rope = spec.ropes.first().map(rope_settings).unwrap_or_default();
-    let all = sizes(spec).into_iter().chain(extras(spec)).chain(rope).chain(expert_settings(spec));
+    let all = sizes(spec).into_iter().chain(mixer_sizes(spec)).chain(extras(spec));
+    let all = all.chain(rope_settings(spec)).chain(expert_settings(spec));
     let architecture = habits.architecture;
     let general = ("general.architecture".to_owned(), MetadataValue::String(architecture.as_bytes().into()));
     std::iter::once(general).chain(all.map(|(key, value)| (format!("{architecture}.{key}"), value))).collect()
@@ -112,7 +112,6 @@ fn settings(spec: &ModelSpec, habits: GgufHabits) -> Vec<(String, MetadataValue)
 
 /// What every model has.
 fn sizes(spec: &ModelSpec) -> Vec<(&'static str, MetadataValue)> {
-    let MixerSpec::Attention(attention) = &spec.layers[0].mixer.part;
     // Where some layers have experts, theirs has a setting of its own.
     let dense = spec.layers.iter().find(|layer| layer.feed_forward.part.experts().is_none());
     let feed_forward = match &dense.unwrap_or(&spec.layers[0]).feed_forward.part {
@@ -128,10 +127,6 @@ fn sizes(spec: &ModelSpec) -> Vec<(&'static str, MetadataValue)> {
         ("context_length", MetadataValue::U32(spec.context)),
         ("embedding_length", count(spec.width)),
         ("feed_forward_length", count(feed_forward)),
-        ("attention.head_count", count(attention.heads)),
-        ("attention.head_count_kv", count(attention.kv_heads)),
-        ("attention.key_length", count(attention.head)),
-        ("attention.value_length", count(attention.head)),
         (epsilon, MetadataValue::F32(spec.norm.epsilon)),
         ("rope.dimension_count", count(spec.ropes[0].dimensions)),
         ("rope.freq_base", MetadataValue::F32(spec.ropes[0].base)),
@@ -171,10 +166,38 @@ fn expert_settings(spec: &ModelSpec) -> Vec<(&'static str, MetadataValue)> {
     settings
 }
 
+/// Sizes of heads.
+fn mixer_sizes(spec: &ModelSpec) -> Vec<(&'static str, MetadataValue)> {
+    let mixer = &spec.layers[0].mixer.part;
+    let CacheShape { heads: cached, key, value, .. } = mixer.cache();
+    let (heads, more) = match mixer {
+        MixerSpec::Attention(attention) => (attention.heads, Vec::new()),
+        MixerSpec::Latent(latent) => {
+            let query_rank = latent.query_rank.map(|rank| ("attention.q_lora_rank", rank));
+            let sizes = [
+                ("attention.kv_lora_rank", latent.rank),
+                ("attention.key_length_mla", latent.plain + latent.rotated),
+                ("attention.value_length_mla", latent.value),
+            ];
+            (latent.heads, sizes.into_iter().chain(query_rank).collect())
+        }
+    };
+    let sizes = [
+        ("attention.head_count", heads),
+        ("attention.head_count_kv", cached),
+        ("attention.key_length", key),
+        ("attention.value_length", value),
+    ];
+    sizes.into_iter().chain(more).map(|(key, value)| (key, MetadataValue::U32(value as u32))).collect()
+}
+
 /// What only some models have.
 fn extras(spec: &ModelSpec) -> Vec<(&'static str, MetadataValue)> {
-    let MixerSpec::Attention(attention) = &spec.layers[0].mixer.part;
-    let AttentionSpec { head, score_scale, soft_cap, alibi, clamp, .. } = *attention;
+    let attention = match &spec.layers[0].mixer.part {
+        MixerSpec::Attention(attention) => Some(attention),
+        MixerSpec::Latent(_) => None,
+    };
+    let alibi = attention.and_then(|attention| attention.alibi);
     let number = |key, value: Option<f32>| value.map(|value| (key, MetadataValue::F32(value)));
     let unless = |usual: f32, value: f32| (value != usual).then_some(value);
     let windows: Vec<bool> = spec.layers.iter().map(|layer| layer.mixer.part.cache().window.is_some()).collect();
@@ -184,10 +207,10 @@ fn extras(spec: &ModelSpec) -> Vec<(&'static str, MetadataValue)> {
     let pattern = mixed.then(|| ("attention.sliding_window_pattern", window_pattern(&windows)));
     let beside = spec.layers[0].order == BranchOrder::AtOnce;
     let numbers = [
-        number("attention.scale", unless(1.0 / (head as f32).sqrt(), score_scale)),
-        number("attn_logit_softcapping", soft_cap),
+        number("attention.scale", attention.and_then(|part| unless(1.0 / (part.head as f32).sqrt(), part.score_scale))),
+        number("attn_logit_softcapping", attention.and_then(|attention| attention.soft_cap)),
         number("final_logit_softcapping", spec.head.soft_cap),
-        number("attention.clamp_kqv", clamp),
+        number("attention.clamp_kqv", attention.and_then(|attention| attention.clamp)),
         number("attention.max_alibi_bias", alibi.map(|alibi| alibi.steepest)),
         number("embedding_scale", unless(1.0, spec.embedding.scale)),
         number("residual_scale", unless(1.0, spec.layers[0].residual_scale)),
@@ -211,12 +234,12 @@ fn window_pattern(windows: &[bool]) -> MetadataValue {
 
 /// Scaling of frequencies that GGUF keeps in settings. It is written in the form that llama.cpp reads, except for a
 /// base that grows with the context, which llama.cpp does not know and reads as no scaling.
-fn rope_settings(rope: &RopeSpec) -> Vec<(&'static str, MetadataValue)> {
+fn rope_settings(spec: &ModelSpec) -> Vec<(&'static str, MetadataValue)> {
     let text = |value: &str| ("rope.scaling.type", MetadataValue::String(value.as_bytes().into()));
     let factor = |factor: f32| ("rope.scaling.factor", MetadataValue::F32(factor));
     let original = |context: u32| ("rope.scaling.original_context_length", MetadataValue::U32(context));
     let magnitude = |magnitude: f32| ("rope.scaling.attn_factor", MetadataValue::F32(magnitude));
-    match &rope.scaling {
+    match &spec.ropes[0].scaling {
         RopeScaling::None | RopeScaling::Divisors(_) | RopeScaling::Wavelengths(_) => Vec::new(),
         RopeScaling::Linear(number) => vec![text("linear"), factor(*number)],
         RopeScaling::Dynamic(dynamic) => vec![
@@ -224,16 +247,30 @@ fn rope_settings(rope: &RopeSpec) -> Vec<(&'static str, MetadataValue)> {
             ("rope.scaling.dynamic_factor", MetadataValue::F32(dynamic.factor)),
             original(dynamic.original_context),
         ],
-        RopeScaling::Yarn(yarn) => vec![
-            text("yarn"),
-            factor(yarn.factor),
-            original(yarn.original_context),
-            ("rope.scaling.yarn_beta_fast", MetadataValue::F32(yarn.fast)),
-            ("rope.scaling.yarn_beta_slow", MetadataValue::F32(yarn.slow)),
-            ("rope.scaling.yarn_truncate", MetadataValue::Bool(yarn.whole_pairs)),
-            // Relative to the usual magnitude, which every reader works out from the factor.
-            magnitude(yarn.magnitude / yarn_magnitude(yarn.factor, 1.0)),
-        ],
+        RopeScaling::Yarn(yarn) => {
+            let mut settings = vec![
+                text("yarn"),
+                factor(yarn.factor),
+                original(yarn.original_context),
+                ("rope.scaling.yarn_beta_fast", MetadataValue::F32(yarn.fast)),
+                ("rope.scaling.yarn_beta_slow", MetadataValue::F32(yarn.slow)),
+                ("rope.scaling.yarn_truncate", MetadataValue::Bool(yarn.whole_pairs)),
+            ];
+            match &spec.layers[0].mixer.part {
+                // Relative to the usual magnitude, which every reader works out from the factor.
+                MixerSpec::Attention(_) => {
+                    settings.push(magnitude(yarn.magnitude / yarn_magnitude(yarn.factor, 1.0)));
+                }
+                // Here the magnitude counts for scores as well; what they have besides is told by its logarithm's share.
+                MixerSpec::Latent(latent) => {
+                    let whole = latent.score_scale * ((latent.plain + latent.rotated) as f32).sqrt();
+                    let share = (whole.sqrt() / yarn.magnitude - 1.0) / libm::logf(yarn.factor);
+                    settings.push(magnitude(yarn.magnitude));
+                    settings.push(("rope.scaling.yarn_log_multiplier", MetadataValue::F32(share)));
+                }
+            }
+            settings
+        }
         RopeScaling::Long(long) => vec![text("longrope"), original(long.original_context), magnitude(long.magnitude)],
     }
 }

@@ -11,6 +11,7 @@ mod experts;
 mod export;
 mod feed_forward;
 mod kv_pool;
+mod latent;
 mod load;
 mod machine;
 mod mixer;
@@ -34,8 +35,8 @@ pub use plan::{PAGE_TOKENS, PageId, SequenceStep, StepPlan, WindowPages};
 pub use rope::{DynamicScaling, LongScaling, RopeScaling, RopeSpec, RopeStyle, WavelengthScaling, YarnScaling};
 pub use spec::{
     AlibiSpec, AttentionSpec, Branch, BranchOrder, CachePrecision, DenseSpec, EmbeddingSpec, ExpertGroups, ExpertsSpec,
-    FeedForwardSpec, Gate, GateBounds, GroupRank, HeadNorm, HeadSpec, LayerSpec, MixerSpec, ModelSpec, NormKind,
-    NormSpec, RouterScores, RouterSpec, SharedExpertSpec,
+    FeedForwardSpec, Gate, GateBounds, GroupRank, HeadNorm, HeadSpec, LatentSpec, LayerSpec, MixerSpec, ModelSpec,
+    NormKind, NormSpec, RouterScores, RouterSpec, SharedExpertSpec,
 };
 pub use stage::{Hidden, LocalStage, Stage};
 pub use token_io::TokenIo;

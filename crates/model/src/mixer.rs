@@ -3,6 +3,7 @@
 use cascadia_kernels::Attention;
 
 use crate::kv_pool::LayerCache;
+use crate::latent::{self, LatentAttention};
 use crate::norm::Norm;
 use crate::plan::RowPlaces;
 use crate::projection::Projection;
@@ -15,6 +16,8 @@ use crate::{Machine, PAGE_TOKENS, StepPlan};
 pub(crate) enum Mixer {
     /// Keys and values of some heads are cached.
     Attention(SelfAttention),
+    /// One small row is cached, from which all heads have their keys and values.
+    Latent(LatentAttention),
 }
 
 /// Grouped-query attention with rotary positions.
@@ -48,6 +51,7 @@ impl Mixer {
     ) {
         match self {
             Mixer::Attention(attention) => attention.run(step, cache, workspace, machine),
+            Mixer::Latent(attention) => attention.run(step, cache, workspace, machine),
         }
     }
 }
@@ -56,6 +60,7 @@ impl Mixer {
 pub(crate) fn kernel(spec: &MixerSpec) -> Attention {
     match spec {
         MixerSpec::Attention(spec) => attention(spec, None),
+        MixerSpec::Latent(spec) => latent::kernel(spec),
     }
 }
 

@@ -27,6 +27,17 @@ pub(crate) enum Form {
     /// Rows of all queries, then of all keys, then of all values, where the stored tensor has them together for every
     /// key/value head.
     GroupedHeads { heads: usize, kv_heads: usize },
+    /// The rows of every head that make its keys, with rows and columns in each other's place.
+    KeysOfHeads(HeadRows),
+    /// The rows of every head that make its values.
+    ValuesOfHeads(HeadRows),
+}
+
+/// Rows of a tensor that has them together for every head: first those for its key, then those for its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HeadRows {
+    pub(crate) key: usize,
+    pub(crate) value: usize,
 }
 
 /// Which half of a tensor that holds gates and what they multiply.

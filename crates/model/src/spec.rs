@@ -113,6 +113,8 @@ pub enum BranchOrder {
 pub enum MixerSpec {
     /// Keys and values of some heads are cached.
     Attention(AttentionSpec),
+    /// One small row is cached, from which all heads have their keys and values.
+    Latent(LatentSpec),
 }
 
 /// What a mixer keeps of every token.
@@ -157,6 +159,29 @@ pub struct AttentionSpec {
     pub qkv_bias: bool,
     /// Whether the output projection adds a bias.
     pub output_bias: bool,
+}
+
+/// Attention whose keys and values are linear maps of one latent row per token, besides one rotated key for all heads.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LatentSpec {
+    /// Heads.
+    pub heads: usize,
+    /// Numbers of a query or key that have no position; they come first.
+    pub plain: usize,
+    /// Numbers of a query or key that are rotated.
+    pub rotated: usize,
+    /// Numbers in a value.
+    pub value: usize,
+    /// Numbers in the latent row.
+    pub rank: usize,
+    /// Numbers between the two projections of queries; `None` for a single one.
+    pub query_rank: Option<usize>,
+    /// What attention scores are multiplied with.
+    pub score_scale: f32,
+    /// Index of the rotary position encoding.
+    pub rope: usize,
+    /// Whether the first projections and the last add a bias.
+    pub bias: bool,
 }
 
 /// A penalty on scores that grows with distance, steeper for each further head.
@@ -310,6 +335,10 @@ impl MixerSpec {
         match self {
             MixerSpec::Attention(AttentionSpec { kv_heads, head, window, .. }) => {
                 CacheShape { heads: *kv_heads, key: *head, value: *head, window: *window }
+            }
+            // The latent row lies there twice: scores read it number by number, what is found token by token.
+            MixerSpec::Latent(LatentSpec { rank, rotated, .. }) => {
+                CacheShape { heads: 1, key: rank + rotated, value: *rank, window: None }
             }
         }
     }

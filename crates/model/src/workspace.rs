@@ -4,10 +4,11 @@ use cascadia_kernels::{Activations, Attention, AttentionScratch};
 
 use crate::ModelSpec;
 use crate::experts::ExpertsWorkspace;
+use crate::latent::LatentWorkspace;
 use crate::mixer::kernel;
 use crate::plan::RowPlaces;
 use crate::rope::RopeTable;
-use crate::spec::FeedForwardSpec;
+use crate::spec::{FeedForwardSpec, MixerSpec};
 
 /// Everything a step writes besides the hidden states and the cache.
 pub(crate) struct Workspace {
@@ -29,6 +30,7 @@ pub(crate) struct Workspace {
     pub(crate) scratch: Vec<AttentionScratch>,
     pub(crate) places: RowPlaces,
     pub(crate) experts: ExpertsWorkspace,
+    pub(crate) latent: LatentWorkspace,
 }
 
 /// The largest step of a stage.
@@ -41,9 +43,17 @@ pub(crate) struct StepLimits {
 impl Workspace {
     pub(crate) fn new(spec: &ModelSpec, limits: &StepLimits) -> Workspace {
         let rows = limits.rows;
-        let kernels = || spec.layers.iter().map(|layer| kernel(&layer.mixer.part));
+        let mixers = || spec.layers.iter().map(|layer| &layer.mixer.part);
+        let kernels = || mixers().map(kernel);
         let greatest = |size: fn(&Attention) -> usize| kernels().map(|kernel| size(&kernel)).max().unwrap_or(0);
-        let (queries, kv) = (greatest(|shape| shape.heads * shape.head), greatest(|shape| shape.kv_heads * shape.head));
+        let queries = greatest(|shape| shape.heads * shape.head);
+        let kv =
+            mixers().map(MixerSpec::cache).map(|shape| shape.heads * shape.key.max(shape.value)).max().unwrap_or(0);
+        let latents = mixers().filter_map(|mixer| match mixer {
+            MixerSpec::Attention(_) => None,
+            MixerSpec::Latent(latent) => Some(latent),
+        });
+        let query_rank = latents.clone().filter_map(|latent| latent.query_rank).max().unwrap_or(0);
         let feed_forwards = || spec.layers.iter().map(|layer| &layer.feed_forward.part);
         let feed_forward =
             feed_forwards().filter_map(FeedForwardSpec::shared).map(|dense| dense.inner).max().unwrap_or(0);
@@ -54,16 +64,17 @@ impl Workspace {
         Workspace {
             width: spec.width,
             input: Activations::with_capacity(rows, spec.width),
-            inner: Activations::with_capacity(rows, queries.max(feed_forward)),
+            inner: Activations::with_capacity(rows, queries.max(feed_forward).max(query_rank)),
             queries: Vec::with_capacity(rows * queries),
             keys: Vec::with_capacity(rows * kv),
             values: Vec::with_capacity(rows * kv),
             gate: Vec::with_capacity(rows * feed_forward),
             output: Vec::with_capacity(rows * spec.width),
-            spare: Vec::with_capacity(rows * spec.width.max(queries)),
+            spare: Vec::with_capacity(rows * spec.width.max(queries).max(query_rank)),
             ropes: spec.ropes.iter().map(|rope| RopeTable::with_capacity(rows, rope)).collect(),
             scratch: scratch.collect(),
             places: RowPlaces::with_capacity(rows),
+            latent: LatentWorkspace::new(latents, rows),
             experts: ExpertsWorkspace::new(experts, (spec.width, rows, limits.threads)),
         }
     }

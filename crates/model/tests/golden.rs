@@ -9,7 +9,7 @@ use cascadia_kernels::quantize::{TARGETS, quantize};
 use cascadia_weights::gguf::write::{Outline, TensorEntry, write};
 use cascadia_weights::{MetadataValue, WeightsError};
 
-use harness::{WAYS, check_bits, check_within, fixtures, run};
+use harness::{WAYS, check, check_bits, check_within, fixtures, run};
 
 fixtures! {
     llama2: "llama2" "";
@@ -47,6 +47,10 @@ fixtures! {
     olmo3: "olmo3" "";
     granite: "granite" "";
     smollm3: "smollm3" "";
+    deepseek_v2_lite: "deepseek-v2-lite" "";
+    deepseek_v2: "deepseek-v2" "";
+    deepseek_v3: "deepseek-v3" "";
+    deepseek_v3_blocks: "deepseek-v3-blocks" "";
     one_safetensors_file: "llama2" "model.safetensors";
     llama3_gguf: "llama3-gguf" "model.gguf";
     qwen2_gguf: "qwen2-gguf" "model.gguf";

@@ -7,10 +7,10 @@ use serde_json::Value;
 use super::keys::*;
 use super::{Source, positions};
 use crate::spec::{
-    AttentionSpec, Branch, BranchOrder, DenseSpec, EmbeddingSpec, FeedForwardSpec, Gate, HeadSpec, MixerSpec, NormKind,
-    NormSpec,
+    AttentionSpec, Branch, BranchOrder, DenseSpec, EmbeddingSpec, FeedForwardSpec, Gate, HeadSpec, LatentSpec,
+    MixerSpec, NormKind, NormSpec,
 };
-use crate::{CachePrecision, LayerSpec, ModelError, ModelSpec};
+use crate::{CachePrecision, LayerSpec, ModelError, ModelSpec, RopeSpec};
 
 /// Names that configurations have for activations.
 const ACTIVATIONS: [(&str, Activation); 9] = [
@@ -25,7 +25,7 @@ const ACTIVATIONS: [(&str, Activation); 9] = [
     ("relu2", Activation::ReluSquared),
 ];
 
-/// A decoder of equal layers: norms by the mean square, rotary positions, gated feed-forward parts.
+/// A decoder of equal layers: norms by the mean square, attention with rotary positions, gated feed-forward parts.
 pub(super) fn gated_decoder(source: &Source<'_>) -> Result<ModelSpec, ModelError> {
     let (settings, catalog) = (&source.settings, &source.catalog);
     let width = settings.require_count(WIDTH, MOST_WIDTH)?;
@@ -38,28 +38,31 @@ pub(super) fn gated_decoder(source: &Source<'_>) -> Result<ModelSpec, ModelError
     if let Some(other) = settings.count(VALUE_HEAD, MOST_WIDTH)?.filter(|value_head| *value_head != head) {
         return Err(settings.error(VALUE_HEAD, format!("is {other}; this version needs it equal to {head}")));
     }
+    let attention = AttentionSpec {
+        heads,
+        kv_heads: settings.count(KV_HEADS, MOST_WIDTH)?.unwrap_or(heads),
+        head,
+        score_scale: settings.positive(ATTENTION_SCALE)?.unwrap_or(1.0 / (head as f32).sqrt()),
+        window: None,
+        rope: Some(0),
+        alibi: None,
+        soft_cap: None,
+        sinks: false,
+        head_norm: None,
+        clamp: None,
+        qkv_bias: catalog.has("blk.0.attn_q.bias") || catalog.has("blk.0.attn_qkv.bias"),
+        output_bias: catalog.has("blk.0.attn_output.bias"),
+    };
+    decoder_with(source, MixerSpec::Attention(attention), positions::rope(source, head)?)
+}
+
+/// A decoder of equal layers with this mixer: norms by the mean square, gated feed-forward parts.
+pub(super) fn decoder_with(source: &Source<'_>, mixer: MixerSpec, rope: RopeSpec) -> Result<ModelSpec, ModelError> {
+    let (settings, catalog) = (&source.settings, &source.catalog);
+    let width = settings.require_count(WIDTH, MOST_WIDTH)?;
     let embedding = catalog.require("token_embd.weight")?;
-    let rope = positions::rope(source, head)?;
     let layer = LayerSpec {
-        mixer: Branch {
-            norm_before: Some("attn_norm"),
-            part: MixerSpec::Attention(AttentionSpec {
-                heads,
-                kv_heads: settings.count(KV_HEADS, MOST_WIDTH)?.unwrap_or(heads),
-                head,
-                score_scale: settings.positive(ATTENTION_SCALE)?.unwrap_or(1.0 / (head as f32).sqrt()),
-                window: None,
-                rope: Some(0),
-                alibi: None,
-                soft_cap: None,
-                sinks: false,
-                head_norm: None,
-                clamp: None,
-                qkv_bias: catalog.has("blk.0.attn_q.bias") || catalog.has("blk.0.attn_qkv.bias"),
-                output_bias: catalog.has("blk.0.attn_output.bias"),
-            }),
-            norm_after: None,
-        },
+        mixer: Branch { norm_before: Some("attn_norm"), part: mixer, norm_after: None },
         feed_forward: Branch {
             norm_before: Some("ffn_norm"),
             part: FeedForwardSpec::Dense(DenseSpec {
@@ -104,8 +107,9 @@ pub(super) fn plain_decoder(source: &Source<'_>) -> Result<ModelSpec, ModelError
 /// Changes the attention of every layer.
 pub(super) fn each_attention(spec: &mut ModelSpec, mut change: impl FnMut(usize, &mut AttentionSpec)) {
     for (layer, spec) in spec.layers.iter_mut().enumerate() {
-        let MixerSpec::Attention(attention) = &mut spec.mixer.part;
-        change(layer, attention);
+        if let MixerSpec::Attention(attention) = &mut spec.mixer.part {
+            change(layer, attention);
+        }
     }
 }
 
@@ -189,15 +193,20 @@ pub(super) fn windowed_layers(source: &Source<'_>, layers: usize) -> Result<Opti
 /// What every forward pass relies on, whatever the family.
 pub(super) fn check(source: &Source<'_>, spec: &ModelSpec) -> Result<(), ModelError> {
     for layer in &spec.layers {
-        let MixerSpec::Attention(AttentionSpec { heads, kv_heads, head, rope, .. }) = layer.mixer.part;
-        if kv_heads == 0 || heads == 0 || !heads.is_multiple_of(kv_heads) {
-            let problem = format!("is {kv_heads}, which does not divide {heads} heads");
-            return Err(source.settings.error(KV_HEADS, problem));
-        }
+        let (rope, rotated) = match &layer.mixer.part {
+            MixerSpec::Attention(AttentionSpec { heads, kv_heads, head, rope, .. }) => {
+                if *kv_heads == 0 || *heads == 0 || !heads.is_multiple_of(*kv_heads) {
+                    let problem = format!("is {kv_heads}, which does not divide {heads} heads");
+                    return Err(source.settings.error(KV_HEADS, problem));
+                }
+                (*rope, *head)
+            }
+            MixerSpec::Latent(LatentSpec { rope, rotated, .. }) => (Some(*rope), *rotated),
+        };
         if let Some(rope) = rope.map(|rope| &spec.ropes[rope])
-            && (rope.dimensions > head || !rope.dimensions.is_multiple_of(2))
+            && (rope.dimensions > rotated || !rope.dimensions.is_multiple_of(2))
         {
-            let problem = format!("is {}, which should be even and at most the head's {head}", rope.dimensions);
+            let problem = format!("is {}, which should be even and at most the head's {rotated}", rope.dimensions);
             return Err(source.settings.error(ROPE_DIMENSIONS, problem));
         }
     }

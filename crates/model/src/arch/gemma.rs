@@ -10,7 +10,7 @@ use super::{Family, GgufHabits, Source};
 use crate::names::{Form, Rename, common_but};
 use crate::rope::RopeStyle;
 use crate::settings::{Key, json_float};
-use crate::spec::{HeadNorm, MixerSpec};
+use crate::spec::HeadNorm;
 use crate::{ModelError, ModelSpec};
 
 const QUERY_SCALE: Key = Key { json: &["query_pre_attn_scalar"], gguf: &["attention.query_pre_attn_scalar"] };
@@ -81,7 +81,10 @@ fn normed_around(source: &Source<'_>) -> Result<ModelSpec, ModelError> {
     spec.head.soft_cap = settings.positive(LOGIT_SOFT_CAP)?;
     let soft_cap = settings.positive(ATTENTION_SOFT_CAP)?;
     let score_scale = score_scale(source, &spec)?;
-    each_attention(&mut spec, |_, attention| (attention.soft_cap, attention.score_scale) = (soft_cap, score_scale));
+    each_attention(&mut spec, |_, attention| {
+        attention.soft_cap = soft_cap;
+        attention.score_scale = score_scale.unwrap_or(attention.score_scale);
+    });
     for layer in &mut spec.layers {
         layer.mixer.norm_after = Some("post_attention_norm");
         layer.feed_forward.norm_after = Some("post_ffw_norm");
@@ -89,18 +92,16 @@ fn normed_around(source: &Source<'_>) -> Result<ModelSpec, ModelError> {
     Ok(spec)
 }
 
-/// The scale of scores where the file does not say it: it follows from the heads, but not in the largest models.
-fn score_scale(source: &Source<'_>, spec: &ModelSpec) -> Result<f32, ModelError> {
+/// The scale of scores where it does not follow from the size of heads, as in the largest models.
+fn score_scale(source: &Source<'_>, spec: &ModelSpec) -> Result<Option<f32>, ModelError> {
     const LARGEST: [usize; 2] = [46, 62];
-    let MixerSpec::Attention(attention) = &spec.layers[0].mixer.part;
     if let Some(scalar) = source.settings.positive(QUERY_SCALE)? {
-        return Ok(1.0 / scalar.sqrt());
+        return Ok(Some(1.0 / scalar.sqrt()));
     }
+    let heads = source.settings.require_count(HEADS, MOST_WIDTH)?;
     let unsaid = source.settings.positive(ATTENTION_SCALE)?.is_none();
-    Ok(match unsaid && LARGEST.contains(&spec.layers.len()) {
-        true => 1.0 / ((spec.width / attention.heads) as f32).sqrt(),
-        false => attention.score_scale,
-    })
+    let largest = unsaid && LARGEST.contains(&spec.layers.len());
+    Ok(largest.then(|| 1.0 / ((spec.width / heads) as f32).sqrt()))
 }
 
 /// Gives windows to the layers that have one: all but each `period`-th, or as the file lists them.

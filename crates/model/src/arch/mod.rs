@@ -2,6 +2,7 @@
 
 mod bloom;
 mod decoder;
+mod deepseek;
 mod experts;
 mod falcon;
 mod gemma;
@@ -78,6 +79,8 @@ const FAMILIES: &[Family] = &[
     granite::EXPERTS,
     gpt_oss::FAMILY,
     glm::FAMILY,
+    deepseek::V2,
+    deepseek::V3,
     smollm::FAMILY,
 ];
 

@@ -232,7 +232,7 @@ fn scaling_by_metadata(source: &Source<'_>, dimensions: usize) -> Result<RopeSca
 pub(super) fn yarn_log_multiplier(source: &Source<'_>) -> Result<f32, ModelError> {
     let settings = &source.settings;
     match settings.files.metadata().value::<f32>(&settings.name(ROPE_LOG_MULTIPLIER))?.unwrap_or(0.0) {
-        share if share.is_finite() && share >= 0.0 => Ok(share),
-        share => Err(settings.error(ROPE_LOG_MULTIPLIER, format!("is {share}, which should not be below zero"))),
+        share if share.is_finite() => Ok(share),
+        share => Err(settings.error(ROPE_LOG_MULTIPLIER, format!("is {share}, not a finite number"))),
     }
 }

@@ -1,0 +1,179 @@
+//! Attention over a small latent row per token, from which every head has its own keys and values.
+//!
+//! A head's keys are its own linear map of the latent row, so its query can be taken through that map once instead of
+//! every key: all heads then attend over the latent rows themselves, and the value map is applied to what they found.
+//! The cache holds one latent row and one rotated key per token, and prefill and decoding are the same code.
+
+use cascadia_kernels::{Activations, Attention, Groups, Matrix, multiply_groups};
+
+use crate::kv_pool::LayerCache;
+use crate::mixer::StepView;
+use crate::norm::Norm;
+use crate::projection::Projection;
+use crate::spec::LatentSpec;
+use crate::workspace::Workspace;
+use crate::{Machine, PAGE_TOKENS};
+
+/// Heads that one task attends with: enough to read the cache seldom, few enough that threads share a token's heads.
+const MOST_HEADS_PER_TASK: usize = 16;
+
+/// Multi-head latent attention.
+pub(crate) struct LatentAttention {
+    /// Before the projection of queries, where that is a product of two with a norm between.
+    pub(crate) query_down: Option<(Projection, Norm)>,
+    pub(crate) query: Projection,
+    /// To the latent row and the key that is rotated.
+    pub(crate) down: Projection,
+    pub(crate) norm: Norm,
+    /// Per head, from the plain part of a query to what it seeks in latent rows.
+    pub(crate) key_up: Vec<Matrix>,
+    /// Per head, from latent rows to values.
+    pub(crate) value_up: Vec<Matrix>,
+    pub(crate) output: Projection,
+    /// The numbers of the heads.
+    pub(crate) heads: Vec<usize>,
+    pub(crate) spec: LatentSpec,
+}
+
+/// Buffers of a layer with latent attention.
+pub(crate) struct LatentWorkspace {
+    /// Queries before they are taken through the map of keys.
+    queries: Vec<f32>,
+    /// All rows of the first head, then of the second, and so on.
+    by_head: Activations,
+    /// What the maps of the heads make of those.
+    results: Vec<f32>,
+    /// The first row of every head there, and the number of rows.
+    starts: Vec<usize>,
+}
+
+/// What the attention kernel needs to know: all heads read one cached head, in groups of a size that suits threads.
+pub(crate) fn kernel(spec: &LatentSpec) -> Attention {
+    let group = (1..=MOST_HEADS_PER_TASK).rev().find(|group| spec.heads.is_multiple_of(*group)).unwrap_or(1);
+    Attention {
+        heads: spec.heads,
+        kv_heads: spec.heads / group,
+        head: spec.rank + spec.rotated,
+        value_head: spec.rank,
+        scale: spec.score_scale,
+        soft_cap: None,
+        slopes: None,
+        sinks: None,
+        window: None,
+        page_tokens: PAGE_TOKENS as usize,
+    }
+}
+
+impl LatentWorkspace {
+    /// Room for `rows` rows of any of the layers `specs`.
+    pub(crate) fn new<'a>(specs: impl Iterator<Item = &'a LatentSpec> + Clone, rows: usize) -> LatentWorkspace {
+        let greatest = |size: fn(&LatentSpec) -> usize| specs.clone().map(size).max().unwrap_or(0);
+        let widest = greatest(|spec| spec.heads * spec.plain.max(spec.rank).max(spec.value));
+        LatentWorkspace {
+            queries: Vec::with_capacity(rows * greatest(|spec| spec.heads * (spec.plain + spec.rotated))),
+            by_head: Activations::with_capacity(rows, widest),
+            results: Vec::with_capacity(rows * widest),
+            starts: Vec::with_capacity(greatest(|spec| spec.heads) + 1),
+        }
+    }
+}
+
+impl LatentAttention {
+    /// Reads `workspace.input`, adds latent rows and rotated keys to the cache, leaves the result in
+    /// `workspace.output`.
+    pub(crate) fn run(
+        &self,
+        step: &StepView<'_>,
+        cache: &mut LayerCache,
+        workspace: &mut Workspace,
+        machine: &Machine,
+    ) {
+        let rows = step.plan.tokens.len();
+        workspace.latent.starts.clear();
+        workspace.latent.starts.extend((0..=self.spec.heads).map(|head| head * rows));
+        self.make_queries(step, workspace, machine);
+        self.make_keys(step, workspace, machine);
+        let Workspace { inner, queries, keys, values, output, latent, scratch, .. } = workspace;
+        cache.write(step, keys, values, machine);
+        let (cache, kernel, LatentSpec { heads, rank, value, .. }) = (&*cache, kernel(&self.spec), self.spec);
+        let page = |row: usize, _: usize, page: usize| {
+            cache.page(step.plan.steps[step.places.sequences[row] as usize].pages[page], 0)
+        };
+        let position = |row: usize| step.places.positions[row] as usize;
+        let found = inner.reset(rows, heads * rank);
+        kernel.run(queries, found, position, page, (machine.ops, &machine.pool, scratch));
+
+        machine.pool.chunks(latent.by_head.reset(heads * rows, rank), rank, |at, out| {
+            out.copy_from_slice(part(found, (at % rows * heads + at / rows) * rank, rank));
+        });
+        self.map_heads(&self.value_up, latent, machine);
+        let made = &latent.results;
+        machine.pool.chunks(inner.reset(rows, heads * value), value, |at, out| {
+            out.copy_from_slice(part(made, (at % heads * rows + at / heads) * value, value));
+        });
+        output.resize(rows * self.output.outputs(), 0.0);
+        self.output.apply(inner, output, machine);
+    }
+
+    /// Leaves in `workspace.queries` what every head seeks in latent rows, and its part that is rotated.
+    fn make_queries(&self, step: &StepView<'_>, workspace: &mut Workspace, machine: &Machine) {
+        let Workspace { input, inner, queries: sought, spare, ropes, latent, .. } = workspace;
+        let LatentSpec { heads, plain, rotated, rank, rope, .. } = self.spec;
+        let (rows, head) = (step.plan.tokens.len(), plain + rotated);
+        latent.queries.resize(rows * heads * head, 0.0);
+        if let Some((projection, norm)) = &self.query_down {
+            let low = inner.reset(rows, projection.outputs());
+            projection.apply(input, low, machine);
+            norm.apply_in_place(low, spare, machine);
+            self.query.apply(inner, &mut latent.queries, machine);
+        } else {
+            self.query.apply(input, &mut latent.queries, machine);
+        }
+        let queries = latent.queries.as_slice();
+        machine.pool.chunks(latent.by_head.reset(heads * rows, plain), plain, |at, out| {
+            out.copy_from_slice(part(queries, (at % rows * heads + at / rows) * head, plain));
+        });
+        self.map_heads(&self.key_up, latent, machine);
+        let (table, style) = (&ropes[rope], step.ropes[rope].style);
+        let (queries, results) = (latent.queries.as_slice(), latent.results.as_slice());
+        sought.resize(rows * heads * (rank + rotated), 0.0);
+        machine.pool.chunks(sought, rank + rotated, |at, out| {
+            let (row, number) = (at / heads, at % heads);
+            out[..rank].copy_from_slice(part(results, (number * rows + row) * rank, rank));
+            out[rank..].copy_from_slice(part(queries, at * head + plain, rotated));
+            table.rotate(row, style, &mut out[rank..], rotated);
+        });
+    }
+
+    /// Leaves latent rows in `workspace.values`, and with the rotated key behind them in `workspace.keys`.
+    fn make_keys(&self, step: &StepView<'_>, workspace: &mut Workspace, machine: &Machine) {
+        let Workspace { input, keys, values, spare, ropes, .. } = workspace;
+        let LatentSpec { rotated, rank, rope, .. } = self.spec;
+        let rows = step.plan.tokens.len();
+        keys.resize(rows * (rank + rotated), 0.0);
+        self.down.apply(input, keys, machine);
+        values.resize(rows * rank, 0.0);
+        let unnormed = keys.as_slice();
+        machine.pool.chunks(values, rank, |row, out| {
+            out.copy_from_slice(part(unnormed, row * (rank + rotated), rank));
+        });
+        self.norm.apply_in_place(values, spare, machine);
+        let (table, style, values) = (&ropes[rope], step.ropes[rope].style, values.as_slice());
+        machine.pool.chunks(keys, rank + rotated, |row, out| {
+            out[..rank].copy_from_slice(part(values, row * rank, rank));
+            table.rotate(row, style, &mut out[rank..], rotated);
+        });
+    }
+
+    /// Takes the rows of every head through its own matrix.
+    fn map_heads(&self, matrices: &[Matrix], latent: &mut LatentWorkspace, machine: &Machine) {
+        let LatentWorkspace { by_head, results, starts, .. } = latent;
+        results.resize(by_head.float().count() * matrices[0].shape().rows, 0.0);
+        let groups = Groups { members: &self.heads, starts };
+        multiply_groups(matrices, groups, by_head, results, (machine.ops, &machine.pool));
+    }
+}
+
+fn part(numbers: &[f32], start: usize, length: usize) -> &[f32] {
+    &numbers[start..start + length]
+}
