@@ -41,7 +41,9 @@ fn a_step_allocates_nothing() {
         return;
     }
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
-    for fixture in ["llama3", "mistral", "qwen2", "llama3-gguf/model.gguf", "qwen2-moe", "gpt-oss", "glm4-moe"] {
+    let plain = ["llama3", "mistral", "qwen2", "llama3-gguf/model.gguf"];
+    let experts = ["qwen2-moe", "gpt-oss", "glm4-moe", "deepseek-v2-lite", "deepseek-v3"];
+    for fixture in plain.into_iter().chain(experts) {
         let files = Arc::new(ModelFiles::open(&fixtures.join(fixture)).expect("the fixture opens"));
         let options = LoadOptions { context: 128, sequences: 1, rows_per_step: 16, pool: Arc::new(Pool::new(1)) };
         let mut model = load(&files, &options).expect("the fixture loads");
