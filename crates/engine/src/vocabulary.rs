@@ -25,7 +25,7 @@ pub(crate) fn vocabulary(files: &ModelFiles) -> Result<Vocabulary, EngineError> 
         types: metadata.value("tokenizer.ggml.token_type")?.unwrap_or_default(),
         merges: merges.into_iter().map(str::to_owned).collect(),
         add_space_prefix: metadata.value("tokenizer.ggml.add_space_prefix")?.unwrap_or(true),
-        strip_right: model == "llama" && metadata.value::<&str>("general.architecture")? == Some("phi3"),
+        strip_right: metadata.value::<&str>("general.architecture")? == Some("phi3"),
         unknown_token: metadata.value("tokenizer.ggml.unknown_token_id")?,
     })
 }
