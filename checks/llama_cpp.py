@@ -86,13 +86,20 @@ def compare_text(path, limit):
 # Families that both programs run. Left out is what llama.cpp has not: the ALiBi of Falcon, windows of Qwen3, Phi-3 and
 # StarCoder2, scores scaled by other than the head in Gemma 3.
 FAMILIES = ("llama-linear", "qwen3", "phi4", "gemma", "gemma2", "gemma3-new", "falcon", "falcon-new", "neox",
-            "neox-in-turn", "mpt", "bloom", "gpt2", "olmo2", "olmo3", "granite", "smollm3")
+            "neox-in-turn", "mpt", "bloom", "gpt2", "olmo2", "olmo3", "granite", "smollm3", "mixtral", "qwen2-moe",
+            "qwen3-moe", "olmoe", "granite-moe", "glm4-moe", "gpt-oss")
+
+# What a copy of a fixture is changed to where llama.cpp has no word for it: YaRN that starts inside a pair of numbers,
+# and bounds on gates other than those of the published models.
+CHANGES = {"gpt-oss": {"rope_scaling": {"rope_type": "default"}, "swiglu_limit": 7.0}}
 
 
 def with_tokenizer(folder, scratch):
     """A copy of a fixture with one token for each of the first letters of GPT-2's alphabet, which llama.cpp asks for."""
     copy = shutil.copytree(folder, scratch / folder.name)
-    size = json.loads((folder / "config.json").read_text())["vocab_size"]
+    config = json.loads((folder / "config.json").read_text()) | CHANGES.get(folder.name, {})
+    (copy / "config.json").write_text(json.dumps(config))
+    size = config["vocab_size"]
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet(), key=lambda letter: (letter not in "ĠĊ", ord(letter)))
     tokenizer = Tokenizer(models.BPE({letter: index for index, letter in enumerate(alphabet[:size])}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
