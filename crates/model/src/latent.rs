@@ -97,7 +97,8 @@ impl LatentAttention {
         cache.write(step, keys, values, machine);
         let (cache, kernel, LatentSpec { heads, rank, value, .. }) = (&*cache, kernel(&self.spec), self.spec);
         let page = |row: usize, _: usize, page: usize| {
-            cache.page(step.plan.steps[step.places.sequences[row] as usize].pages[page], 0)
+            let sequence = &step.plan.steps[step.places.sequences[row] as usize];
+            cache.page(sequence.page(page, cache.windowed()), 0)
         };
         let position = |row: usize| step.places.positions[row] as usize;
         let found = inner.reset(rows, heads * rank);
