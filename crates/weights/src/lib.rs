@@ -1,4 +1,4 @@
-//! Reads and writes model files as named byte ranges, without ever computing with them.
+//! Reads and writes model files as named tensors, moving numbers between formats but never rounding them.
 
 mod error;
 mod file_bytes;
