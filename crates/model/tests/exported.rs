@@ -16,7 +16,8 @@ fn exported_models_give_the_reference() {
     let ropes = ["llama3", "llama-yarn", "llama-dynamic", "qwen2-yarn", "phi3-short", "phi3-long", "phi4-long"];
     let experts = ["mixtral", "mixtral-ties", "qwen2-moe", "qwen3-moe", "qwen3-moe-fused", "gpt-oss"];
     let more_experts = ["olmoe", "granite-moe", "glm4-moe"];
-    let fixtures = ropes.into_iter().chain(experts).chain(more_experts);
+    let latent = ["deepseek-v2-lite", "deepseek-v2", "deepseek-v3", "deepseek-v3-blocks"];
+    let fixtures = ropes.into_iter().chain(experts).chain(more_experts).chain(latent);
     let scratch = tempfile::tempdir().expect("a temporary folder");
     for fixture in fixtures {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(fixture);
