@@ -204,7 +204,8 @@ pub struct BenchFlags {
 
 /// Flags of `quantize`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  cascadia quantize model-folder/ model-q4_k_m.gguf --type q4_k_m")]
+#[command(after_help = "Examples:\n  cascadia quantize model-folder/ model-q4_k_m.gguf --type q4_k_m\n  \
+    cascadia quantize model-q4_k_m.gguf model-packed.gguf --packed")]
 pub struct QuantizeFlags {
     /// A model folder, a .safetensors or .gguf file, or org/name on the Hugging Face hub.
     #[arg(value_name = "IN")]
@@ -212,8 +213,11 @@ pub struct QuantizeFlags {
     /// The GGUF file to write.
     pub out: PathBuf,
     /// The number format, or mix of formats, of the result.
-    #[arg(long = "type", value_name = "TYPE")]
-    pub kind: String,
+    #[arg(long = "type", value_name = "TYPE", required_unless_present = "packed")]
+    pub kind: Option<String>,
+    /// Interleave the rows of matrices for faster kernels; without --type, a GGUF file keeps its numbers.
+    #[arg(long)]
+    pub packed: bool,
     /// Threads to compute with; as many as the machine offers by default.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: Option<u32>,

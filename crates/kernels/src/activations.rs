@@ -34,6 +34,8 @@ pub struct Int8Block256 {
     pub values: [i8; 256],
     /// Sums of sixteen bytes each, for formats with an offset.
     pub sums: [i16; 16],
+    /// Sums of thirty-two bytes each.
+    pub wide_sums: [i16; 8],
     /// What a byte is worth.
     pub scale: f32,
 }
@@ -42,7 +44,13 @@ impl Int8Block32 {
     /// Thirty-two zeros.
     pub const ZERO: Self = Int8Block32 { values: [0; 32], scale: 0.0, sum: 0 };
 
-    /// The four bytes from `at` on as one word, for kernels that give a lane four columns.
+    /// The four bytes from `at` on, for kernels that give a lane four columns.
+    #[inline]
+    pub(crate) fn four(&self, at: usize) -> &[i8; 4] {
+        self.values[at..].first_chunk().expect("four bytes of a block")
+    }
+
+    /// The same as one word.
     #[inline]
     pub(crate) fn four_bytes(&self, at: usize) -> i32 {
         i32::from_le_bytes(std::array::from_fn(|byte| self.values[at + byte] as u8))
@@ -51,19 +59,37 @@ impl Int8Block32 {
 
 impl Int8Block256 {
     /// Two hundred and fifty-six zeros.
-    pub const ZERO: Self = Int8Block256 { values: [0; 256], sums: [0; 16], scale: 0.0 };
+    pub const ZERO: Self = Int8Block256 { values: [0; 256], sums: [0; 16], wide_sums: [0; 8], scale: 0.0 };
 
-    /// The four bytes from `at` on as one word, for kernels that give a lane four columns.
+    /// The four bytes from `at` on, for kernels that give a lane four columns.
+    #[inline]
+    pub(crate) fn four(&self, at: usize) -> &[i8; 4] {
+        self.values[at..].first_chunk().expect("four bytes of a block")
+    }
+
+    /// The same as one word.
     #[inline]
     pub(crate) fn four_bytes(&self, at: usize) -> i32 {
         i32::from_le_bytes(std::array::from_fn(|byte| self.values[at + byte] as u8))
     }
 
-    /// Two neighbouring sums as one word.
+    /// Two neighbouring sums of sixteen.
+    #[inline]
+    pub(crate) fn narrow_pair(&self, pair: usize) -> &[i16; 2] {
+        &self.sums.as_chunks().0[pair]
+    }
+
+    /// The same as one word.
     #[inline]
     pub(crate) fn sum_pair(&self, pair: usize) -> i32 {
         // In this form the compiler sees a single load.
         i32::from(self.sums[2 * pair] as u16) | i32::from(self.sums[2 * pair + 1]) << 16
+    }
+
+    /// Two neighbouring sums of thirty-two.
+    #[inline]
+    pub(crate) fn wide_pair(&self, pair: usize) -> &[i16; 2] {
+        &self.wide_sums.as_chunks().0[pair]
     }
 }
 

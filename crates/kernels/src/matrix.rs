@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use crate::activations::{ActivationForm, Activations};
 use crate::blocks::SUPER_BLOCK;
-use crate::ops::{Ops, WeightRows};
+use crate::layout::{GROUP_ROWS, Layout, for_each_block};
+use crate::ops::{InterleavedRows, Ops, WeightRows};
 use crate::scalar::decode_row;
 use crate::{Dtype, Pool, TileMut};
 
@@ -13,7 +14,12 @@ use crate::{Dtype, Pool, TileMut};
 pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 /// Weight rows that one task multiplies: enough to hide the cost of claiming it, few enough to balance the threads.
+/// Whole groups of interleaved rows.
 const ROWS_PER_TASK: usize = 32;
+/// The same where there are at least [`MANY`] columns.
+const MOST_ROWS_PER_TASK: usize = 256;
+/// Columns from which the work on a weight outweighs the cost of reading it.
+const MANY: usize = 64;
 
 /// Rows and columns of a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,10 +32,15 @@ pub struct Shape {
 
 /// Bytes that cannot be a matrix of the shape they claim.
 #[derive(Debug, thiserror::Error)]
-#[error("{bytes} bytes cannot hold {rows} × {columns} numbers of {dtype}, whose rows are whole blocks of {}", dtype.block_elements())]
+#[error(
+    "{bytes} bytes cannot hold {rows} × {columns} numbers of {dtype} in {layout} layout, whose rows are whole blocks of {}",
+    dtype.block_elements()
+)]
 pub struct MatrixError {
     /// The storage format.
     pub dtype: Dtype,
+    /// The order of the bytes.
+    pub layout: Layout,
     /// Rows asked for.
     pub rows: usize,
     /// Columns asked for.
@@ -43,8 +54,10 @@ pub struct MatrixError {
 pub struct Matrix {
     bytes: SharedBytes,
     first_row: usize,
-    row_bytes: usize,
+    /// Bytes of a row, or of a group of interleaved rows.
+    stride: usize,
     dtype: Dtype,
+    layout: Layout,
     shape: Shape,
 }
 
@@ -73,30 +86,46 @@ pub fn multiply_groups(
     assert_eq!(x.float().length(), shape.columns, "activations as wide as the matrix");
     assert_eq!(groups.starts.len(), groups.members.len() + 1, "a first row for every group, and an end");
     assert_eq!(x.float().count() * shape.rows, out.len(), "room for every output");
-    pool.group_tiles(out, (shape.rows, ROWS_PER_TASK), groups.starts, |group, mut tile| {
+    let rows_per_task = match x.float().count() / groups.members.len() {
+        ..MANY => ROWS_PER_TASK,
+        // Rows that share a column of x while it is in a near cache.
+        MANY.. => (shape.rows / (4 * pool.threads())).clamp(ROWS_PER_TASK, MOST_ROWS_PER_TASK),
+    };
+    let rows_per_task = rows_per_task.next_multiple_of(ROWS_PER_TASK);
+    pool.group_tiles(out, (shape.rows, rows_per_task), groups.starts, |group, mut tile| {
         matrix(group).multiply_tile(x, groups.starts[group]..groups.starts[group + 1], &mut tile, ops);
     });
 }
 
 impl Matrix {
-    /// Wraps the bytes of a whole tensor.
+    /// Wraps the bytes of a whole tensor whose rows lie one after the other.
     pub fn new(bytes: SharedBytes, dtype: Dtype, shape: Shape) -> Result<Matrix, MatrixError> {
+        Matrix::with_layout(bytes, dtype, Layout::Rows, shape)
+    }
+
+    /// Wraps the bytes of a whole tensor.
+    pub fn with_layout(bytes: SharedBytes, dtype: Dtype, layout: Layout, shape: Shape) -> Result<Matrix, MatrixError> {
         let length = (*bytes).as_ref().len();
-        let row_bytes = dtype.row_bytes(shape.columns as u64).filter(|&bytes| bytes > 0);
-        let total = row_bytes.and_then(|bytes| bytes.checked_mul(shape.rows as u64));
-        match (row_bytes, total) {
-            (Some(row_bytes), Some(total)) if total == length as u64 && total > 0 => {
-                Ok(Matrix { bytes, first_row: 0, row_bytes: row_bytes as usize, dtype, shape })
+        let size = |rows: usize| layout.matrix_bytes(dtype, rows as u64, shape.columns as u64);
+        match (size(1), size(shape.rows)) {
+            (Some(stride), Some(total)) if total == length as u64 && total > 0 => {
+                Ok(Matrix { bytes, first_row: 0, stride: stride as usize, dtype, layout, shape })
             }
-            _ => Err(MatrixError { dtype, rows: shape.rows, columns: shape.columns, bytes: length }),
+            _ => Err(MatrixError { dtype, layout, rows: shape.rows, columns: shape.columns, bytes: length }),
         }
     }
 
-    /// Some of the rows, as a matrix of their own over the same bytes.
+    /// Some of the rows, as a matrix of their own over the same bytes; over a copy where they start inside a group of
+    /// interleaved rows.
     pub fn rows(&self, rows: Range<usize>) -> Matrix {
         assert!(rows.start < rows.end && rows.end <= self.shape.rows, "rows {rows:?} of {}", self.shape.rows);
-        let shape = Shape { rows: rows.len(), ..self.shape };
-        Matrix { first_row: self.first_row + rows.start, shape, ..self.clone() }
+        let (first_row, shape) = (self.first_row + rows.start, Shape { rows: rows.len(), ..self.shape });
+        if self.layout == Layout::Rows || first_row.is_multiple_of(GROUP_ROWS) {
+            return Matrix { first_row, shape, ..self.clone() };
+        }
+        let mut bytes = Vec::new();
+        rows.for_each(|row| self.for_each_block(row, |_, block| bytes.extend_from_slice(block)));
+        Matrix::new(Arc::new(bytes), self.dtype, shape).expect("rows of a valid matrix")
     }
 
     /// Outputs and inputs.
@@ -120,7 +149,13 @@ impl Matrix {
 
     /// Decodes one row to floats, as an embedding lookup does.
     pub fn decode_row(&self, row: usize, out: &mut [f32]) {
-        decode_row(self.dtype, self.weights(row..row + 1).bytes, out);
+        let numbers = self.dtype.block_elements();
+        match self.layout {
+            Layout::Rows => decode_row(self.dtype, self.weight_rows(row..row + 1).bytes, out),
+            Layout::Interleaved => self.for_each_block(row, |at, block| {
+                decode_row(self.dtype, block, &mut out[at * numbers..(at + 1) * numbers]);
+            }),
+        }
     }
 
     /// out = x × selfᵀ, for every row of `x`; `out` is row-major with `shape.rows` columns.
@@ -131,16 +166,46 @@ impl Matrix {
 
     /// The tile's columns of `x × selfᵀ`, for some rows of `x`.
     fn multiply_tile(&self, x: &Activations, rows: Range<usize>, tile: &mut TileMut<'_>, ops: &Ops) {
-        let weights = self.weights(tile.columns());
-        match self.activation_form() {
-            ActivationForm::Float => ops.multiply_float(self.dtype, weights, x.float().part(rows), tile),
-            ActivationForm::Blocks32 => ops.multiply_blocks32(self.dtype, weights, x.blocks32().part(rows), tile),
-            ActivationForm::Blocks256 => ops.multiply_blocks256(self.dtype, weights, x.blocks256().part(rows), tile),
+        let (dtype, outputs) = (self.dtype, tile.columns());
+        match (self.layout, self.activation_form()) {
+            (Layout::Interleaved, ActivationForm::Blocks32) => {
+                ops.multiply_interleaved32(dtype, self.groups(outputs), x.blocks32().part(rows), tile);
+            }
+            (Layout::Interleaved, _) => {
+                ops.multiply_interleaved256(dtype, self.groups(outputs), x.blocks256().part(rows), tile);
+            }
+            (Layout::Rows, ActivationForm::Float) => {
+                ops.multiply_float(dtype, self.weight_rows(outputs), x.float().part(rows), tile);
+            }
+            (Layout::Rows, ActivationForm::Blocks32) => {
+                ops.multiply_blocks32(dtype, self.weight_rows(outputs), x.blocks32().part(rows), tile);
+            }
+            (Layout::Rows, ActivationForm::Blocks256) => {
+                ops.multiply_blocks256(dtype, self.weight_rows(outputs), x.blocks256().part(rows), tile);
+            }
         }
     }
 
-    fn weights(&self, rows: Range<usize>) -> WeightRows<'_> {
-        let at = |row: usize| (self.first_row + row) * self.row_bytes;
-        WeightRows { bytes: &(*self.bytes).as_ref()[at(rows.start)..at(rows.end)], row_bytes: self.row_bytes }
+    fn weight_rows(&self, rows: Range<usize>) -> WeightRows<'_> {
+        let bytes = self.slice(self.first_row + rows.start..self.first_row + rows.end);
+        WeightRows { bytes, row_bytes: self.stride }
+    }
+
+    /// The groups that hold some rows; tasks start where a group does.
+    fn groups(&self, rows: Range<usize>) -> InterleavedRows<'_> {
+        let (start, end) = (self.first_row + rows.start, self.first_row + rows.end);
+        let bytes = self.slice(start / GROUP_ROWS..end.div_ceil(GROUP_ROWS));
+        InterleavedRows { bytes, group_bytes: self.stride }
+    }
+
+    fn slice(&self, parts: Range<usize>) -> &[u8] {
+        &(*self.bytes).as_ref()[parts.start * self.stride..parts.end * self.stride]
+    }
+
+    /// Calls `visit` with every block of an interleaved row.
+    fn for_each_block(&self, row: usize, visit: impl FnMut(usize, &[u8])) {
+        let blocks = self.shape.columns / self.dtype.block_elements();
+        let group = self.groups(row..row + 1).bytes;
+        for_each_block(self.dtype, group, blocks, (self.first_row + row) % GROUP_ROWS, visit);
     }
 }

@@ -8,6 +8,7 @@
 use std::ops::Range;
 
 use crate::activations::{Int8Block32, Int8Block256, Rows};
+use crate::layout::{GROUP_ROWS, group_bytes};
 use crate::pool::TileMut;
 use crate::{Activation, Dtype, scalar};
 
@@ -29,6 +30,27 @@ impl<'a> WeightRows<'a> {
     /// The bytes of one row.
     pub fn row(&self, row: usize) -> &'a [u8] {
         &self.bytes[row * self.row_bytes..(row + 1) * self.row_bytes]
+    }
+}
+
+/// Groups of sixteen interleaved weight rows, one group after the other.
+#[derive(Clone, Copy)]
+pub struct InterleavedRows<'a> {
+    /// The bytes of all groups.
+    pub bytes: &'a [u8],
+    /// Bytes of one group.
+    pub group_bytes: usize,
+}
+
+impl<'a> InterleavedRows<'a> {
+    /// How many groups.
+    pub fn count(&self) -> usize {
+        self.bytes.len() / self.group_bytes
+    }
+
+    /// The bytes of one group.
+    pub fn group(&self, group: usize) -> &'a [u8] {
+        &self.bytes[group * self.group_bytes..(group + 1) * self.group_bytes]
     }
 }
 
@@ -59,6 +81,9 @@ pub(crate) type Multiply<T> = unsafe fn(WeightRows<'_>, Rows<'_, T>, &mut TileMu
 /// Row, weight and bias, epsilon, result.
 type LayerNorm = unsafe fn(&[f32], (&[f32], &[f32]), f32, &mut [f32]);
 
+/// Like [`Multiply`], for interleaved rows.
+pub(crate) type MultiplyInterleaved<T> = unsafe fn(InterleavedRows<'_>, Rows<'_, T>, &mut TileMut<'_>);
+
 /// Kernels of one instruction set. `Ops::available()` lists those that this CPU can run.
 pub struct Ops {
     pub(crate) name: &'static str,
@@ -75,6 +100,12 @@ pub struct Ops {
     pub(crate) kernel32: fn(Dtype) -> Multiply<Int8Block32>,
     /// The kernel of any other format with blocks of 256.
     pub(crate) kernel256: fn(Dtype) -> Multiply<Int8Block256>,
+    pub(crate) interleaved_q8_0: MultiplyInterleaved<Int8Block32>,
+    pub(crate) interleaved_q4_0: MultiplyInterleaved<Int8Block32>,
+    pub(crate) interleaved_int4: MultiplyInterleaved<Int8Block32>,
+    pub(crate) interleaved_q4_k: MultiplyInterleaved<Int8Block256>,
+    pub(crate) interleaved_q5_k: MultiplyInterleaved<Int8Block256>,
+    pub(crate) interleaved_q6_k: MultiplyInterleaved<Int8Block256>,
     pub(crate) quantize_blocks32: unsafe fn(&[f32], &mut [Int8Block32]),
     pub(crate) quantize_blocks256: unsafe fn(&[f32], &mut [Int8Block256]),
     pub(crate) rms_norm: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
@@ -171,6 +202,44 @@ impl Ops {
             _ => (self.kernel256)(dtype),
         };
         check_shapes(dtype, weights, x.length() * 256, out);
+        // SAFETY: as above.
+        unsafe { kernel(weights, x, out) }
+    }
+
+    /// Multiplies interleaved weights of a format with blocks of 32.
+    pub fn multiply_interleaved32(
+        &self,
+        dtype: Dtype,
+        weights: InterleavedRows<'_>,
+        x: Rows<'_, Int8Block32>,
+        out: &mut TileMut<'_>,
+    ) {
+        let kernel = match dtype {
+            Dtype::Q8_0 => self.interleaved_q8_0,
+            Dtype::Q4_0 => self.interleaved_q4_0,
+            Dtype::Int4Group128 => self.interleaved_int4,
+            _ => unreachable!("{dtype} has no interleaved blocks of 32"),
+        };
+        check_groups(dtype, weights, x.length() * 32, out);
+        // SAFETY: as above.
+        unsafe { kernel(weights, x, out) }
+    }
+
+    /// Multiplies interleaved weights of a format with blocks of 256.
+    pub fn multiply_interleaved256(
+        &self,
+        dtype: Dtype,
+        weights: InterleavedRows<'_>,
+        x: Rows<'_, Int8Block256>,
+        out: &mut TileMut<'_>,
+    ) {
+        let kernel = match dtype {
+            Dtype::Q4_K => self.interleaved_q4_k,
+            Dtype::Q5_K => self.interleaved_q5_k,
+            Dtype::Q6_K => self.interleaved_q6_k,
+            _ => unreachable!("{dtype} has no interleaved blocks of 256"),
+        };
+        check_groups(dtype, weights, x.length() * 256, out);
         // SAFETY: as above.
         unsafe { kernel(weights, x, out) }
     }
@@ -292,4 +361,13 @@ impl CachedRows<'_> {
 fn check_shapes(dtype: Dtype, weights: WeightRows<'_>, columns: usize, out: &TileMut<'_>) {
     assert_eq!(dtype.row_bytes(columns as u64), Some(weights.row_bytes as u64), "weights and activations of one width");
     assert_eq!(weights.count(), out.columns().len(), "one output column per weight row");
+}
+
+fn check_groups(dtype: Dtype, weights: InterleavedRows<'_>, columns: usize, out: &TileMut<'_>) {
+    assert_eq!(
+        group_bytes(dtype, columns as u64),
+        Some(weights.group_bytes as u64),
+        "weights and activations of one width"
+    );
+    assert_eq!(weights.count(), out.columns().len().div_ceil(GROUP_ROWS), "one output column per weight row");
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use cascadia_kernels::{
-    Activation, Activations, Attention, AttentionScratch, CachedRows, Dtype, Int8Block32, Int8Block256, KvPage, Matrix,
-    Ops, Pool, Shape,
+    Activation, Activations, Attention, AttentionScratch, CachedRows, Dtype, Int8Block32, Int8Block256, KvPage, Layout,
+    Matrix, Ops, Pool, Shape, interleave,
 };
 
 /// A small generator; the seed is in every failure message.
@@ -70,6 +70,22 @@ fn random_weights(random: &mut Random, dtype: Dtype, numbers: usize) -> Vec<u8> 
     }
 }
 
+/// A matrix of `bytes` in every layout that its format has, all of the same numbers.
+fn in_every_layout(bytes: Vec<u8>, dtype: Dtype, shape: Shape) -> Vec<(Layout, Matrix)> {
+    let group = Layout::Interleaved.matrix_bytes(dtype, 1, shape.columns as u64);
+    let interleaved = group.map(|group| {
+        let row_bytes = bytes.len() / shape.rows;
+        let mut interleaved = vec![0; group as usize * shape.rows.div_ceil(16)];
+        for (rows, out) in bytes.chunks(16 * row_bytes).zip(interleaved.chunks_mut(group as usize)) {
+            interleave(dtype, row_bytes, rows, out);
+        }
+        (Layout::Interleaved, interleaved)
+    });
+    let matrix =
+        |(layout, bytes)| (layout, Matrix::with_layout(Arc::new(bytes), dtype, layout, shape).expect("a valid matrix"));
+    [(Layout::Rows, bytes)].into_iter().chain(interleaved).map(matrix).collect()
+}
+
 fn scalar_and_others() -> (&'static Ops, Vec<&'static Ops>) {
     let mut tables = Ops::available();
     let scalar = tables.pop().expect("the scalar table is always there");
@@ -97,23 +113,28 @@ fn matrices_of_every_format() {
             _ => &[256, 768],
         };
         for (seed, &columns) in widths.iter().enumerate() {
-            for (rows, inputs) in [(1, 1), (3, 2), (4, 1), (7, 5), (37, 3), (8, 67), (16, 4), (53, 77)] {
+            for (rows, inputs) in
+                [(1, 1), (3, 2), (4, 1), (7, 5), (37, 3), (8, 67), (16, 4), (53, 77), (49, 9), (32, 110)]
+            {
                 let what = format!("{dtype} {rows} × {columns}, {inputs} inputs, seed {seed}");
                 let mut random = Random(seed as u64);
                 let bytes = random_weights(&mut random, dtype, rows * columns);
-                let matrix = Matrix::new(Arc::new(bytes), dtype, Shape { rows, columns }).expect("a valid matrix");
+                let matrices = in_every_layout(bytes, dtype, Shape { rows, columns });
                 let values = random.floats(inputs * columns);
-                let multiply = |ops: &Ops| {
+                let multiply = |ops: &Ops, matrix: &Matrix| {
                     let mut x = Activations::with_capacity(inputs, columns);
                     x.reset(inputs, columns).copy_from_slice(&values);
                     let mut out = vec![f32::NAN; inputs * rows];
                     matrix.multiply(&mut x, &mut out, ops, &pool);
                     out
                 };
-                let expected = multiply(scalar);
+                let expected = multiply(scalar, &matrices[0].1);
                 assert!(expected.iter().all(|value| value.is_finite()), "{what}");
-                for ops in &others {
-                    assert_same_bits(&expected, &multiply(ops), &format!("{} {what}", ops.name()));
+                for (layout, matrix) in &matrices {
+                    for ops in others.iter().chain([&scalar]) {
+                        let what = format!("{} {what}, {layout}", ops.name());
+                        assert_same_bits(&expected, &multiply(ops, matrix), &what);
+                    }
                 }
             }
         }
@@ -129,10 +150,16 @@ fn matrices_agree_with_decoded_weights() {
         let columns = 512;
         let mut random = Random(7);
         let bytes = random_weights(&mut random, dtype, columns);
-        let matrix = Matrix::new(Arc::new(bytes), dtype, Shape { rows: 1, columns }).expect("a valid matrix");
+        let matrices = in_every_layout(bytes, dtype, Shape { rows: 1, columns });
+        let matrix = &matrices[0].1;
         let values = random.floats(columns);
         let mut decoded = vec![0.0; columns];
         matrix.decode_row(0, &mut decoded);
+        for (layout, matrix) in &matrices {
+            let mut again = vec![f32::NAN; columns];
+            matrix.decode_row(0, &mut again);
+            assert_same_bits(&decoded, &again, &format!("{dtype}, {layout}"));
+        }
         let mut x = Activations::with_capacity(1, columns);
         x.reset(1, columns).copy_from_slice(&values);
         let mut out = [0.0];

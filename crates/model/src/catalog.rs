@@ -85,7 +85,8 @@ impl<'a> Catalog<'a> {
         let expected = [shape.rows, shape.columns];
         entry.check_shape(self.files, &expected)?;
         let (dtype, bytes) = entry.read();
-        Matrix::new(bytes, dtype, shape).map_err(|_| entry.shape_error(self.files, &expected))
+        Matrix::with_layout(bytes, dtype, entry.first().layout(), shape)
+            .map_err(|_| entry.shape_error(self.files, &expected))
     }
 
     /// A vector of exactly this length, as floats; `None` when the file has none.
@@ -108,12 +109,14 @@ impl<'a> Catalog<'a> {
         let entry = self.require(name)?;
         let expected = [count, shape.rows, shape.columns];
         entry.check_shape(self.files, &expected)?;
-        let matrix = |bytes: SharedBytes, rows: usize| {
+        let matrix = |tensor: &Tensor, bytes: SharedBytes, rows: usize| {
             let shape = Shape { rows, ..shape };
-            Matrix::new(bytes, entry.dtype(), shape).map_err(|_| entry.shape_error(self.files, &expected))
+            Matrix::with_layout(bytes, entry.dtype(), tensor.layout(), shape)
+                .map_err(|_| entry.shape_error(self.files, &expected))
         };
         if entry.by_expert {
-            return entry.stored.values().map(|tensor| matrix(arranged(tensor, entry.form), shape.rows)).collect();
+            let one = |tensor: &&Tensor| matrix(tensor, arranged(tensor, entry.form), shape.rows);
+            return entry.stored.values().map(one).collect();
         }
         let (all, stride, first) = match entry.form {
             Form::Rows(half @ (Half::First | Half::Second)) => {
@@ -122,7 +125,7 @@ impl<'a> Catalog<'a> {
             }
             form => (arranged(entry.first(), form), shape.rows, 0),
         };
-        let all = matrix(all, count * stride)?;
+        let all = matrix(entry.first(), all, count * stride)?;
         let start = |expert: usize| expert * stride + first;
         Ok((0..count).map(|expert| all.rows(start(expert)..start(expert) + shape.rows)).collect())
     }
@@ -133,7 +136,8 @@ impl<'a> Catalog<'a> {
         let expected = [count, length];
         entry.check_shape(self.files, &expected)?;
         let (dtype, bytes) = entry.read();
-        let matrix = Matrix::new(bytes, dtype, Shape { rows: count, columns: length });
+        let shape = Shape { rows: count, columns: length };
+        let matrix = Matrix::with_layout(bytes, dtype, entry.first().layout(), shape);
         let matrix = matrix.map_err(|_| entry.shape_error(self.files, &expected))?;
         let vector = |expert: usize| {
             let mut values = vec![0.0; length];

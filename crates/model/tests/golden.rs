@@ -4,9 +4,9 @@ mod harness;
 
 use std::path::Path;
 
-use cascadia_kernels::Dtype;
 use cascadia_kernels::quantize::{TARGETS, quantize};
-use cascadia_weights::gguf::write::{Outline, TensorEntry, write};
+use cascadia_kernels::{Dtype, Layout, interleave};
+use cascadia_weights::gguf::write::{Outline, TensorEntry, write_laid_out};
 use cascadia_weights::{MetadataValue, WeightsError};
 
 use harness::{WAYS, check, check_bits, check_within, fixtures, run};
@@ -78,7 +78,7 @@ fn quantised_checkpoints() {
     check("quantised/model-float8", "");
 }
 
-/// Kernels for one row and for many are different code; quantised weights must not show which one ran.
+/// Kernels for one row, for many and for interleaved rows are different code; quantised weights must not show which ran.
 #[test]
 fn quantised_weights_give_the_same_bits_in_every_way() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -89,17 +89,22 @@ fn quantised_weights_give_the_same_bits_in_every_way() {
     let more = [Dtype::Q2_K, Dtype::Q3_K, Dtype::IQ2_XS, Dtype::IQ4_XS];
     for dtype in own_loops.into_iter().chain(common).chain(more) {
         let path = folder.path().join(format!("{dtype}.gguf"));
-        write_random_model(&path, dtype);
+        write_random_model(&path, dtype, Layout::Rows);
         let first = run(&path, &tokens, WAYS[0]);
         assert!(first.iter().flatten().all(|logit| logit.is_finite()), "{dtype}");
         check_bits(dtype.name(), &path, &tokens, &first);
+        if Layout::Interleaved.holds(dtype) {
+            write_random_model(&path, dtype, Layout::Interleaved);
+            check_bits(&format!("interleaved {dtype}"), &path, &tokens, &first);
+        }
     }
 }
 
-const VOCABULARY: u64 = 288;
+/// Not a whole number of groups of interleaved rows.
+const VOCABULARY: u64 = 284;
 
 /// A model of two layers whose matrices hold pseudo-random numbers in one format.
-fn write_random_model(path: &Path, dtype: Dtype) {
+fn write_random_model(path: &Path, dtype: Dtype, layout: Layout) {
     let (width, inner) = (256, 512);
     let counts =
         [("block_count", 2), ("embedding_length", width), ("feed_forward_length", inner), ("attention.head_count", 8)];
@@ -121,13 +126,17 @@ fn write_random_model(path: &Path, dtype: Dtype) {
         tensors.extend(all.map(|(part, rows, columns)| matrix(name(part), rows, columns)));
     }
     let mut state = 1_u64;
-    write::<WeightsError, _>(path, Outline { metadata: &metadata, tensors: &tensors }, |index, sink| {
+    let outline = Outline { metadata: &metadata, tensors: &tensors };
+    let layout = |tensor: &TensorEntry| if tensor.shape.len() == 2 { layout } else { Layout::Rows };
+    write_laid_out::<WeightsError, _>(path, outline, layout, |index, sink| {
         let numbers: u64 = tensors[index].shape.iter().product();
         let mut random = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             state >> 40
         };
-        let mut bytes = vec![0; sink.left() as usize];
+        let columns = tensors[index].shape.last().copied().expect("no scalars");
+        let row_bytes = tensors[index].dtype.row_bytes(columns).expect("whole blocks");
+        let mut bytes = vec![0; (row_bytes * numbers / columns) as usize];
         if TARGETS.contains(&tensors[index].dtype) {
             let values: Vec<f32> = (0..numbers).map(|_| (random() as f32 / (1 << 23) as f32 - 1.0) * 0.1).collect();
             quantize(tensors[index].dtype, &values, None, &mut bytes).expect("finite numbers");
@@ -135,7 +144,16 @@ fn write_random_model(path: &Path, dtype: Dtype) {
             // Without the upper bits, scales are small wherever they lie.
             bytes.fill_with(|| random() as u8 & 31);
         }
-        sink.write(&bytes)
+        if layout(&tensors[index]) == Layout::Rows {
+            return sink.write(&bytes);
+        }
+        for rows in bytes.chunks(16 * row_bytes as usize) {
+            let group = Layout::Interleaved.matrix_bytes(dtype, 1, columns).expect("a format that can be interleaved");
+            let mut out = vec![0; group as usize];
+            interleave(dtype, row_bytes as usize, rows, &mut out);
+            sink.write(&out)?;
+        }
+        Ok(())
     })
     .expect("the model is written");
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use cascadia_kernels::Dtype;
+use cascadia_kernels::{Dtype, Layout};
 
 use crate::file_bytes::FileBytes;
 use crate::made::Made;
@@ -14,6 +14,7 @@ use crate::made::Made;
 pub struct Tensor {
     name: String,
     dtype: Dtype,
+    layout: Layout,
     shape: Box<[u64]>,
     content: Content,
 }
@@ -27,12 +28,17 @@ enum Content {
 impl Tensor {
     /// The caller has checked that `bytes` is exactly as long as `dtype` and `shape` say.
     pub(crate) fn new(name: String, dtype: Dtype, shape: Box<[u64]>, bytes: TensorBytes) -> Tensor {
-        Tensor { name, dtype, shape, content: Content::Stored(bytes) }
+        Tensor { name, dtype, layout: Layout::Rows, shape, content: Content::Stored(bytes) }
+    }
+
+    /// The same with its bytes in another order.
+    pub(crate) fn laid_out(self, layout: Layout) -> Tensor {
+        Tensor { layout, ..self }
     }
 
     /// A tensor whose bytes are made when they are asked for.
     pub(crate) fn made(name: String, dtype: Dtype, shape: Box<[u64]>, made: Made) -> Tensor {
-        Tensor { name, dtype, shape, content: Content::Made(Arc::new(made)) }
+        Tensor { name, dtype, layout: Layout::Rows, shape, content: Content::Made(Arc::new(made)) }
     }
 
     /// Its name, as files of its kind have it.
@@ -43,6 +49,11 @@ impl Tensor {
     /// How its numbers are stored.
     pub fn dtype(&self) -> Dtype {
         self.dtype
+    }
+
+    /// In which order its bytes lie.
+    pub fn layout(&self) -> Layout {
+        self.layout
     }
 
     /// Dimensions, outermost first: `[rows, columns]` for a matrix. Empty for a scalar.

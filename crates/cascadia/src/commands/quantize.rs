@@ -1,6 +1,10 @@
 //! `cascadia quantize`.
 
-use cascadia_engine::{QuantizeJob, QuantizeProgress, Recipe, quantize as convert};
+use std::path::Path;
+
+use cascadia_engine::{PackJob, QuantizeJob, QuantizeProgress, QuantizeSummary, Recipe, pack, quantize as convert};
+use cascadia_kernels::Pool;
+use cascadia_weights::ModelFiles;
 use serde_json::json;
 
 use crate::flags::QuantizeFlags;
@@ -9,21 +13,31 @@ use crate::output::{print, print_json};
 use crate::progress::Progress;
 use crate::source::Located;
 
-/// Writes a model as GGUF in another format.
+/// Writes a model as GGUF in another format, in another layout, or both.
 pub(crate) fn quantize(flags: &QuantizeFlags) -> anyhow::Result<()> {
-    let recipe: Recipe = flags.kind.parse()?;
+    let recipe = flags.kind.as_deref().map(str::parse::<Recipe>).transpose()?;
     let files = Located::find(&flags.model)?.files()?;
-    let bar = Progress::new("quantising");
-    let job = QuantizeJob { files: &files, out: &flags.out, recipe, pool: &pool(flags.threads) };
-    let summary = convert(&job, |QuantizeProgress { tensor, done, total }| {
-        bar.label(tensor);
-        bar.set(done, total);
-    })?;
-    drop(bar);
+    let pool = pool(flags.threads);
+    let summary = match recipe {
+        Some(recipe) if flags.packed => {
+            // Packing re-arranges a finished file, so the quantised rows are written beside it first.
+            let rows = flags.out.with_extension("rows.gguf");
+            let before = write_rows(&files, &rows, recipe, &pool)?.bytes_before;
+            let packed = ModelFiles::open(&rows).map_err(anyhow::Error::from).and_then(|files| {
+                let summary = write_packed(&files, &flags.out, &pool)?;
+                Ok(QuantizeSummary { bytes_before: before, ..summary })
+            });
+            std::fs::remove_file(&rows)?;
+            packed?
+        }
+        Some(recipe) => write_rows(&files, &flags.out, recipe, &pool)?,
+        None => write_packed(&files, &flags.out, &pool)?,
+    };
     if flags.json {
         print_json(&json!({
             "out": flags.out,
             "type": flags.kind,
+            "packed": flags.packed,
             "tensors": summary.tensors,
             "parameters": summary.parameters,
             "bytes_before": summary.bytes_before,
@@ -41,4 +55,19 @@ pub(crate) fn quantize(flags: &QuantizeFlags) -> anyhow::Result<()> {
         ))?;
     }
     Ok(())
+}
+
+fn write_rows(files: &ModelFiles, out: &Path, recipe: Recipe, pool: &Pool) -> anyhow::Result<QuantizeSummary> {
+    let bar = Progress::new("quantising");
+    Ok(convert(&QuantizeJob { files, out, recipe, pool }, |step| show(&bar, step))?)
+}
+
+fn write_packed(files: &ModelFiles, out: &Path, pool: &Pool) -> anyhow::Result<QuantizeSummary> {
+    let bar = Progress::new("packing");
+    Ok(pack(&PackJob { files, out, pool }, |step| show(&bar, step))?)
+}
+
+fn show(bar: &Progress, QuantizeProgress { tensor, done, total }: QuantizeProgress<'_>) {
+    bar.label(tensor);
+    bar.set(done, total);
 }

@@ -14,6 +14,7 @@ use cascadia_weights::gguf::write::{Outline, TensorEntry, write};
 use cascadia_weights::{FileKind, MetadataValue, ModelFiles, Tensor};
 
 use self::rows::{RowJob, write_rows};
+use crate::pack::refuse_packed;
 use crate::{EngineError, Recipe};
 
 /// The layout of quantised blocks that every current reader understands.
@@ -97,6 +98,7 @@ pub fn quantize(
     job: &QuantizeJob<'_>,
     mut progress: impl FnMut(QuantizeProgress<'_>),
 ) -> Result<QuantizeSummary, EngineError> {
+    refuse_packed(job.files)?;
     let (mut fields, numbers) = match job.files.kind() {
         FileKind::Gguf => (kept_fields(job.files), Numbers::Copied(job.files.tensors())),
         FileKind::HuggingFace => folder::plan(job.files).map(|(fields, export)| (fields, Numbers::Exported(export)))?,

@@ -2,12 +2,13 @@
 
 use std::arch::x86_64::*;
 
+use super::interleaved256;
 use super::lanes::{field, four_halves, integer_sums4, load, load16, pair, prefetch, store4};
-use super::tile;
 use crate::activations::{Int8Block256, Rows};
 use crate::blocks::{q4_k, q5_k, q6_k};
 use crate::ops::WeightRows;
 use crate::pool::TileMut;
+use crate::x86::LEAST_TURNED;
 use crate::x86::four_rows::four_row_loops;
 
 /// One block of one row, ready to be multiplied with any number of columns.
@@ -49,6 +50,8 @@ pub(crate) trait Format<const BYTES: usize> {
     const OWN_MINIMUM: bool;
     /// Where the f16 scale lies.
     const SCALE: usize;
+    /// The greatest unsigned quant.
+    const GREATEST: i32;
 }
 
 pub(crate) struct Q4K;
@@ -58,16 +61,19 @@ pub(crate) struct Q6K;
 impl Format<{ q4_k::BYTES }> for Q4K {
     const OWN_MINIMUM: bool = true;
     const SCALE: usize = 0;
+    const GREATEST: i32 = 15;
 }
 
 impl Format<{ q5_k::BYTES }> for Q5K {
     const OWN_MINIMUM: bool = true;
     const SCALE: usize = 0;
+    const GREATEST: i32 = 31;
 }
 
 impl Format<{ q6_k::BYTES }> for Q6K {
     const OWN_MINIMUM: bool = false;
     const SCALE: usize = q6_k::SCALE;
+    const GREATEST: i32 = 63;
 }
 
 /// The eight 6-bit scales (twice, for both halves of a register) and minima (each twice, per 16 of x) of Q4_K and Q5_K.
@@ -92,9 +98,10 @@ pub(crate) fn scales_and_minima<const BYTES: usize>(block: &[u8; BYTES]) -> (__m
 
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn multiply_q4_k(weights: WeightRows<'_>, x: Rows<'_, Int8Block256>, out: &mut TileMut<'_>) {
-    let done =
-        if x.count() < tile::LEAST_COLUMNS { 0 } else { tile::multiply(weights, x, out, |rows| tile::turn_q4_k(rows)) };
-    multiply::<{ q4_k::BYTES }, Q4K>(weights, x, (out, done), |block| {
+    if x.count() >= LEAST_TURNED {
+        return interleaved256::turned_q4_k(weights, x, out);
+    }
+    multiply::<{ q4_k::BYTES }, Q4K>(weights, x, out, |block| {
         let (scales, offsets) = scales_and_minima(block);
         let mut quants = [_mm256_setzero_si256(); 8];
         let nibble = _mm256_set1_epi8(15);
@@ -109,9 +116,10 @@ pub(super) fn multiply_q4_k(weights: WeightRows<'_>, x: Rows<'_, Int8Block256>, 
 
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn multiply_q5_k(weights: WeightRows<'_>, x: Rows<'_, Int8Block256>, out: &mut TileMut<'_>) {
-    let done =
-        if x.count() < tile::LEAST_COLUMNS { 0 } else { tile::multiply(weights, x, out, |rows| tile::turn_q5_k(rows)) };
-    multiply::<{ q5_k::BYTES }, Q5K>(weights, x, (out, done), |block| {
+    if x.count() >= LEAST_TURNED {
+        return interleaved256::turned_q5_k(weights, x, out);
+    }
+    multiply::<{ q5_k::BYTES }, Q5K>(weights, x, out, |block| {
         let (scales, offsets) = scales_and_minima(block);
         let high = load::<[u8; 32]>(field(block, q5_k::HIGH_BITS));
         let (nibble, fifth) = (_mm256_set1_epi8(15), _mm256_set1_epi8(16));
@@ -136,9 +144,10 @@ pub(super) fn multiply_q5_k(weights: WeightRows<'_>, x: Rows<'_, Int8Block256>, 
 
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn multiply_q6_k(weights: WeightRows<'_>, x: Rows<'_, Int8Block256>, out: &mut TileMut<'_>) {
-    let done =
-        if x.count() < tile::LEAST_COLUMNS { 0 } else { tile::multiply(weights, x, out, |rows| tile::turn_q6_k(rows)) };
-    multiply::<{ q6_k::BYTES }, Q6K>(weights, x, (out, done), |block| {
+    if x.count() >= LEAST_TURNED {
+        return interleaved256::turned_q6_k(weights, x, out);
+    }
+    multiply::<{ q6_k::BYTES }, Q6K>(weights, x, out, |block| {
         let (nibble, pairs) = (_mm256_set1_epi8(15), _mm256_set1_epi8(0x30));
         let mut quants = [_mm256_setzero_si256(); 8];
         for half in 0..2 {

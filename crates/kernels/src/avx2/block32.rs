@@ -2,24 +2,23 @@
 
 use std::arch::x86_64::*;
 
+use super::interleaved32;
 use super::lanes::{field, four_halves, integer_sums4, load, load16, pair, prefetch, store4};
-use super::tile32;
 use crate::activations::{Int8Block32, Rows};
 use crate::blocks::{q4_0, q8_0};
 use crate::ops::WeightRows;
 use crate::pool::TileMut;
+use crate::x86::LEAST_TURNED;
 use crate::x86::block32::block32_loops;
 
 block32_loops!("avx2,fma,f16c");
 
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn multiply_q8_0(weights: WeightRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
-    let done = if x.count() < tile32::LEAST_COLUMNS {
-        0
-    } else {
-        tile32::multiply(weights, x, out, |rows| tile32::turn_q8_0(rows))
-    };
-    multiply::<{ q8_0::BYTES }>(weights, x, (out, done), 0, |block, x| {
+    if x.count() >= LEAST_TURNED {
+        return interleaved32::turned_q8_0(weights, x, out);
+    }
+    multiply::<{ q8_0::BYTES }>(weights, x, out, 0, |block, x| {
         let quants = load::<[u8; 32]>(field(block, q8_0::QUANTS));
         // The multiply takes unsigned × signed, so the sign of the weight moves to x.
         let products = _mm256_maddubs_epi16(_mm256_abs_epi8(quants), _mm256_sign_epi8(x, quants));
@@ -29,12 +28,10 @@ pub(super) fn multiply_q8_0(weights: WeightRows<'_>, x: Rows<'_, Int8Block32>, o
 
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn multiply_q4_0(weights: WeightRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
-    let done = if x.count() < tile32::LEAST_COLUMNS {
-        0
-    } else {
-        tile32::multiply(weights, x, out, |rows| tile32::turn_q4_0(rows))
-    };
-    multiply::<{ q4_0::BYTES }>(weights, x, (out, done), q4_0::OFFSET, |block, x| {
+    if x.count() >= LEAST_TURNED {
+        return interleaved32::turned_q4_0(weights, x, out);
+    }
+    multiply::<{ q4_0::BYTES }>(weights, x, out, q4_0::OFFSET, |block, x| {
         _mm256_madd_epi16(_mm256_maddubs_epi16(quants_q4_0(block), x), _mm256_set1_epi16(1))
     });
 }

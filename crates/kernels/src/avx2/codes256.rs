@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::codes32::{ROWS, halves8};
 use super::dots::{add_pairs, add_scaled};
 use super::lanes::{four_halves, integer_sums4, load, pair, prefetch, store_floats, store4};
-use super::tile::turned;
+use super::turn::turned;
 use crate::Dtype;
 use crate::activations::{Int8Block256, Rows};
 use crate::codes::{CodeRange, with_format256};

@@ -7,7 +7,7 @@ use super::dots::{add_fours, add_small_fours};
 use super::lanes::{
     bits_to_bytes, field, four_halves, integer_sums4, load, load16, pair, prefetch, store_floats, store4,
 };
-use super::tile::turned;
+use super::turn::turned;
 use crate::Dtype;
 use crate::activations::{Int8Block32, Rows};
 use crate::codes::{self, Format32, Scale, with_format32};

@@ -168,18 +168,11 @@ pub(crate) fn bits_to_bytes(bits: u32) -> __m256i {
 /// Asks for the cache lines of a block that will be read soon: the one `distance` bytes after `block`.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(crate) fn prefetch<const BYTES: usize>(block: &[u8; BYTES], distance: usize) {
-    for line in (0..BYTES).step_by(64) {
+pub(crate) fn prefetch(block: &[u8], distance: usize) {
+    for line in (0..block.len()).step_by(64) {
         // A prefetch reads nothing and never faults, wherever the address leads.
         _mm_prefetch::<_MM_HINT_T0>(block.as_ptr().wrapping_add(distance + line).cast());
     }
-}
-
-/// Eight zeros.
-#[inline]
-#[target_feature(enable = "avx2")]
-pub(crate) fn zero_floats() -> __m256 {
-    _mm256_setzero_ps()
 }
 
 /// Stores eight floats, which `out` must have room for exactly.

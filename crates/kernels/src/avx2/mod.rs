@@ -11,10 +11,12 @@ pub(crate) mod codes32;
 mod dots;
 mod elementwise;
 mod float;
+mod interleaved256;
+mod interleaved32;
 pub(crate) mod lanes;
-pub(crate) mod tile;
-mod tile32;
+pub(crate) mod turn;
 mod unpack256;
+mod words;
 
 use crate::Ops;
 
@@ -31,6 +33,12 @@ pub(crate) const OPS: Ops = Ops {
     multiply_q6_k: block256::multiply_q6_k,
     kernel32: codes32::kernel,
     kernel256: codes256::kernel,
+    interleaved_q8_0: interleaved32::interleaved_q8_0,
+    interleaved_q4_0: interleaved32::interleaved_q4_0,
+    interleaved_int4: interleaved32::interleaved_int4,
+    interleaved_q4_k: interleaved256::interleaved_q4_k,
+    interleaved_q5_k: interleaved256::interleaved_q5_k,
+    interleaved_q6_k: interleaved256::interleaved_q6_k,
     quantize_blocks32: elementwise::quantize_blocks32,
     quantize_blocks256: elementwise::quantize_blocks256,
     rms_norm: elementwise::rms_norm,

@@ -2,13 +2,14 @@
 
 use std::arch::x86_64::*;
 
-use super::tile;
+use super::interleaved256;
 use crate::activations::{Int8Block256, Rows};
 use crate::avx2::block256::{Format, Q4K, Q5K, Q6K, scales_and_minima};
 use crate::avx2::lanes::{field, four_halves, integer_sums4, load, load16, pair, prefetch, store4};
 use crate::blocks::{q4_k, q5_k, q6_k};
 use crate::ops::WeightRows;
 use crate::pool::TileMut;
+use crate::x86::LEAST_TURNED;
 use crate::x86::four_rows::four_row_loops;
 
 /// One block of one row, ready to be multiplied with any number of columns.
@@ -78,9 +79,10 @@ fn run_scales<const BYTES: usize>(block: &[u8; BYTES]) -> ([__m512i; 4], __m256i
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
 pub(super) fn multiply_q4_k(weights: WeightRows<'_>, x: Rows<'_, Int8Block256>, out: &mut TileMut<'_>) {
-    let done =
-        if x.count() < tile::LEAST_COLUMNS { 0 } else { tile::multiply(weights, x, out, |rows| tile::turn_q4_k(rows)) };
-    multiply::<{ q4_k::BYTES }, Q4K>(weights, x, (out, done), |block| {
+    if x.count() >= LEAST_TURNED {
+        return interleaved256::turned_q4_k(weights, x, out);
+    }
+    multiply::<{ q4_k::BYTES }, Q4K>(weights, x, out, |block| {
         let (scales, offsets) = run_scales(block);
         let nibble = _mm512_set1_epi8(15);
         let (first, second) = (load64(block, q4_k::QUANTS), load64(block, q4_k::QUANTS + 64));
@@ -92,9 +94,10 @@ pub(super) fn multiply_q4_k(weights: WeightRows<'_>, x: Rows<'_, Int8Block256>, 
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
 pub(super) fn multiply_q5_k(weights: WeightRows<'_>, x: Rows<'_, Int8Block256>, out: &mut TileMut<'_>) {
-    let done =
-        if x.count() < tile::LEAST_COLUMNS { 0 } else { tile::multiply(weights, x, out, |rows| tile::turn_q5_k(rows)) };
-    multiply::<{ q5_k::BYTES }, Q5K>(weights, x, (out, done), |block| {
+    if x.count() >= LEAST_TURNED {
+        return interleaved256::turned_q5_k(weights, x, out);
+    }
+    multiply::<{ q5_k::BYTES }, Q5K>(weights, x, out, |block| {
         let (scales, offsets) = run_scales(block);
         let (nibble, fifth) = (_mm512_set1_epi8(15), _mm512_set1_epi8(16));
         let (first, second) = (load64(block, q5_k::QUANTS), load64(block, q5_k::QUANTS + 64));
@@ -116,9 +119,10 @@ pub(super) fn multiply_q5_k(weights: WeightRows<'_>, x: Rows<'_, Int8Block256>, 
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
 pub(super) fn multiply_q6_k(weights: WeightRows<'_>, x: Rows<'_, Int8Block256>, out: &mut TileMut<'_>) {
-    let done =
-        if x.count() < tile::LEAST_COLUMNS { 0 } else { tile::multiply(weights, x, out, |rows| tile::turn_q6_k(rows)) };
-    multiply::<{ q6_k::BYTES }, Q6K>(weights, x, (out, done), |block| {
+    if x.count() >= LEAST_TURNED {
+        return interleaved256::turned_q6_k(weights, x, out);
+    }
+    multiply::<{ q6_k::BYTES }, Q6K>(weights, x, out, |block| {
         let (nibble, pairs) = (_mm512_set1_epi8(15), _mm512_set1_epi8(0x30));
         let mut quants = [_mm512_setzero_si512(); 4];
         for half in 0..2 {

@@ -71,19 +71,3 @@ pub(super) fn reduce4([a, b, c, d]: [Lanes16; 4]) -> [f32; 4] {
     let pairs = _mm256_hadd_ps(_mm256_hadd_ps(eight(a), eight(b)), _mm256_hadd_ps(eight(c), eight(d)));
     store4(_mm_add_ps(_mm256_castps256_ps128(pairs), _mm256_extractf128_ps::<1>(pairs)))
 }
-
-/// Sixteen zeros.
-#[inline]
-#[target_feature(enable = "avx512f")]
-pub(super) fn zero_floats() -> __m512 {
-    _mm512_setzero_ps()
-}
-
-/// Stores sixteen floats, which `out` must have room for exactly.
-#[inline]
-#[target_feature(enable = "avx512f")]
-pub(super) fn store_floats(values: __m512, out: &mut [f32]) {
-    let out: &mut [f32; 16] = out.try_into().expect("one float per lane");
-    // SAFETY: the reference guarantees sixteen writable floats.
-    unsafe { _mm512_storeu_ps(out.as_mut_ptr(), values) }
-}

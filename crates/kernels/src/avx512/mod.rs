@@ -9,9 +9,10 @@ mod codes32;
 mod dots;
 mod elementwise;
 mod float;
+mod interleaved256;
+mod interleaved32;
 mod lanes;
-mod tile;
-mod tile32;
+mod words;
 
 use crate::Ops;
 
@@ -28,6 +29,12 @@ pub(crate) const OPS: Ops = Ops {
     multiply_f16: float::multiply_f16,
     multiply_bf16: float::multiply_bf16,
     multiply_f8: float::multiply_f8,
+    interleaved_q8_0: interleaved32::interleaved_q8_0,
+    interleaved_q4_0: interleaved32::interleaved_q4_0,
+    interleaved_int4: interleaved32::interleaved_int4,
+    interleaved_q4_k: interleaved256::interleaved_q4_k,
+    interleaved_q5_k: interleaved256::interleaved_q5_k,
+    interleaved_q6_k: interleaved256::interleaved_q6_k,
     quantize_blocks32: elementwise::quantize_blocks32,
     quantize_blocks256: elementwise::quantize_blocks256,
     rms_norm: elementwise::rms_norm,

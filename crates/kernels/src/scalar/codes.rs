@@ -40,7 +40,7 @@ fn decode256<const BYTES: usize, F: Format256<BYTES>>(bytes: &[u8], out: &mut [f
 }
 
 /// One fused multiply-add per 32 numbers, and a second where there is a minimum.
-fn multiply32<const BYTES: usize, F: Format32<BYTES>>(
+pub(super) fn multiply32<const BYTES: usize, F: Format32<BYTES>>(
     weights: WeightRows<'_>,
     x: Rows<'_, Int8Block32>,
     out: &mut TileMut<'_>,

@@ -209,6 +209,9 @@ pub(crate) fn quantize_blocks256(row: &[f32], out: &mut [Int8Block256]) {
                 *sum += i16::from(byte);
             }
         }
+        for (wide, pair) in block.wide_sums.iter_mut().zip(block.sums.as_chunks::<2>().0) {
+            *wide = pair[0] + pair[1];
+        }
     }
 }
 

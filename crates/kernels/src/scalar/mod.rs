@@ -7,6 +7,7 @@ pub(crate) mod codes;
 mod decode;
 pub(crate) mod elementwise;
 pub(crate) mod float;
+mod interleaved;
 
 pub use decode::decode_row;
 
@@ -25,6 +26,12 @@ pub(crate) const OPS: Ops = Ops {
     multiply_q6_k: block256::multiply_q6_k,
     kernel32: codes::kernel32,
     kernel256: codes::kernel256,
+    interleaved_q8_0: interleaved::interleaved_q8_0,
+    interleaved_q4_0: interleaved::interleaved_q4_0,
+    interleaved_int4: interleaved::interleaved_int4,
+    interleaved_q4_k: interleaved::interleaved_q4_k,
+    interleaved_q5_k: interleaved::interleaved_q5_k,
+    interleaved_q6_k: interleaved::interleaved_q6_k,
     quantize_blocks32: elementwise::quantize_blocks32,
     quantize_blocks256: elementwise::quantize_blocks256,
     rms_norm: elementwise::rms_norm,

@@ -4,18 +4,19 @@
 
 macro_rules! block32_loops {
     ($features:literal) => {
-        /// Multiplies the weight rows from `done` on with `partial` sums per block: eight integers whose total is weights · x, plus `offset` × Σ x.
+        /// Multiplies weight rows with `partial` sums per block: eight integers whose total is weights · x, plus
+        /// `offset` × Σ x.
         #[inline]
         #[target_feature(enable = $features)]
         fn multiply<const BYTES: usize>(
             weights: WeightRows<'_>,
             x: Rows<'_, Int8Block32>,
-            (out, done): (&mut TileMut<'_>, usize),
+            out: &mut TileMut<'_>,
             offset: i32,
             partial: impl Fn(&[u8; BYTES], __m256i) -> __m256i,
         ) {
             let count = weights.count();
-            for first in (done..count).step_by(4) {
+            for first in (0..count).step_by(4) {
                 // A last short group repeats its last row and drops the copies.
                 let row = |at: usize| weights.row((first + at).min(count - 1)).as_chunks::<BYTES>().0;
                 let (a, b, c, d) = (row(0), row(1), row(2), row(3));

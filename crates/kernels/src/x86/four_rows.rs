@@ -35,17 +35,17 @@ macro_rules! four_row_loops {
             }
         }
 
-        /// Multiplies the weight rows from `done` on.
+        /// Multiplies weight rows, four at a time.
         #[inline]
         #[target_feature(enable = $features)]
         fn multiply<const BYTES: usize, F: Format<BYTES>>(
             weights: WeightRows<'_>,
             x: Rows<'_, Int8Block256>,
-            (out, done): (&mut TileMut<'_>, usize),
+            out: &mut TileMut<'_>,
             unpack: impl Fn(&[u8; BYTES]) -> Unpacked,
         ) {
             let count = weights.count();
-            for first in (done..count).step_by(4) {
+            for first in (0..count).step_by(4) {
                 // A last short group repeats its last row and drops the copies.
                 let row = |at: usize| weights.row((first + at).min(count - 1)).as_chunks::<BYTES>().0;
                 let rows = [row(0), row(1), row(2), row(3)];

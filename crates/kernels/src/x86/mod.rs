@@ -7,4 +7,46 @@ pub(crate) mod codes32;
 pub(crate) mod elementwise;
 pub(crate) mod float;
 pub(crate) mod four_rows;
-pub(crate) mod tile;
+pub(crate) mod interleaved256;
+pub(crate) mod interleaved32;
+pub(crate) mod interleaved_formats;
+pub(crate) mod store;
+
+/// Up to this many columns, quants are unpacked again for every few of them instead of being kept.
+pub(crate) const FEW: usize = 8;
+/// Columns that share unpacked quants: as many as the nearer caches hold, and whole sets of six.
+pub(crate) const MANY: usize = 126;
+/// Columns from which interleaving rows on the way pays.
+pub(crate) const LEAST_TURNED: usize = 4;
+
+/// Columns of one pass where there are `columns` in all: at most `most`, and the last pass not much shorter.
+pub(crate) fn chunk(columns: usize, most: usize) -> usize {
+    columns.div_ceil(columns.div_ceil(most)).next_multiple_of(6).min(most)
+}
+
+/// Where in a unit of interleaved rows to ask for bytes that will be read soon.
+#[derive(Clone, Copy)]
+pub(crate) struct Ahead {
+    /// Blocks of a row.
+    blocks: usize,
+    /// From the block that is read to the one that is asked for.
+    distance: usize,
+    /// From a unit to the next.
+    unit_bytes: usize,
+}
+
+impl Ahead {
+    /// Some four kilobytes ahead, where blocks have `block_bytes`.
+    pub(crate) fn new(blocks: usize, block_bytes: usize, unit_bytes: usize) -> Ahead {
+        Ahead { blocks, distance: (4096_usize.div_ceil(block_bytes)).min(blocks), unit_bytes }
+    }
+
+    /// How far ahead of a part of block `at`, which has `part_bytes` in every block: in the same rows, or at the start
+    /// of the next unit.
+    pub(crate) fn bytes(self, at: usize, part_bytes: usize) -> usize {
+        match at + self.distance < self.blocks {
+            true => self.distance * part_bytes,
+            false => self.unit_bytes - (self.blocks - self.distance) * part_bytes,
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! The numbers and names that GGUF files use for storage formats.
 
-use cascadia_kernels::Dtype;
+use cascadia_kernels::{Dtype, Layout};
 
 /// Every number ever assigned, with its name. Withdrawn ones are kept so that old files get an explanation.
 ///
@@ -66,6 +66,23 @@ pub fn dtype(id: u32) -> Option<Dtype> {
     Dtype::ALL.into_iter().find(|dtype| dtype.name() == name)
 }
 
+/// What is added to the number of a format where the rows of a matrix are interleaved.
+const INTERLEAVED: u32 = 20_000;
+
+/// Format and layout behind a type number; `None` when we cannot compute with it.
+pub fn stored(id: u32) -> Option<(Dtype, Layout)> {
+    let interleaved = || dtype(id.checked_sub(INTERLEAVED)?).filter(|&dtype| Layout::Interleaved.holds(dtype));
+    dtype(id).map(|dtype| (dtype, Layout::Rows)).or_else(|| Some((interleaved()?, Layout::Interleaved)))
+}
+
+/// The type number of a format in a layout.
+pub fn stored_id(dtype: Dtype, layout: Layout) -> u32 {
+    match layout {
+        Layout::Rows => id(dtype),
+        Layout::Interleaved => INTERLEAVED + id(dtype),
+    }
+}
+
 /// The type number of a format.
 pub fn id(dtype: Dtype) -> u32 {
     let entry = NAMES.iter().find(|(_, name)| *name == dtype.name());
@@ -84,6 +101,9 @@ mod tests {
         assert!(NAMES.is_sorted_by(|left, right| left.0 < right.0), "one name per number");
         assert_eq!((id(Dtype::BF16), id(Dtype::Q4_K), id(Dtype::Q6_K)), (30, 12, 14));
         assert_eq!((dtype(23), dtype(10003)), (Some(Dtype::IQ4_XS), Some(Dtype::Int4Group128)));
+        let interleaved = (Dtype::Q4_K, Layout::Interleaved);
+        assert_eq!((stored(20_012), stored_id(interleaved.0, interleaved.1)), (Some(interleaved), 20_012));
+        assert_eq!((stored(12), stored(20_000)), (Some((Dtype::Q4_K, Layout::Rows)), None));
         assert_eq!((name(9), dtype(9), name(1000)), (Some("Q8_1"), None, None));
     }
 }

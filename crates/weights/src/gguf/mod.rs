@@ -14,6 +14,9 @@ pub(crate) const MAGIC: &[u8; 4] = b"GGUF";
 /// Where the tensors start and how they are spaced, unless `general.alignment` says otherwise.
 const DEFAULT_ALIGNMENT: u64 = 32;
 
+/// The same where rows are interleaved: every load of a kernel is then a whole cache line.
+const INTERLEAVED_ALIGNMENT: u64 = 64;
+
 /// The key that overrides [`DEFAULT_ALIGNMENT`].
 const ALIGNMENT_KEY: &str = "general.alignment";
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use cascadia_kernels::Dtype;
+use cascadia_kernels::{Dtype, Layout};
 
 use super::cursor::Cursor;
 use super::read_value::ValueReader;
@@ -101,6 +101,7 @@ fn alignment(cursor: &mut Cursor<'_>, metadata: &Metadata) -> Result<u64, Weight
 struct PendingTensor {
     name: String,
     dtype: Dtype,
+    layout: Layout,
     shape: Box<[u64]>,
     offset: u64,
     byte_len: u64,
@@ -118,17 +119,17 @@ fn read_tensor(cursor: &mut Cursor<'_>, index: usize) -> Result<PendingTensor, W
     // The file lists the innermost dimension first.
     shape.reverse();
     let id = cursor.u32()?;
-    let dtype = ggml_type::dtype(id).ok_or_else(|| {
+    let (dtype, layout) = ggml_type::stored(id).ok_or_else(|| {
         let kind = ggml_type::name(id).map_or_else(|| format!("number {id}"), str::to_owned);
         cursor.unread_type(&name, kind)
     })?;
     let offset = cursor.u64()?;
-    let byte_len = byte_len(dtype, &shape).map_err(|problem| cursor.malformed(problem))?;
-    Ok(PendingTensor { name, dtype, shape, offset, byte_len })
+    let byte_len = byte_len((dtype, layout), &shape).map_err(|problem| cursor.malformed(problem))?;
+    Ok(PendingTensor { name, dtype, layout, shape, offset, byte_len })
 }
 
 /// Bytes of a tensor of `shape` (outermost first), or why there is no such tensor.
-pub(super) fn byte_len(dtype: Dtype, shape: &[u64]) -> Result<u64, String> {
+pub(super) fn byte_len((dtype, layout): (Dtype, Layout), shape: &[u64]) -> Result<u64, String> {
     if shape.contains(&0) {
         return Err(format!("shape {shape:?} has a dimension of zero"));
     }
@@ -139,11 +140,11 @@ pub(super) fn byte_len(dtype: Dtype, shape: &[u64]) -> Result<u64, String> {
             dtype.block_elements()
         ));
     }
-    let rows = outer.iter().try_fold(1u128, |rows, &dimension| rows.checked_mul(dimension.into()));
-    let row_bytes = dtype.row_bytes(columns).map(u128::from);
-    rows.zip(row_bytes)
-        .and_then(|(rows, row_bytes)| rows.checked_mul(row_bytes))
-        .and_then(|bytes| u64::try_from(bytes).ok())
+    if layout == Layout::Interleaved && outer.is_empty() {
+        return Err(format!("shape {shape:?} is no matrix, and only matrices are interleaved"));
+    }
+    let rows = outer.iter().try_fold(1u64, |rows, &dimension| rows.checked_mul(dimension));
+    rows.and_then(|rows| layout.matrix_bytes(dtype, rows, columns))
         .ok_or_else(|| format!("shape {shape:?} in {dtype} is larger than any file"))
 }
 
@@ -174,7 +175,7 @@ fn place_tensors(
             let (start, length) = (data.start, file.bytes().len());
             malformed(format!("{byte_len} bytes at {start} + {offset} reach beyond the file of {length} bytes"))
         })?;
-        tensors.push(Tensor::new(tensor.name, tensor.dtype, tensor.shape, bytes));
+        tensors.push(Tensor::new(tensor.name, tensor.dtype, tensor.shape, bytes).laid_out(tensor.layout));
     }
     tensors
         .sort_unstable_by(|left, right| left.start().cmp(&right.start()).then_with(|| left.name().cmp(right.name())));

@@ -1,0 +1,280 @@
+//! Interleaved blocks of 32: every lane belongs to one weight row, and columns share unpacked quants.
+//!
+//! Weights that lie row by row are interleaved some blocks at a time on the way. A macro, because a function belongs to
+//! one instruction set. It expects the contents of that set's `words.rs` and `turn` in scope.
+
+macro_rules! interleaved32_kernels {
+    ($features:literal) => {
+        /// Rows that are multiplied together.
+        const UNIT: usize = GROUPS * GROUP_ROWS;
+        /// Blocks that are multiplied with many columns while they are in the nearest cache.
+        const SLAB: usize = 8;
+
+        /// One block of the rows of a unit.
+        type Block<'a, const W: usize> = [&'a [[u8; GROUP_WORD]; W]; GROUPS];
+
+        /// Some blocks of the rows of a unit.
+        struct Slab<'a, const W: usize> {
+            words: [&'a [[[u8; GROUP_WORD]; W]]; GROUPS],
+            halves: [&'a [[u8; GROUP_HALF]]; GROUPS],
+            /// Blocks that share a scale.
+            runs: usize,
+            /// What to ask for while these are read.
+            ahead: Option<Ahead>,
+        }
+
+        /// Multiplies interleaved rows.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn multiply<const C: usize, const W: usize, K: Kind>(
+            rows: InterleavedRows<'_>,
+            x: Rows<'_, Int8Block32>,
+            out: &mut TileMut<'_>,
+            quants: &impl Fn(&Block<'_, W>, usize, usize) -> Words,
+        ) {
+            let last = rows.count() - 1;
+            let slab = if C == FEW { x.length() } else { SLAB };
+            let chunk = chunk(x.count(), C);
+            let ahead = Ahead::new(x.length(), W * GROUP_WORD, GROUPS * rows.group_bytes);
+            for start in (0..x.count()).step_by(chunk) {
+                for first in (0..out.columns().len()).step_by(UNIT) {
+                    // A last short unit repeats its last group and drops the copy.
+                    let group = |at: usize| rows.group((first / GROUP_ROWS + at).min(last));
+                    let mut sums = [[splat_float(0.0); VECTORS]; C];
+                    let sums = &mut sums[..(x.count() - start).min(chunk)];
+                    for at in (0..x.length()).step_by(slab) {
+                        let end = x.length().min(at + slab);
+                        let pieces = Slab {
+                            words: std::array::from_fn(|index| &group(index).as_chunks().0.as_chunks().0[at..end]),
+                            halves: std::array::from_fn(|index| {
+                                &group(index)[x.length() * W * GROUP_WORD..].as_chunks().0[at / K::RUNS..]
+                            }),
+                            runs: K::RUNS,
+                            ahead: (C == FEW).then_some(ahead),
+                        };
+                        accumulate::<W, K>(&pieces, |column| &x.row(start + column)[at..end], sums, quants);
+                    }
+                    store_sums(sums, start, first, out);
+                }
+            }
+        }
+
+        /// Multiplies rows that lie one after the other.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn multiply_turned<const C: usize, const BYTES: usize, const W: usize, K: Kind>(
+            rows: WeightRows<'_>,
+            x: Rows<'_, Int8Block32>,
+            out: &mut TileMut<'_>,
+            quants: &impl Fn(&Block<'_, W>, usize, usize) -> Words,
+        ) {
+            let last = rows.count() - 1;
+            let mut words = [[[[0; GROUP_WORD]; W]; SLAB]; GROUPS];
+            let mut halves = [[[0; GROUP_HALF]; SLAB]; GROUPS];
+            let chunk = chunk(x.count(), C);
+            for start in (0..x.count()).step_by(chunk) {
+                for first in (0..rows.count()).step_by(UNIT) {
+                    let mut sums = [[splat_float(0.0); VECTORS]; C];
+                    let sums = &mut sums[..(x.count() - start).min(chunk)];
+                    for at in (0..x.length()).step_by(SLAB) {
+                        let end = x.length().min(at + SLAB);
+                        for group in 0..GROUPS {
+                            // Rows past the end repeat the last one and are dropped.
+                            let row = |row: usize| rows.row((first + GROUP_ROWS * group + row).min(last));
+                            for block in at..end {
+                                let mut blocks = [&row(0).as_chunks::<BYTES>().0[block]; GROUP_ROWS];
+                                for (index, bytes) in blocks.iter_mut().enumerate() {
+                                    *bytes = &row(index).as_chunks::<BYTES>().0[block];
+                                }
+                                turn(&blocks, BYTES - 4 * W, &mut words[group][block - at]);
+                                let scales = halves[group][block - at].as_chunks_mut::<2>().0;
+                                scales.iter_mut().zip(blocks).for_each(|(half, block)| *half = pair(block, 0));
+                            }
+                        }
+                        let pieces = Slab {
+                            words: words.each_ref().map(|words| &words[..end - at]),
+                            halves: halves.each_ref().map(|halves| &halves[..end - at]),
+                            runs: 1,
+                            ahead: None,
+                        };
+                        accumulate::<W, K>(&pieces, |column| &x.row(start + column)[at..end], sums, quants);
+                    }
+                    store_sums(sums, start, first, out);
+                }
+            }
+        }
+
+        /// Adds some blocks times one column per entry of `sums`.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn accumulate<'x, const W: usize, K: Kind>(
+            slab: &Slab<'_, W>,
+            x: impl Fn(usize) -> &'x [Int8Block32],
+            sums: &mut [[Floats; VECTORS]],
+            quants: &impl Fn(&Block<'_, W>, usize, usize) -> Words,
+        ) {
+            let mut done = 0;
+            while done + TOGETHER <= sums.len() {
+                let together: [_; TOGETHER] = std::array::from_fn(|column| x(done + column));
+                add::<TOGETHER, W, K>(slab, together, &mut sums[done..], quants);
+                done += TOGETHER;
+            }
+            while done < sums.len() {
+                add::<1, W, K>(slab, [x(done)], &mut sums[done..], quants);
+                done += 1;
+            }
+        }
+
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn add<const N: usize, const W: usize, K: Kind>(
+            slab: &Slab<'_, W>,
+            x: [&[Int8Block32]; N],
+            sums: &mut [[Floats; VECTORS]],
+            quants: &impl Fn(&Block<'_, W>, usize, usize) -> Words,
+        ) {
+            let mut own = [[splat_float(0.0); VECTORS]; N];
+            own.copy_from_slice(&sums[..N]);
+            let blocks = slab.words[0].len();
+            let x = x.map(|x| &x[..blocks]);
+            for at in 0..blocks {
+                let words = slab.words.map(|words| &words[at]);
+                let halves_of = slab.halves.map(|scales| &scales[at / slab.runs]);
+                if let Some(ahead) = slab.ahead {
+                    for group in 0..GROUPS {
+                        prefetch(words[group].as_flattened(), ahead.bytes(at, W * GROUP_WORD));
+                        prefetch(halves_of[group], ahead.bytes(at, GROUP_HALF));
+                    }
+                }
+                let mut products = [[splat(0); VECTORS]; N];
+                for column in 0..N {
+                    products[column] = [start(K::OFFSET * x[column][at].sum); VECTORS];
+                }
+                for word in 0..8 {
+                    let mut unpacked = [splat(0); VECTORS];
+                    for vector in 0..VECTORS {
+                        unpacked[vector] = quants(&words, word, vector);
+                    }
+                    for column in 0..N {
+                        let values = splat_bytes(x[column][at].four(4 * word));
+                        for vector in 0..VECTORS {
+                            let sum = &mut products[column][vector];
+                            *sum = if K::SIGNED {
+                                dot_signed(*sum, unpacked[vector], values)
+                            } else {
+                                dot(*sum, unpacked[vector], values)
+                            };
+                        }
+                    }
+                }
+                for vector in 0..VECTORS {
+                    let scale = halves(&halves_of, vector);
+                    for column in 0..N {
+                        let Int8Block32 { scale: x_scale, sum: x_sum, .. } = x[column][at];
+                        let raw = products[column][vector];
+                        let total = if K::SIGNED { raw } else { sums_of(raw, K::OFFSET * x_sum) };
+                        let scale = multiply_floats(scale, splat_float(x_scale));
+                        own[column][vector] = add_product(own[column][vector], scale, total);
+                    }
+                }
+            }
+            sums[..N].copy_from_slice(&own);
+        }
+
+        /// How a format's quants are multiplied.
+        trait Kind {
+            /// Whether quants are signed bytes.
+            const SIGNED: bool;
+            /// What was added to them.
+            const OFFSET: i32;
+            /// Runs of 32 in a stored block.
+            const RUNS: usize;
+        }
+
+        struct Q80;
+        struct Q40;
+        struct Int4;
+
+        impl Kind for Q80 {
+            const SIGNED: bool = true;
+            const OFFSET: i32 = SIGNED_OFFSET;
+            const RUNS: usize = 1;
+        }
+
+        impl Kind for Q40 {
+            const SIGNED: bool = false;
+            const OFFSET: i32 = q4_0::OFFSET;
+            const RUNS: usize = 1;
+        }
+
+        impl Kind for Int4 {
+            const SIGNED: bool = false;
+            const OFFSET: i32 = int4_group128::OFFSET;
+            const RUNS: usize = 4;
+        }
+
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn quants_q8_0(words: &Block<'_, 8>, at: usize, vector: usize) -> Words {
+            signed_quants(word(words, at, vector))
+        }
+
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn quants_q4_0(words: &Block<'_, 4>, at: usize, vector: usize) -> Words {
+            and(shift_right(word(words, at % 4, vector), at / 4 * 4), splat(0x0f0f_0f0f))
+        }
+
+        #[target_feature(enable = $features)]
+        pub(super) fn interleaved_q8_0(rows: InterleavedRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
+            let quants = |words: &Block<'_, _>, at: usize, vector: usize| quants_q8_0(words, at, vector);
+            if x.count() <= FEW {
+                multiply::<FEW, 8, Q80>(rows, x, out, &quants);
+            } else {
+                multiply::<MANY, 8, Q80>(rows, x, out, &quants);
+            }
+        }
+
+        #[target_feature(enable = $features)]
+        pub(super) fn interleaved_q4_0(rows: InterleavedRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
+            let quants = |words: &Block<'_, _>, at: usize, vector: usize| quants_q4_0(words, at, vector);
+            if x.count() <= FEW {
+                multiply::<FEW, 4, Q40>(rows, x, out, &quants);
+            } else {
+                multiply::<MANY, 4, Q40>(rows, x, out, &quants);
+            }
+        }
+
+        #[target_feature(enable = $features)]
+        pub(super) fn interleaved_int4(rows: InterleavedRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
+            let quants = |words: &Block<'_, _>, at: usize, vector: usize| quants_q4_0(words, at, vector);
+            if x.count() <= FEW {
+                multiply::<FEW, 4, Int4>(rows, x, out, &quants);
+            } else {
+                multiply::<MANY, 4, Int4>(rows, x, out, &quants);
+            }
+        }
+
+        #[target_feature(enable = $features)]
+        pub(super) fn turned_q8_0(rows: WeightRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
+            multiply_turned::<MANY, { q8_0::BYTES }, 8, Q80>(
+                rows,
+                x,
+                out,
+                &|words: &Block<'_, _>, at: usize, vector: usize| quants_q8_0(words, at, vector),
+            );
+        }
+
+        #[target_feature(enable = $features)]
+        pub(super) fn turned_q4_0(rows: WeightRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
+            multiply_turned::<MANY, { q4_0::BYTES }, 4, Q40>(
+                rows,
+                x,
+                out,
+                &|words: &Block<'_, _>, at: usize, vector: usize| quants_q4_0(words, at, vector),
+            );
+        }
+    };
+}
+
+pub(crate) use interleaved32_kernels;
