@@ -1,64 +1,177 @@
 #!/usr/bin/env python3
-"""Speed of `cascadia bench` beside llama.cpp's `llama-bench`, on the same file with the same threads.
+"""Speed of `cascadia bench` beside its peers, on the same file with the same threads.
 
-Runs of the two programs take turns, so that a machine that slows down slows both; the table shows medians over all
-turns. Raw output goes to bench/runs/<date>-<processor>/. Needs nothing but Python.
+Programs take turns on every measurement, so that a machine that slows down slows all of them; the table shows medians
+over all turns, their spread, and the ratio of the medians. Raw output goes to bench/runs/<date>-<processor>/, with a
+summary that bench/plot.py draws. Needs nothing but Python.
 
-    bench/compare.py --llama-bench path/to/llama-bench model.gguf
-    bench/compare.py --llama-bench path/to/llama-bench model.gguf --turns 7 --depth 0,1024 --threads 2
+    bench/compare.py model.gguf --llama-bench path/to/llama-bench
+    bench/compare.py model.gguf --llama-bench path/to/llama-bench --llama-batched-bench path/to/llama-batched-bench \\
+        --ik-bench path/to/ik/llama-bench --turns 7 --plot docs/speed.svg
+
+What is measured: reading memory (the ceiling of decoding), decode at each --depth, prefill of each --prefill, decode
+of each --batch, and decode while another process keeps one core busy. Leave a kind out with an empty list
+(--batch "") or --no-busy. A depth needs a model with a context that long.
 """
 import argparse
+import contextlib
 import datetime
 import json
+import os
 import pathlib
 import platform
 import re
 import statistics
 import subprocess
+import sys
+
+import plot
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+OURS = "cascadia"
+
+
+def numbers(text):
+    return [int(part) for part in text.split(",") if part]
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=pathlib.Path)
     parser.add_argument("--llama-bench", type=pathlib.Path, required=True)
+    parser.add_argument("--llama-batched-bench", type=pathlib.Path)
+    parser.add_argument("--ik-bench", type=pathlib.Path, help="llama-bench of ik_llama.cpp")
     parser.add_argument("--cascadia", type=pathlib.Path, default=ROOT / "target" / "release" / "cascadia")
     parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--prompt", type=int, default=512)
-    parser.add_argument("--gen", type=int, default=64)
-    parser.add_argument("--depth", default="0")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--gen", type=int, default=64, help="tokens decoded in one measurement")
+    parser.add_argument("--depth", type=numbers, default=[0, 1024, 4096])
+    parser.add_argument("--prefill", type=numbers, default=[512, 2048])
+    parser.add_argument("--batch", type=numbers, default=[4, 8])
+    parser.add_argument("--batch-prompt", type=int, default=64)
+    parser.add_argument("--no-busy", dest="busy", action="store_false")
+    parser.add_argument("--busy-core", type=int, default=1)
+    parser.add_argument("--plot", type=pathlib.Path, help="an SVG file to draw")
     return parser.parse_args()
 
 
-def run(program, options, model, raw):
-    """One turn of one program; started in the model's folder, so that raw output names no path of this machine."""
-    command = [str(program.resolve()), *map(str, options)]
-    done = subprocess.run(command, cwd=model.resolve().parent, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr}")
-    raw.write_text(done.stdout)
-    return json.loads(done.stdout)
+class Bench:
+    """Runs programs on one model and keeps what they print."""
+
+    def __init__(self, given, folder):
+        self.given, self.folder, self.turn = given, folder, 0
+        self.stem = f"{given.model.stem}-t{given.threads}"
+
+    def run(self, program, options, name):
+        """One run; started in the model's folder, so that raw output names no path of this machine."""
+        command = [str(program.resolve()), *map(str, options)]
+        done = subprocess.run(command, cwd=self.given.model.resolve().parent, stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True)
+        if done.returncode != 0:
+            raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr}")
+        (self.folder / f"{self.stem}-{self.turn}-{name}.json").write_text(done.stdout)
+        return done.stdout
+
+    def ours(self, options, name):
+        options = ["bench", *options, "--threads", self.given.threads, "--json"]
+        return json.loads(self.run(self.given.cascadia, options, f"{name}-cascadia"))
+
+    def peer(self, program, options, name):
+        """Speeds of llama-bench by (prompt, generated, depth)."""
+        options = ["-m", self.given.model.name, "-t", self.given.threads, "-r", 1, "-o", "json", *options]
+        rows = json.loads(self.run(program, options, name))
+        return {(row["n_prompt"], row["n_gen"], row.get("n_depth", 0)): row["avg_ts"] for row in rows}
+
+    def batched(self, sequences, name):
+        given = self.given
+        context = max(sequences) * (given.batch_prompt + given.gen)
+        options = ["-m", given.model.name, "-t", given.threads, "-c", context, "-npp", given.batch_prompt,
+                   "-ntg", given.gen, "-npl", ",".join(map(str, sequences)), "--output-format", "jsonl"]
+        lines = self.run(given.llama_batched_bench, options, name).splitlines()
+        rows = [json.loads(line) for line in lines if line.startswith("{")]
+        return {row["pl"]: row["speed_tg"] for row in rows}
 
 
-def run_ours(given, raw):
-    options = ["bench", given.model.name, "--prompt", given.prompt, "--gen", given.gen, "--depth", given.depth,
-               "--threads", given.threads, "--repeat", 1, "--json"]
-    speeds = {}
-    for part in run(given.cascadia, options, given.model, raw)["runs"]:
-        speeds["prefill", part["depth"]] = part["prefill_tok_s"]["median"]
-        speeds["decode", part["depth"]] = part["decode_tok_s"]["median"]
-    return speeds
+def contenders(given):
+    """Name, program and options of every way to run a peer."""
+    found = [("llama.cpp", given.llama_bench, []), ("llama.cpp -fa off", given.llama_bench, ["-fa", "off"])]
+    if given.ik_bench:
+        found += [("ik_llama.cpp", given.ik_bench, []), ("ik_llama.cpp -rtr 1", given.ik_bench, ["-rtr", 1])]
+    return found
 
 
-def run_theirs(given, raw):
-    options = ["-m", given.model.name, "-p", given.prompt, "-n", given.gen, "-d", given.depth, "-t", given.threads,
-               "-r", 1, "-o", "json"]
-    speeds = {}
-    for part in run(given.llama_bench, options, given.model, raw):
-        speeds["decode" if part["n_gen"] else "prefill", part["n_depth"]] = part["avg_ts"]
-    return speeds
+def file_name(text):
+    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-")
+
+
+def measure_decode(bench, record):
+    given = bench.given
+    if not given.depth:
+        return
+    depths = ",".join(map(str, given.depth))
+    options = [given.model.name, "--prompt", 1, "--gen", given.gen, "--depth", depths, "--repeat", 1]
+    for run in bench.ours(options, "decode")["runs"]:
+        record(f"decode, depth {run['depth']}", OURS, run["decode_tok_s"]["median"])
+    for name, program, extra in contenders(given):
+        # ik_llama.cpp has no option for depth.
+        options = ["-p", 0, "-n", given.gen, *extra] + ([] if name.startswith("ik") else ["-d", depths])
+        for (_, _, depth), speed in bench.peer(program, options, f"decode-{file_name(name)}").items():
+            record(f"decode, depth {depth}", name, speed)
+
+
+def measure_prefill(bench, record):
+    given = bench.given
+    for prompt in given.prefill:
+        options = [given.model.name, "--prompt", prompt, "--gen", 1, "--repeat", 1]
+        run = bench.ours(options, f"prefill-{prompt}")["runs"][0]
+        record(f"prefill {prompt}", OURS, run["prefill_tok_s"]["median"])
+        for name, program, extra in contenders(given):
+            speeds = bench.peer(program, ["-p", prompt, "-n", 0, *extra], f"prefill-{prompt}-{file_name(name)}")
+            record(f"prefill {prompt}", name, next(iter(speeds.values())))
+
+
+def measure_batch(bench, record):
+    given = bench.given
+    if not given.batch or not given.llama_batched_bench:
+        return
+    options = [given.model.name, "--batch", ",".join(map(str, given.batch)), "--prompt", given.batch_prompt,
+               "--gen", given.gen, "--repeat", 1]
+    for row in bench.ours(options, "batch")["batches"]:
+        record(f"decode, {row['sequences']} at once", OURS, row["decode_tok_s"]["median"])
+    for sequences, speed in bench.batched(given.batch, "batch-llama.cpp").items():
+        record(f"decode, {sequences} at once", "llama.cpp", speed)
+
+
+@contextlib.contextmanager
+def busy_core(core):
+    """Another process computes on one core meanwhile."""
+    pin = (lambda: os.sched_setaffinity(0, {core})) if hasattr(os, "sched_setaffinity") else None
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"], preexec_fn=pin)
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def measure_busy(bench, record):
+    given = bench.given
+    if not given.busy:
+        return
+    with busy_core(given.busy_core):
+        options = [given.model.name, "--prompt", 1, "--gen", given.gen, "--repeat", 1]
+        run = bench.ours(options, "busy")["runs"][0]
+        record("decode, one core busy", OURS, run["decode_tok_s"]["median"])
+        speeds = bench.peer(given.llama_bench, ["-p", 0, "-n", given.gen], "busy-llama.cpp")
+        record("decode, one core busy", "llama.cpp", next(iter(speeds.values())))
+
+
+def measure_machine(bench, record):
+    """What memory can do, and what a token reads of it: all weights but the embedding."""
+    profile = bench.ours([bench.given.model.name, "--profile", "--prompt", 1, "--gen", 1], "machine")
+    record("reading memory, GB/s", "machine", profile["machine"]["by_threads"][-1]["read_gb_s"])
+    decode = next(phase for phase in profile["phases"] if phase["phase"] == "decode")
+    record("read for a token, GB", "model", decode["total"]["bytes"] / decode["tokens"] / 1e9)
 
 
 def processor():
@@ -70,31 +183,48 @@ def processor():
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
-def spread(values):
-    return f"{statistics.median(values):9.2f} ({min(values):.2f} to {max(values):.2f})"
+def table(given, results):
+    lines = [f"{given.model.name}, {given.threads} threads, {given.turns} turns, tokens per second: "
+             "median (min to max)", "", "| what | who | speed | cascadia is |", "|---|---|--:|--:|"]
+    for what, speeds in results.items():
+        ours = statistics.median(speeds[OURS]) if OURS in speeds else None
+        for who, values in speeds.items():
+            median = statistics.median(values)
+            ratio = f"{ours / median:.2f}×" if ours and who != OURS else ""
+            lines.append(f"| {what} | {who} | {median:.2f} ({min(values):.2f} to {max(values):.2f}) | {ratio} |")
+    return "\n".join(lines + bandwidth(results)) + "\n"
+
+
+def bandwidth(results):
+    """How much of the memory's speed decoding at depth 0 uses."""
+    decode = results.get("decode, depth 0", {})
+    if OURS not in decode:
+        return []
+    ceiling = statistics.median(results["reading memory, GB/s"]["machine"])
+    token = statistics.median(results["read for a token, GB"]["model"])
+    parts = [f"{who} {100 * statistics.median(values) * token / ceiling:.0f} %" for who, values in decode.items()]
+    return ["", f"A token reads {token:.3f} GB; of the {ceiling:.1f} GB/s that a plain read reaches in the same run, "
+            "decoding at depth 0 uses: " + ", ".join(parts) + "."]
 
 
 def main():
     given = arguments()
     folder = ROOT / "bench" / "runs" / f"{datetime.date.today()}-{processor()}"
     folder.mkdir(parents=True, exist_ok=True)
-    stem = f"{given.model.stem}-t{given.threads}"
-    turns = []
-    for turn in range(given.turns):
-        ours = run_ours(given, folder / f"{stem}-{turn}-cascadia.json")
-        theirs = run_theirs(given, folder / f"{stem}-{turn}-llama-bench.json")
-        turns.append((ours, theirs))
-        print(f"turn {turn + 1} of {given.turns} done", flush=True)
-    lines = [f"{given.model.name}, {given.threads} threads, prompt {given.prompt}, gen {given.gen}, "
-             f"{given.turns} turns, tokens per second: median (min to max)", "",
-             "| what | depth | cascadia | llama.cpp | ratio |", "|---|--:|--:|--:|--:|"]
-    for key in turns[0][0]:
-        ours, theirs = ([turn[side][key] for turn in turns] for side in (0, 1))
-        ratio = statistics.median(ours) / statistics.median(theirs)
-        lines.append(f"| {key[0]} | {key[1]} | {spread(ours)} | {spread(theirs)} | {ratio:.2f} |")
-    table = "\n".join(lines) + "\n"
-    (folder / f"{stem}.md").write_text(table)
-    print(f"\n{table}\nraw output in {folder.relative_to(ROOT)}")
+    bench, results = Bench(given, folder), {}
+    for bench.turn in range(given.turns):
+        def record(what, who, speed):
+            results.setdefault(what, {}).setdefault(who, []).append(speed)
+        for measure in (measure_machine, measure_decode, measure_prefill, measure_batch, measure_busy):
+            measure(bench, record)
+        print(f"turn {bench.turn + 1} of {given.turns} done", flush=True)
+    text = table(given, results)
+    (folder / f"{bench.stem}.md").write_text(text)
+    summary = folder / f"{bench.stem}-summary.json"
+    summary.write_text(json.dumps({"model": given.model.name, "threads": given.threads, "results": results}, indent=1))
+    if given.plot:
+        given.plot.write_text(plot.draw(json.loads(summary.read_text())))
+    print(f"\n{text}\nraw output in {folder.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

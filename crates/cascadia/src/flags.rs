@@ -95,16 +95,30 @@ pub struct SamplingFlags {
     pub seed: Option<u64>,
 }
 
+/// Flags that say which threads compute.
+#[derive(Debug, Clone, Args)]
+pub struct ThreadFlags {
+    /// Threads to compute with; by default one per core that this process may use, found by a short measurement.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub threads: Option<u32>,
+    /// Keep every helper thread on a core of its own (Linux); worth it on machines that do nothing else.
+    #[arg(long)]
+    pub pin: bool,
+}
+
 /// Flags that say how much of the machine to use.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Machine")]
 pub struct MachineFlags {
-    /// Threads to compute with; as many as the machine offers by default.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub threads: Option<u32>,
+    /// Threads to compute with.
+    #[command(flatten)]
+    pub threads: ThreadFlags,
     /// The most tokens of prompt and answer together; the model's own limit, up to 4096, by default.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub ctx: Option<u32>,
+    /// The most memory to take, such as 6G or 800MiB; layers that do not fit are read from disk for every step.
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub memory: Option<u64>,
 }
 
 /// Flags of `inspect`.
@@ -145,9 +159,9 @@ pub struct PerplexityFlags {
     /// Tokens of one window.
     #[arg(long, value_name = "N", default_value_t = 1023, value_parser = clap::value_parser!(u32).range(1..))]
     pub window: u32,
-    /// Threads to compute with; as many as the machine offers by default.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub threads: Option<u32>,
+    /// Threads to compute with.
+    #[command(flatten)]
+    pub threads: ThreadFlags,
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
@@ -168,9 +182,9 @@ pub struct LogitsFlags {
     /// The most tokens computed in one step; the result is the same for every number.
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     pub chunk: u32,
-    /// Threads to compute with; as many as the machine offers by default.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub threads: Option<u32>,
+    /// Threads to compute with.
+    #[command(flatten)]
+    pub threads: ThreadFlags,
     /// Print one JSON object that says what was written.
     #[arg(long)]
     pub json: bool,
@@ -178,10 +192,17 @@ pub struct LogitsFlags {
 
 /// Flags of `bench`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  cascadia bench model.gguf --depth 0,1024 --threads 2 --json")]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(after_help = "Examples:\n  cascadia bench model.gguf --depth 0,1024 --threads 2 --json\n  \
+    cascadia bench model.gguf --batch 4,8\n  cascadia bench model.gguf --profile --trace trace.json\n  \
+    cascadia bench machine model.gguf")]
 pub struct BenchFlags {
+    /// Something else to measure.
+    #[command(subcommand)]
+    pub command: Option<BenchCommand>,
     /// A .gguf file, a model folder, or org/name on the Hugging Face hub.
-    pub model: String,
+    #[arg(required = true)]
+    pub model: Option<String>,
     /// Tokens of the prompt whose prefill is timed.
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     pub prompt: u32,
@@ -191,12 +212,45 @@ pub struct BenchFlags {
     /// Tokens already in the context, separated by commas; one run for each.
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "0")]
     pub depth: Vec<u32>,
-    /// Threads to compute with; as many as the machine offers by default.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub threads: Option<u32>,
+    /// Instead: decode this many sequences at once, each after a prompt of its own; one run for each.
+    #[arg(long, value_name = "N,…", value_delimiter = ',', conflicts_with_all = ["depth", "profile"])]
+    pub batch: Vec<u32>,
+    /// Instead: show where the time goes, by kind of operation and by layer, beside what the machine could do.
+    #[arg(long)]
+    pub profile: bool,
+    /// Also write every operation to a file that chrome://tracing and Perfetto show.
+    #[arg(long, value_name = "FILE", requires = "profile")]
+    pub trace: Option<PathBuf>,
+    /// Threads to compute with.
+    #[command(flatten)]
+    pub threads: ThreadFlags,
+    /// The most memory to take, such as 6G or 800MiB; layers that do not fit are read from disk for every step.
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub memory: Option<u64>,
     /// Times each measurement is repeated.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: u32,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What `bench` can measure besides a model.
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// What this machine can do at best: reading memory, arithmetic, joining threads, reading a file.
+    Machine(MachineBenchFlags),
+}
+
+/// Flags of `bench machine`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  cascadia bench machine model.gguf --json")]
+pub struct MachineBenchFlags {
+    /// A model file: memory is then measured by reading its weights as they are mapped, and its disk is measured too.
+    pub model: Option<PathBuf>,
+    /// Threads to compute with.
+    #[command(flatten)]
+    pub threads: ThreadFlags,
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
@@ -218,9 +272,9 @@ pub struct QuantizeFlags {
     /// Interleave the rows of matrices for faster kernels; without --type, a GGUF file keeps its numbers.
     #[arg(long)]
     pub packed: bool,
-    /// Threads to compute with; as many as the machine offers by default.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub threads: Option<u32>,
+    /// Threads to compute with.
+    #[command(flatten)]
+    pub threads: ThreadFlags,
     /// Print one JSON object that says what was written.
     #[arg(long)]
     pub json: bool,
@@ -251,4 +305,42 @@ pub struct TokenizeFlags {
     /// Read and write one JSON value per line.
     #[arg(long)]
     pub json: bool,
+}
+
+/// A size such as `6G`, `1.5GB` (powers of 1000) or `800MiB` (powers of 1024).
+fn parse_bytes(text: &str) -> Result<u64, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1.0,
+        "k" | "kb" => 1e3,
+        "m" | "mb" => 1e6,
+        "g" | "gb" => 1e9,
+        "t" | "tb" => 1e12,
+        "kib" => 1024.0,
+        "mib" => 1024.0 * 1024.0,
+        "gib" => 1024.0 * 1024.0 * 1024.0,
+        _ => return Err(format!("`{unit}` is no unit of memory; use K, M, G, KiB, MiB or GiB")),
+    };
+    match number.parse::<f64>() {
+        Ok(number) if number > 0.0 => Ok((number * unit) as u64),
+        _ => Err("give a size such as 6G or 800MiB".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units() {
+        let check = |text: &str, bytes: Option<u64>| assert_eq!(parse_bytes(text).ok(), bytes, "{text}");
+        check("3G", Some(3_000_000_000));
+        check("1.5gb", Some(1_500_000_000));
+        check("800MiB", Some(800 << 20));
+        check("12", Some(12));
+        for wrong in ["", "G", "-1G", "0", "3 G", "3X", "1e9", "..", "3GiBs"] {
+            check(wrong, None);
+        }
+    }
 }

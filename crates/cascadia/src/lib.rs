@@ -13,9 +13,11 @@ mod failure;
 pub mod flags;
 mod hub;
 mod machine;
+mod os;
 mod output;
 mod progress;
 mod source;
+mod threads;
 
 pub use commands::execute;
 pub use failure::exit_code;

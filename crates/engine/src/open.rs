@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cascadia_kernels::Pool;
-use cascadia_model::{LoadOptions, ModelSpec, load};
+use cascadia_model::{LoadOptions, ModelSpec, Profile, load};
 use cascadia_weights::ModelFiles;
 
 use crate::{EngineError, ModelText, Session, SessionLimits};
@@ -32,7 +32,14 @@ pub struct OpenOptions {
     pub rows_per_step: u32,
     /// The threads to compute with.
     pub pool: Arc<Pool>,
+    /// Counters of what they do.
+    pub profile: Arc<Profile>,
+    /// The most bytes the process may take; layers that do not fit are read again in every step.
+    pub memory: Option<u64>,
 }
+
+/// Tokens computed in one step: enough to keep the matrices busy, few enough for the caches.
+const ROWS_PER_STEP: u32 = 512;
 
 /// Contexts beyond this cost much memory, so they have to be asked for.
 const DEFAULT_CONTEXT: u32 = 4096;
@@ -42,6 +49,13 @@ pub struct Engine {
     files: Arc<ModelFiles>,
     /// The one sequence that this engine runs.
     pub session: Session,
+}
+
+impl OpenOptions {
+    /// The model's own limits on these threads, without a cap on memory.
+    pub fn new(pool: Arc<Pool>) -> OpenOptions {
+        OpenOptions { context: None, rows_per_step: ROWS_PER_STEP, pool, profile: Arc::default(), memory: None }
+    }
 }
 
 impl Source<'_> {
@@ -72,8 +86,14 @@ impl Engine {
             });
         }
         let limits = SessionLimits { context, rows_per_step: options.rows_per_step.clamp(1, context) };
-        let load_options =
-            LoadOptions { context, sequences: 1, rows_per_step: limits.rows_per_step, pool: Arc::clone(&options.pool) };
+        let load_options = LoadOptions {
+            context,
+            sequences: 1,
+            rows_per_step: limits.rows_per_step,
+            pool: Arc::clone(&options.pool),
+            profile: Arc::clone(&options.profile),
+            memory: options.memory,
+        };
         let files = Arc::new(files);
         let model = load(&files, &load_options)?;
         Ok(Engine { files, session: Session::new(model, limits) })

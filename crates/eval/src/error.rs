@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use cascadia_engine::EngineError;
 use cascadia_text::TextError;
+use cascadia_weights::WeightsError;
 
 /// A measurement that cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -11,6 +12,9 @@ pub enum EvalError {
     /// The engine failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// A file cannot be read.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
     /// The text cannot be tokenised.
     #[error(transparent)]
     Text(#[from] TextError),

@@ -1,16 +1,22 @@
-//! Measures the quality and the speed of an engine: perplexity, logits for comparison, prefill and decode speed.
+//! Measures the quality and the speed of an engine: perplexity, logits for comparison, speed and where it goes.
 #![forbid(unsafe_code)]
 
+mod batch;
+mod ceilings;
 mod error;
 mod logits;
 mod npy;
 mod os;
 mod perplexity;
+mod profile;
 mod speed;
 
+pub use batch::{BatchPlan, measure_batch};
+pub use ceilings::{Ceilings, ThreadCeilings, disk_speed, largest_part, plain_memory};
 pub use error::EvalError;
 pub use logits::write_logits;
 pub use npy::NpyWriter;
 pub use os::peak_memory_bytes;
 pub use perplexity::{Perplexity, TextWindows, perplexity};
+pub use profile::{PhaseProfile, profile_speed, write_trace};
 pub use speed::{SpeedPlan, SpeedRun, Spread, measure_speed};

@@ -141,7 +141,7 @@ fn timed(work: impl FnOnce() -> Result<(), EvalError>) -> Result<f64, EvalError>
 }
 
 /// Token ids spread over the vocabulary, so that embedding rows are not all in one page of memory.
-fn synthetic_tokens(vocabulary: usize, count: usize) -> Vec<u32> {
+pub(crate) fn synthetic_tokens(vocabulary: usize, count: usize) -> Vec<u32> {
     (0..count as u64).map(|index| (index.wrapping_mul(7919) % vocabulary.max(1) as u64) as u32).collect()
 }
 

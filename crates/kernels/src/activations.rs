@@ -164,6 +164,11 @@ impl Activations {
         &mut self.values
     }
 
+    /// How many rows.
+    pub fn rows(&self) -> usize {
+        self.values.len() / self.width
+    }
+
     /// The rows as floats.
     pub fn float(&self) -> Rows<'_, f32> {
         Rows::new(&self.values, self.width)

@@ -65,16 +65,38 @@ impl Attention {
         page: impl Fn(usize, usize, usize) -> KvPage<'a> + Sync,
         (ops, pool, scratch): (&Ops, &Pool, &mut [AttentionScratch]),
     ) {
-        let group = self.heads / self.kv_heads;
-        pool.chunks_with(out, group * self.value_head, scratch, |task, out, scratch| {
-            let (row, kv_head) = (task / self.kv_heads, task % self.kv_heads);
+        let rows = out.len() / (self.heads * self.value_head);
+        let heads = self.heads_per_task(rows, pool.threads());
+        let tasks_per_row = self.heads / heads;
+        pool.chunks_with(out, heads * self.value_head, scratch, |task, out, scratch| {
+            let (row, first) = (task / tasks_per_row, task % tasks_per_row * heads);
+            let kv_head = first * self.kv_heads / self.heads;
             let query = Group {
-                numbers: &queries[task * group * self.head..(task + 1) * group * self.head],
-                heads: kv_head * group..(kv_head + 1) * group,
+                numbers: &queries[task * heads * self.head..(task + 1) * heads * self.head],
+                heads: first..first + heads,
                 visible: self.visible(position(row)),
             };
             self.attend(&query, out, |number| page(row, kv_head, number), (ops, scratch));
         });
+    }
+
+    /// Query heads that one task attends. A whole group reads its cache once; where there are fewer groups than threads,
+    /// groups are cut, and threads that read the same cache share it in the CPU's. Heads know nothing of each other,
+    /// so the bits are the same.
+    fn heads_per_task(&self, rows: usize, threads: usize) -> usize {
+        let (group, groups) = (self.heads / self.kv_heads, rows * self.kv_heads);
+        let parts = threads.div_ceil(groups.max(1));
+        (1..=group).rev().find(|heads| group.is_multiple_of(*heads) && group / heads >= parts).unwrap_or(1)
+    }
+
+    /// How many positions a query at `position` sees.
+    pub fn seen(&self, position: usize) -> usize {
+        self.visible(position).len()
+    }
+
+    /// Multiplications and additions of all heads of one query row for one position it sees.
+    pub fn operations(&self) -> u64 {
+        2 * (self.heads * (self.head + self.value_head)) as u64
     }
 
     /// Positions that a query at `position` sees.

@@ -8,6 +8,7 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod blocks;
+mod ceilings;
 mod codes;
 mod dtype;
 mod layout;
@@ -22,6 +23,7 @@ mod x86;
 pub use activation::Activation;
 pub use activations::{ActivationForm, Activations, Int8Block32, Int8Block256, Rows};
 pub use attention::{Attention, AttentionScratch, KvPage};
+pub use ceilings::{Peak, barrier_seconds, peak_speed, read_speed};
 pub use dtype::Dtype;
 pub use layout::{Layout, interleave};
 pub use matrix::{Groups, Matrix, MatrixError, Shape, SharedBytes, multiply_groups};

@@ -138,6 +138,17 @@ impl Matrix {
         self.dtype
     }
 
+    /// Bytes that a multiplication reads.
+    pub fn bytes(&self) -> u64 {
+        let Shape { rows, columns } = self.shape;
+        self.layout.matrix_bytes(self.dtype, rows as u64, columns as u64).unwrap_or(0)
+    }
+
+    /// Multiplications and additions for `rows` rows of activations.
+    pub fn operations(&self, rows: usize) -> u64 {
+        2 * rows as u64 * self.shape.rows as u64 * self.shape.columns as u64
+    }
+
     /// The form of activations it multiplies with.
     pub fn activation_form(&self) -> ActivationForm {
         match self.dtype.block_elements() {

@@ -120,6 +120,9 @@ pub struct Ops {
     pub(crate) mix_f32: unsafe fn(&[f32], usize, &[f32], usize, &mut [f32]),
     pub(crate) mix_f16: unsafe fn(&[f32], usize, &[u16], usize, &mut [f32]),
     pub(crate) to_f16: unsafe fn(&[f32], &mut [u16]),
+    pub(crate) peak_int8: unsafe fn(usize) -> u64,
+    pub(crate) peak_float: unsafe fn(usize) -> u64,
+    pub(crate) read: unsafe fn(&[u8]) -> u64,
 }
 
 impl Ops {
@@ -346,6 +349,24 @@ impl Ops {
         assert_eq!(row.len(), out.len());
         // SAFETY: as above.
         unsafe { (self.to_f16)(row, out) }
+    }
+
+    /// Multiplies and adds bytes in registers for `rounds` rounds; returns how many operations that were.
+    pub(crate) fn peak_int8(&self, rounds: usize) -> u64 {
+        // SAFETY: as above.
+        unsafe { (self.peak_int8)(rounds) }
+    }
+
+    /// Multiplies and adds floats in registers for `rounds` rounds; returns how many operations that were.
+    pub(crate) fn peak_float(&self, rounds: usize) -> u64 {
+        // SAFETY: as above.
+        unsafe { (self.peak_float)(rounds) }
+    }
+
+    /// Reads every byte and returns a sum that nobody needs.
+    pub(crate) fn read(&self, bytes: &[u8]) -> u64 {
+        // SAFETY: as above.
+        unsafe { (self.read)(bytes) }
     }
 }
 

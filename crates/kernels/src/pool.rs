@@ -53,6 +53,12 @@ unsafe impl Send for Shared {}
 impl Pool {
     /// Starts a pool of `threads` threads, counting the one that calls `run`.
     pub fn new(threads: usize) -> Pool {
+        Pool::with_start(threads, |_| {})
+    }
+
+    /// Like `new`; every helper thread begins with `start(worker)`, where workers count from 1.
+    pub fn with_start(threads: usize, start: impl Fn(usize) + Send + Sync + 'static) -> Pool {
+        let start = Arc::new(start);
         let threads = threads.clamp(1, MAX_THREADS);
         let shared = Arc::new(Shared {
             state: AtomicU64::new(0),
@@ -66,10 +72,14 @@ impl Pool {
         });
         let helpers = (1..threads)
             .map(|worker| {
-                let shared = Arc::clone(&shared);
+                let (shared, start) = (Arc::clone(&shared), Arc::clone(&start));
+                let serve = move || {
+                    start(worker);
+                    shared.serve(worker);
+                };
                 thread::Builder::new()
                     .name(format!("cascadia-{worker}"))
-                    .spawn(move || shared.serve(worker))
+                    .spawn(serve)
                     .expect("the system refuses another thread")
             })
             .collect();

@@ -1,12 +1,12 @@
 //! The forward pass: one piece of code for every architecture.
 
-use crate::Machine;
 use crate::feed_forward::FeedForward;
 use crate::kv_pool::LayerCache;
 use crate::mixer::{Mixer, StepView};
 use crate::norm::Norm;
 use crate::spec::BranchOrder;
 use crate::workspace::Workspace;
+use crate::{Kind, Machine};
 
 /// One layer, ready to run.
 pub(crate) struct Layer {
@@ -64,6 +64,7 @@ impl Layer {
         machine
             .pool
             .chunks(hidden, width, |row, hidden| machine.ops.add(&output[row * width..(row + 1) * width], hidden));
+        machine.profile.mark(Kind::Add);
     }
 }
 
@@ -75,12 +76,14 @@ impl BranchNorms {
             Some(norm) => norm.apply(hidden, input, machine),
             None => input.copy_from_slice(hidden),
         }
+        machine.profile.mark(Kind::Norm);
     }
 
     /// Finishes what the branch has left in `workspace.output`.
     fn leave(&self, workspace: &mut Workspace, machine: &Machine) {
         if let Some(norm) = &self.after {
             norm.apply_in_place(&mut workspace.output, &mut workspace.spare, machine);
+            machine.profile.mark(Kind::Norm);
         }
     }
 }

@@ -52,6 +52,20 @@ pub enum ModelError {
         /// Bytes they would need.
         bytes: u64,
     },
+    /// A cap on memory below what the model needs even when its layers are read again in every step.
+    #[error(
+        "{:.2} GB of memory are not enough: with a context of {context} tokens this model needs at least {:.2} GB \
+         even when its layers are streamed from disk; allow more memory or ask for a shorter context",
+        *memory as f64 / 1e9, *least as f64 / 1e9
+    )]
+    MemoryTooSmall {
+        /// Bytes allowed.
+        memory: u64,
+        /// Bytes needed.
+        least: u64,
+        /// Tokens of context.
+        context: u32,
+    },
 }
 
 /// A step that a stage could not run.

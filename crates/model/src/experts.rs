@@ -5,12 +5,12 @@
 
 use cascadia_kernels::{Activation, Activations, CachedRows, Groups, Matrix, multiply_groups};
 
-use crate::Machine;
 use crate::feed_forward::Dense;
 use crate::projection::Projection;
 use crate::router::{Choice, Router, RouterScratch};
 use crate::spec::{ExpertsSpec, GateBounds};
 use crate::workspace::Workspace;
+use crate::{Kind, Machine};
 
 /// A router and its experts.
 pub(crate) struct Experts {
@@ -110,6 +110,7 @@ impl Experts {
         routing.choices.resize(rows * self.router.used, Choice::default());
         self.router.choose(outputs, &mut routing.choices, scratch, machine);
         routing.sort(self.router.projection.outputs(), self.router.used);
+        machine.profile.mark(Kind::Router);
 
         let count = routing.sources.len();
         let (source, routing) = (input.float(), &*routing);
@@ -120,6 +121,7 @@ impl Experts {
         self.gate.apply(routing, sorted, gate, machine);
         let up = between.reset(count, inner);
         self.up.apply(routing, sorted, up, machine);
+        machine.profile.mark(Kind::FeedForwardInput);
         let gate = gate.as_mut_slice();
         if let Some(bounds) = self.bounds {
             machine.pool.chunks(gate, inner, |_, row| row.iter_mut().for_each(|gate| *gate = gate.min(bounds.limit)));
@@ -130,6 +132,7 @@ impl Experts {
             }
             machine.ops.activate_multiply(self.activation, &gate[row * inner..(row + 1) * inner], up);
         });
+        machine.profile.mark(Kind::Activation);
         results.resize(count * width, 0.0);
         self.down.apply(routing, between, results, machine);
         machine.pool.chunks(output, width, |row, out| {
@@ -139,6 +142,7 @@ impl Experts {
                 machine.ops.mix(&[choice.weight], 1, result, width, out);
             }
         });
+        machine.profile.mark(Kind::FeedForwardOutput);
     }
 
     /// Leaves the result of what every row uses in `workspace.output`, zeros where there is no such thing.
@@ -169,6 +173,8 @@ impl ExpertProjections {
     fn apply(&self, routing: &Routing, x: &mut Activations, out: &mut [f32], machine: &Machine) {
         let groups = Groups { members: &routing.members, starts: &routing.starts };
         multiply_groups(&self.matrices, groups, x, out, (machine.ops, &machine.pool));
+        let bytes = routing.members.iter().map(|&expert| self.matrices[expert].bytes()).sum();
+        machine.profile.work(bytes, self.matrices[0].operations(x.rows()));
         if let Some(biases) = &self.biases {
             machine.pool.chunks(out, self.outputs(), |row, out| machine.ops.add(&biases[routing.experts[row]], out));
         }

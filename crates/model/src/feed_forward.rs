@@ -2,10 +2,10 @@
 
 use cascadia_kernels::Activation;
 
-use crate::Machine;
 use crate::experts::Experts;
 use crate::projection::Projection;
 use crate::workspace::Workspace;
+use crate::{Kind, Machine};
 
 /// What a layer has after its mixer.
 pub(crate) enum FeedForward {
@@ -43,13 +43,17 @@ impl Dense {
         if let Some(projection) = &self.gate {
             gate.resize(rows * width, 0.0);
             projection.apply(input, gate, machine);
+            machine.profile.mark(Kind::FeedForwardInput);
             machine.pool.chunks(up, width, |row, up| {
                 ops.activate_multiply(self.activation, &gate[row * width..(row + 1) * width], up);
             });
         } else {
+            machine.profile.mark(Kind::FeedForwardInput);
             machine.pool.chunks(up, width, |_, up| ops.activate(self.activation, up));
         }
+        machine.profile.mark(Kind::Activation);
         output.resize(rows * self.down.outputs(), 0.0);
         self.down.apply(inner, output, machine);
+        machine.profile.mark(Kind::FeedForwardOutput);
     }
 }

@@ -79,6 +79,13 @@ impl LayerCache {
         }
     }
 
+    /// Bytes that the key and the value of one token take.
+    pub(crate) fn token_bytes(&self) -> u64 {
+        let number = if let Numbers::F16(_) = self.keys { CachePrecision::F16 } else { CachePrecision::F32 };
+        let CacheShape { heads, key, value, .. } = self.shape;
+        (heads * (key + value)) as u64 * number.bytes()
+    }
+
     /// Where one head's part of a page starts, if its keys or values have `length` numbers.
     fn start(&self, page: PageId, head: usize, length: usize) -> usize {
         (page as usize * self.shape.heads + head) * PAGE_TOKENS as usize * length

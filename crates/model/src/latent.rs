@@ -12,7 +12,7 @@ use crate::norm::Norm;
 use crate::projection::Projection;
 use crate::spec::LatentSpec;
 use crate::workspace::Workspace;
-use crate::{Machine, PAGE_TOKENS};
+use crate::{Kind, Machine, PAGE_TOKENS};
 
 /// Heads that one task attends with: enough to read the cache seldom, few enough that threads share a token's heads.
 const MOST_HEADS_PER_TASK: usize = 16;
@@ -93,8 +93,10 @@ impl LatentAttention {
         workspace.latent.starts.extend((0..=self.spec.heads).map(|head| head * rows));
         self.make_queries(step, workspace, machine);
         self.make_keys(step, workspace, machine);
+        machine.profile.mark(Kind::AttentionInput);
         let Workspace { inner, queries, keys, values, output, latent, scratch, .. } = workspace;
         cache.write(step, keys, values, machine);
+        machine.profile.mark(Kind::CacheWrite);
         let (cache, kernel, LatentSpec { heads, rank, value, .. }) = (&*cache, kernel(&self.spec), self.spec);
         let page = |row: usize, _: usize, page: usize| {
             let sequence = &step.plan.steps[step.places.sequences[row] as usize];
@@ -103,6 +105,9 @@ impl LatentAttention {
         let position = |row: usize| step.places.positions[row] as usize;
         let found = inner.reset(rows, heads * rank);
         kernel.run(queries, found, position, page, (machine.ops, &machine.pool, scratch));
+        let seen: u64 = step.places.positions.iter().map(|&position| kernel.seen(position as usize) as u64).sum();
+        machine.profile.work(seen * cache.token_bytes(), seen * kernel.operations());
+        machine.profile.mark(Kind::Attention);
 
         machine.pool.chunks(latent.by_head.reset(heads * rows, rank), rank, |at, out| {
             out.copy_from_slice(part(found, (at % rows * heads + at / rows) * rank, rank));
@@ -114,6 +119,7 @@ impl LatentAttention {
         });
         output.resize(rows * self.output.outputs(), 0.0);
         self.output.apply(inner, output, machine);
+        machine.profile.mark(Kind::AttentionOutput);
     }
 
     /// Leaves in `workspace.queries` what every head seeks in latent rows, and its part that is rotated.
@@ -172,6 +178,8 @@ impl LatentAttention {
         results.resize(by_head.float().count() * matrices[0].shape().rows, 0.0);
         let groups = Groups { members: &self.heads, starts };
         multiply_groups(matrices, groups, by_head, results, (machine.ops, &machine.pool));
+        let bytes = matrices.iter().map(Matrix::bytes).sum();
+        machine.profile.work(bytes, matrices[0].operations(by_head.rows()));
     }
 }
 

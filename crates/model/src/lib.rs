@@ -18,7 +18,10 @@ mod mixer;
 mod names;
 mod norm;
 mod plan;
+mod profile;
 mod projection;
+mod read_ahead;
+mod residency;
 mod rope;
 mod router;
 mod settings;
@@ -32,6 +35,7 @@ pub use export::{ExportedTensor, GgufExport, gguf_export};
 pub use load::{LoadOptions, LoadedModel, load};
 pub use machine::Machine;
 pub use plan::{PAGE_TOKENS, PageId, SequenceStep, StepPlan, WindowPages};
+pub use profile::{Kind, Place, Profile, TraceEvent, Work};
 pub use rope::{DynamicScaling, LongScaling, RopeScaling, RopeSpec, RopeStyle, WavelengthScaling, YarnScaling};
 pub use spec::{
     AlibiSpec, AttentionSpec, Branch, BranchOrder, CachePrecision, DenseSpec, EmbeddingSpec, ExpertGroups, ExpertsSpec,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cascadia_kernels::{Ops, Pool};
 use cascadia_weights::ModelFiles;
 
-use crate::{LocalStage, Machine, ModelError, ModelSpec, PAGE_TOKENS, Stage, TokenIo};
+use crate::{LocalStage, Machine, ModelError, ModelSpec, PAGE_TOKENS, Profile, Stage, TokenIo};
 
 /// Limits and threads of a loaded model; nothing grows beyond them later.
 #[derive(Clone)]
@@ -18,9 +18,18 @@ pub struct LoadOptions {
     pub rows_per_step: u32,
     /// Threads that compute.
     pub pool: Arc<Pool>,
+    /// Counters of what they do.
+    pub profile: Arc<Profile>,
+    /// The most bytes the process may take; layers that do not fit are read again in every step.
+    pub memory: Option<u64>,
 }
 
 impl LoadOptions {
+    /// One sequence, no cap on memory, and counters that nobody else reads.
+    pub fn new(context: u32, rows_per_step: u32, pool: Arc<Pool>) -> LoadOptions {
+        LoadOptions { context, sequences: 1, rows_per_step, pool, profile: Arc::default(), memory: None }
+    }
+
     /// Pages for the windows of all sequences.
     pub(crate) fn window_pages(&self, spec: &ModelSpec) -> u32 {
         let all = self.context.div_ceil(PAGE_TOKENS);
@@ -28,7 +37,7 @@ impl LoadOptions {
     }
 
     pub(crate) fn machine(&self) -> Machine {
-        Machine { ops: Ops::best(), pool: Arc::clone(&self.pool) }
+        Machine { ops: Ops::best(), pool: Arc::clone(&self.pool), profile: Arc::clone(&self.profile) }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::projection::Projection;
 use crate::rope::RopeSpec;
 use crate::spec::{AlibiSpec, AttentionSpec, MixerSpec};
 use crate::workspace::Workspace;
-use crate::{Machine, PAGE_TOKENS, StepPlan};
+use crate::{Kind, Machine, PAGE_TOKENS, StepPlan};
 
 /// What lets a token read the tokens before it.
 pub(crate) enum Mixer {
@@ -101,6 +101,7 @@ impl SelfAttention {
                 out.iter_mut().for_each(|number| *number = number.clamp(-most, most));
             }
         }
+        machine.profile.mark(Kind::AttentionInput);
         for (norm, out) in [(&self.query_norm, &mut *queries), (&self.key_norm, keys)] {
             norm.iter().for_each(|norm| norm.apply_in_place(out, spare, machine));
         }
@@ -110,7 +111,9 @@ impl SelfAttention {
                 machine.pool.chunks(out, projection.outputs(), |row, heads| table.rotate(row, style, heads, head));
             }
         }
+        machine.profile.mark(Kind::Rope);
         cache.write(step, keys, values, machine);
+        machine.profile.mark(Kind::CacheWrite);
         let cache = &*cache;
         let attended = inner.reset(rows, self.attention.heads * self.attention.value_head);
         let page = |row: usize, kv_head: usize, page: usize| {
@@ -119,8 +122,13 @@ impl SelfAttention {
         };
         let position = |row: usize| step.places.positions[row] as usize;
         self.attention.run(queries, attended, position, page, (machine.ops, &machine.pool, scratch));
+        let seen = |&position: &u32| self.attention.seen(position as usize) as u64;
+        let seen: u64 = step.places.positions.iter().map(seen).sum();
+        machine.profile.work(seen * cache.token_bytes(), seen * self.attention.operations());
+        machine.profile.mark(Kind::Attention);
         output.resize(rows * self.output.outputs(), 0.0);
         self.output.apply(inner, output, machine);
+        machine.profile.mark(Kind::AttentionOutput);
     }
 }
 

@@ -19,6 +19,7 @@ impl Projection {
     /// out = x × matrixᵀ + bias.
     pub(crate) fn apply(&self, x: &mut Activations, out: &mut [f32], machine: &Machine) {
         self.matrix.multiply(x, out, machine.ops, &machine.pool);
+        machine.profile.work(self.matrix.bytes(), self.matrix.operations(x.rows()));
         if let Some(bias) = &self.bias {
             machine.pool.chunks(out, bias.len(), |_, row| machine.ops.add(bias, row));
         }

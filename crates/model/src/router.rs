@@ -161,7 +161,7 @@ mod tests {
         let projection = Projection { matrix, bias: None };
         let router = Router { projection, correction, spec, used: expected.len() };
         let mut choices = vec![Choice::default(); expected.len()];
-        let machine = Machine { ops: Ops::best(), pool: Arc::new(Pool::new(1)) };
+        let machine = Machine { ops: Ops::best(), pool: Arc::new(Pool::new(1)), profile: Arc::default() };
         router.choose(outputs, &mut choices, &mut [RouterScratch::new(outputs.len())], &machine);
         for (choice, &(expert, weight)) in choices.iter().zip(expected) {
             assert_eq!(choice.expert, expert, "{choices:?}");

@@ -9,9 +9,13 @@ use crate::decoder::Layer;
 use crate::kv_pool::KvPool;
 use crate::mixer::StepView;
 use crate::plan::PlanLimits;
+use crate::read_ahead::ReadAhead;
+use crate::residency::Residency;
 use crate::rope::{RopeSpec, Rotation};
 use crate::workspace::{StepLimits, Workspace};
-use crate::{LoadOptions, Machine, ModelError, ModelSpec, PAGE_TOKENS, StageError, StepPlan, arch, assemble};
+use crate::{
+    Kind, LoadOptions, Machine, ModelError, ModelSpec, PAGE_TOKENS, Place, StageError, StepPlan, arch, assemble,
+};
 
 /// Hidden states of one step, one row of `width` numbers per token.
 #[derive(Clone, Debug, Default)]
@@ -35,6 +39,7 @@ pub struct LocalStage {
     files: Arc<ModelFiles>,
     first: u32,
     layers: Vec<Layer>,
+    weights: ReadAhead,
     ropes: Vec<RopeSpec>,
     rotations: Vec<Rotation>,
     width: usize,
@@ -74,11 +79,13 @@ impl LocalStage {
             context: options.context as usize,
             threads: machine.pool.threads(),
         };
+        let residency = Residency::new(files, spec, range.clone(), (&step, options.memory))?;
         let state = State { cache: KvPool::new(own, spec.cache, &limits)?, workspace: Workspace::new(spec, &step) };
         Ok(LocalStage {
             files: Arc::clone(files),
             first: range.start,
             layers,
+            weights: ReadAhead::new(residency),
             ropes: spec.ropes.clone(),
             rotations: spec.ropes.iter().map(|rope| rope.rotation(options.context)).collect(),
             width: spec.width,
@@ -109,8 +116,14 @@ impl Stage for LocalStage {
                 table.fill(rotation, &places.positions);
             }
             let step = StepView { plan, places: &places, ropes: &self.ropes };
-            for (layer, cache) in self.layers.iter().zip(&mut cache.layers) {
+            self.weights.begin_step();
+            for (index, (layer, cache)) in self.layers.iter().zip(&mut cache.layers).enumerate() {
+                self.machine.profile.begin(Place::Layer(self.first + index as u32));
+                let streamed = self.weights.enter(index);
+                self.machine.profile.work(streamed, 0);
+                self.machine.profile.mark(Kind::WaitForWeights);
                 layer.forward(&step, &mut hidden.values, cache, (workspace, &self.machine));
+                self.weights.leave(index);
             }
         }
         workspace.places = places;

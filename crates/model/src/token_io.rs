@@ -8,7 +8,7 @@ use cascadia_weights::ModelFiles;
 
 use crate::norm::Norm;
 use crate::projection::Projection;
-use crate::{Hidden, LoadOptions, Machine, ModelError, ModelSpec, StageError, StepPlan, arch, assemble};
+use crate::{Hidden, Kind, LoadOptions, Machine, ModelError, ModelSpec, Place, StageError, StepPlan, arch, assemble};
 
 /// Embedding, final norm and output matrix. It stays where the tokens are.
 pub struct TokenIo {
@@ -74,6 +74,7 @@ impl TokenIo {
         if let Some(token) = plan.tokens.iter().find(|token| **token as usize >= vocabulary) {
             return Err(StageError::Plan { problem: format!("token {token} of a vocabulary of {vocabulary}") });
         }
+        self.machine.profile.begin(Place::Ends);
         hidden.width = width;
         hidden.values.resize(plan.tokens.len() * width, 0.0);
         for (row, &token) in hidden.values.chunks_exact_mut(width).zip(&plan.tokens) {
@@ -99,6 +100,7 @@ impl TokenIo {
         if let Some(norm) = norm {
             norm.apply_in_place(&mut hidden.values, spare, &self.machine);
         }
+        self.machine.profile.mark(Kind::Embedding);
         Ok(self.files.check_intact()?)
     }
 
@@ -109,8 +111,11 @@ impl TokenIo {
         if hidden.width != width || rows.is_empty() || rows.end > held || rows.len() > self.rows_per_step {
             return Err(StageError::Plan { problem: format!("logits of rows {rows:?}, where the step has {held}") });
         }
+        let profile = &self.machine.profile;
+        profile.begin(Place::Ends);
         let source = &hidden.values[rows.start * width..rows.end * width];
         self.norm.apply(source, self.normed.reset(rows.len(), width), &self.machine);
+        profile.mark(Kind::Norm);
         out.resize(rows.len() * vocabulary, 0.0);
         self.output.apply(&mut self.normed, out, &self.machine);
         if self.scale != 1.0 {
@@ -119,6 +124,7 @@ impl TokenIo {
         if let Some(cap) = self.soft_cap {
             self.machine.pool.chunks(out, vocabulary, |_, logits| self.machine.ops.soft_cap(cap, logits));
         }
+        profile.mark(Kind::Output);
         Ok(self.files.check_intact()?)
     }
 }

@@ -45,7 +45,7 @@ fn a_step_allocates_nothing() {
     let experts = ["qwen2-moe", "gpt-oss", "glm4-moe", "deepseek-v2-lite", "deepseek-v3"];
     for fixture in plain.into_iter().chain(experts) {
         let files = Arc::new(ModelFiles::open(&fixtures.join(fixture)).expect("the fixture opens"));
-        let options = LoadOptions { context: 128, sequences: 1, rows_per_step: 16, pool: Arc::new(Pool::new(1)) };
+        let options = LoadOptions::new(128, 16, Arc::new(Pool::new(1)));
         let mut model = load(&files, &options).expect("the fixture loads");
         let (mut hidden, mut logits) = (Hidden::default(), Vec::new());
         let plans = [16, 16, 1, 1].iter().scan(0, |start, &rows| {

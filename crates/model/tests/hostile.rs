@@ -16,7 +16,7 @@ fn fixture(name: &str) -> PathBuf {
 /// Loads what lies at `path` and runs one step of it.
 fn run(path: &Path) -> Result<(), ModelError> {
     let files = Arc::new(ModelFiles::open(path)?);
-    let options = LoadOptions { context: 64, sequences: 1, rows_per_step: 4, pool: Arc::new(Pool::new(1)) };
+    let options = LoadOptions::new(64, 4, Arc::new(Pool::new(1)));
     let mut model = load(&files, &options)?;
     let step = SequenceStep { rows: 0..2, start: 0, pages: vec![0], window: WindowPages { first: 0, pages: vec![0] } };
     let plan = StepPlan { tokens: vec![0, 1], steps: vec![step] };

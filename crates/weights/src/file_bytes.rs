@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fs::File;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::WeightsError;
@@ -70,10 +71,10 @@ impl FileBytes {
         }
     }
 
-    pub(crate) fn advise(&self, advice: MemoryAdvice) -> Result<(), WeightsError> {
+    pub(crate) fn advise(&self, range: Range<usize>, advice: MemoryAdvice) -> Result<(), WeightsError> {
         match &self.storage {
             Storage::Mapped(file) => {
-                file.advise(advice).map_err(WeightsError::io("advise the system about", &self.path))
+                file.advise(range, advice).map_err(WeightsError::io("advise the system about", &self.path))
             }
             Storage::Memory(_) => Ok(()),
         }

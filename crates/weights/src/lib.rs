@@ -1,5 +1,6 @@
 //! Reads and writes model files as named tensors, moving numbers between formats but never rounding them.
 
+mod cold_read;
 mod error;
 mod file_bytes;
 pub mod gguf;
@@ -16,6 +17,7 @@ mod quantised;
 mod safetensors;
 mod tensor;
 
+pub use cold_read::{ColdRead, read_cold};
 pub use error::WeightsError;
 pub use metadata::{FromMetadata, Metadata};
 pub use metadata_value::{MetadataArray, MetadataValue, StringArray};

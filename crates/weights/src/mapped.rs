@@ -3,7 +3,7 @@
 
 use std::fs::{File, Metadata};
 use std::io;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
@@ -30,6 +30,7 @@ impl MappedFile {
         // are different bytes, every one of which is valid for `u8` and none of which is trusted without a check,
         // and pages that vanish are replaced by the guard.
         let map = unsafe { Mmap::map(&file)? };
+        os::prefer_huge_pages(&map);
         let guard = FaultGuard::new(&map)?;
         Ok(MappedFile { guard, map, file, stamp, changed: AtomicBool::new(false) })
     }
@@ -47,9 +48,9 @@ impl MappedFile {
         intact
     }
 
-    /// Tells the system how the bytes will be read.
-    pub(crate) fn advise(&self, advice: MemoryAdvice) -> io::Result<()> {
-        os::advise(&self.map, advice)
+    /// Tells the system how a range of the bytes will be read.
+    pub(crate) fn advise(&self, range: Range<usize>, advice: MemoryAdvice) -> io::Result<()> {
+        os::advise(&self.map, &self.file, range, advice)
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::file_bytes::FileBytes;
 use crate::hf_folder;
 use crate::safetensors::{self, Contents, SetAside};
-use crate::{MemoryAdvice, Metadata, Tensor, WeightsError, gguf, names, quantised};
+use crate::{MemoryAdvice, Metadata, Tensor, TensorBytes, WeightsError, gguf, names, quantised};
 
 /// Which convention for names and settings the files follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,6 +116,20 @@ impl ModelFiles {
         })
     }
 
+    /// The bytes of all tensors whose names are `wanted` and that files hold as they are; neighbours in a file are
+    /// joined, padding included.
+    pub fn joined(&self, wanted: impl Fn(&str) -> bool) -> Vec<TensorBytes> {
+        let mut parts: Vec<TensorBytes> = Vec::new();
+        let stored = self.tensors.iter().filter(|tensor| wanted(tensor.name())).filter_map(Tensor::stored_bytes);
+        for bytes in stored {
+            match parts.last().and_then(|last| last.joined(bytes)) {
+                Some(both) => *parts.last_mut().expect("there is a last one") = both,
+                None => parts.push(bytes.clone()),
+            }
+        }
+        parts
+    }
+
     /// Fails once a mapped file was truncated or overwritten: what was computed from it since is worthless.
     ///
     /// Reading a truncated file never ends the process; its lost pages read as zeros. So call this after each step; it
@@ -126,7 +140,7 @@ impl ModelFiles {
 
     /// Tells the system how the tensors are going to be read.
     pub fn advise(&self, advice: MemoryAdvice) -> Result<(), WeightsError> {
-        self.files.iter().try_for_each(|file| file.advise(advice))
+        self.files.iter().try_for_each(|file| file.advise(0..file.bytes().len(), advice))
     }
 }
 

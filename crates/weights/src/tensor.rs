@@ -1,5 +1,6 @@
 //! A tensor of a model: name, format, shape, bytes.
 
+use std::hint::black_box;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use cascadia_kernels::{Dtype, Layout};
 
 use crate::file_bytes::FileBytes;
 use crate::made::Made;
+use crate::{MemoryAdvice, WeightsError};
 
 /// One named array of numbers, as a model file holds it or put together from what it holds.
 #[derive(Clone, Debug)]
@@ -127,6 +129,31 @@ impl TensorBytes {
     /// The file that holds them.
     pub(crate) fn file(&self) -> &Path {
         self.source.path()
+    }
+
+    /// These bytes and those of `next` as one range, when the latter follow in the same file.
+    pub(crate) fn joined(&self, next: &TensorBytes) -> Option<TensorBytes> {
+        /// More than any format's padding between tensors, less than any tensor worth skipping.
+        const GAP: usize = 4096;
+        let gap = next.range.start.checked_sub(self.range.end)?;
+        let same = Arc::ptr_eq(&self.source, &next.source) && gap <= GAP;
+        same.then(|| TensorBytes { source: Arc::clone(&self.source), range: self.range.start..next.range.end })
+    }
+
+    /// Tells the system how these bytes will be read.
+    pub fn advise(&self, advice: MemoryAdvice) -> Result<(), WeightsError> {
+        self.source.advise(self.range.clone(), advice)
+    }
+
+    /// Brings the bytes into memory, from front to back, and returns when they are there.
+    ///
+    /// Touching a byte per page is what measured best: the system then reads ahead as it does for any file, in large
+    /// pieces that it can map at once, where asking for the range beforehand made it read in small ones.
+    pub fn fetch(&self) {
+        const PAGE: usize = 4096;
+        self.as_ref().iter().step_by(PAGE).for_each(|byte| {
+            black_box(*byte);
+        });
     }
 }
 

@@ -5,14 +5,15 @@ use cascadia_eval::write_logits;
 use serde_json::json;
 
 use crate::flags::LogitsFlags;
-use crate::machine::pool;
 use crate::output::{print, print_json};
 use crate::source::Located;
+use crate::threads::pool;
 
 /// Writes the logits of every position of a token sequence.
 pub(crate) fn logits(flags: &LogitsFlags) -> anyhow::Result<()> {
     let context = u32::try_from(flags.tokens.len())?;
-    let options = OpenOptions { context: Some(context), rows_per_step: flags.chunk, pool: pool(flags.threads) };
+    let options =
+        OpenOptions { context: Some(context), rows_per_step: flags.chunk, ..OpenOptions::new(pool(&flags.threads)) };
     let mut engine = Engine::from_files(Located::find(&flags.model)?.files()?, &options)?;
     write_logits(&mut engine.session, &flags.tokens, &flags.out)?;
     let (positions, vocabulary) = (flags.tokens.len(), engine.session.spec().vocabulary);

@@ -1,16 +1,16 @@
 //! `cascadia eval perplexity`.
 
 use anyhow::Context;
-use cascadia_engine::{Engine, EngineError, ModelText};
+use cascadia_engine::{Engine, EngineError, ModelText, OpenOptions};
 use cascadia_eval::{TextWindows, perplexity as score};
 use cascadia_text::SpecialTokens;
 use serde_json::json;
 
 use crate::flags::PerplexityFlags;
-use crate::machine::open_options;
 use crate::output::{print, print_json};
 use crate::progress::Progress;
 use crate::source::Located;
+use crate::threads::pool;
 
 /// Scores a text.
 pub(crate) fn perplexity(flags: &PerplexityFlags) -> anyhow::Result<()> {
@@ -25,7 +25,7 @@ pub(crate) fn perplexity(flags: &PerplexityFlags) -> anyhow::Result<()> {
         advice: "the protocol puts one before each window; add bos_token_id to its configuration",
     })?;
     let tokens = model_text.tokenizer().encode(&text, SpecialTokens::Plain)?;
-    let options = open_options(Some(flags.window), flags.threads);
+    let options = OpenOptions { context: Some(flags.window), ..OpenOptions::new(pool(&flags.threads)) };
     let mut engine = Engine::from_files(files, &options)
         .with_context(|| format!("cannot score windows of {} tokens (--window)", flags.window))?;
     let bar = Progress::new("windows");

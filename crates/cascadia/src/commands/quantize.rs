@@ -8,16 +8,16 @@ use cascadia_weights::ModelFiles;
 use serde_json::json;
 
 use crate::flags::QuantizeFlags;
-use crate::machine::pool;
 use crate::output::{print, print_json};
 use crate::progress::Progress;
 use crate::source::Located;
+use crate::threads::pool;
 
 /// Writes a model as GGUF in another format, in another layout, or both.
 pub(crate) fn quantize(flags: &QuantizeFlags) -> anyhow::Result<()> {
     let recipe = flags.kind.as_deref().map(str::parse::<Recipe>).transpose()?;
     let files = Located::find(&flags.model)?.files()?;
-    let pool = pool(flags.threads);
+    let pool = pool(&flags.threads);
     let summary = match recipe {
         Some(recipe) if flags.packed => {
             // Packing re-arranges a finished file, so the quantised rows are written beside it first.

@@ -43,7 +43,7 @@ impl Runner {
             Some(model) => Located::find(model)?,
             None => Located::Embedded,
         };
-        let engine = Engine::from_files(located.files()?, &open_options(flags.machine.ctx, flags.machine.threads))?;
+        let engine = Engine::from_files(located.files()?, &open_options(&flags.machine))?;
         let text = engine.text()?;
         Ok(Runner { engine, text, sampling, max_tokens: flags.max_tokens, stop: flags.stop.clone() })
     }

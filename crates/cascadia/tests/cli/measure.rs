@@ -78,6 +78,78 @@ fn bench_reports_each_depth() {
 }
 
 #[test]
+fn bench_shows_the_machine() {
+    let model = fixture("llama3-gguf/model.gguf");
+    for arguments in [&["bench", "machine", "--threads", "1"][..], &["bench", "machine", &model, "--threads", "1"]] {
+        let object = json(&cascadia(&[arguments, &["--json"]].concat()));
+        let by_threads = object["by_threads"].as_array().unwrap();
+        assert_eq!(by_threads.len(), 1);
+        for name in ["read_gb_s", "int8_gop_s", "float_gop_s"] {
+            assert!(by_threads[0][name].as_f64().unwrap() > 0.0, "{name}");
+        }
+        assert!(object["barrier_us"].as_f64().unwrap() > 0.0);
+        assert_eq!(object["disk_gb_s"].is_null(), arguments.len() == 4);
+    }
+}
+
+#[test]
+fn bench_shows_where_the_time_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace.json");
+    let model = fixture("llama2");
+    let sizes = ["--prompt", "8", "--gen", "3", "--depth", "0,16", "--threads", "1", "--profile"];
+    let arguments = [&["bench", model.as_str()], &sizes[..]].concat();
+    let traced = [&arguments[..], &["--trace", trace.to_str().unwrap(), "--json"]].concat();
+    let object = json(&cascadia(&traced));
+    let phases = object["phases"].as_array().unwrap();
+    let names: Vec<_> =
+        phases.iter().map(|phase| (phase["phase"].as_str().unwrap(), phase["depth"].as_u64())).collect();
+    assert_eq!(names, [("prefill", Some(0)), ("decode", Some(0)), ("prefill", Some(16)), ("decode", Some(16))]);
+    for phase in phases {
+        let sum = |rows: &str, name: &str| {
+            phase[rows].as_array().unwrap().iter().map(|row| row[name].as_u64().unwrap()).sum::<u64>()
+        };
+        for name in ["calls", "bytes", "operations"] {
+            let total = phase["total"][name].as_u64().unwrap();
+            assert!(total > 0 && sum("kinds", name) == total && sum("places", name) == total, "{name}");
+        }
+    }
+    let events: Vec<serde_json::Value> = serde_json::from_str(&fs::read_to_string(&trace).unwrap()).unwrap();
+    assert!(events.len() > 100 && events.iter().all(|event| event["ph"] == "X" && event["dur"].is_number()));
+    let plain = cascadia(&arguments).stdout;
+    for part in ["prefill of 8 tokens at depth 16", "feed-forward in", "layer 1", "of read", "of int8"] {
+        assert!(plain.contains(part), "{part}: {plain}");
+    }
+}
+
+#[test]
+fn bench_decodes_several_sequences_at_once() {
+    let model = fixture("llama2");
+    let arguments =
+        ["bench", &model, "--batch", "1,3", "--prompt", "5", "--gen", "3", "--repeat", "2", "--threads", "1"];
+    let object = json(&cascadia(&[&arguments[..], &["--json"]].concat()));
+    let batches = object["batches"].as_array().unwrap();
+    assert_eq!(batches.iter().map(|row| row["sequences"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 3]);
+    assert!(batches.iter().all(|row| row["decode_tok_s"]["median"].as_f64().unwrap() > 0.0));
+    assert!(cascadia(&arguments).stdout.contains("sequences"));
+}
+
+#[test]
+fn memory_is_refused_when_it_cannot_be_enough() {
+    let model = fixture("llama3-gguf/model.gguf");
+    let done = cascadia(&["bench", &model, "--memory", "1M"]);
+    assert_eq!(done.code, 1, "{}", done.stdout);
+    assert!(done.stderr.contains("at least") && done.stderr.contains("shorter context"), "{}", done.stderr);
+    let done = cascadia(&["run", &model, "--memory", "lots", "-p", "x"]);
+    assert_eq!(done.code, 2);
+    assert!(done.stderr.contains("such as 6G"), "{}", done.stderr);
+    let arguments = ["run", &model, "--raw", "-p", "Hello", "-n", "3", "--seed", "1", "--json"];
+    let free = json(&cascadia(&arguments));
+    let capped = json(&cascadia(&[&arguments[..], &["--memory", "1G", "--pin", "--threads", "2"]].concat()));
+    assert_eq!(free["text"], capped["text"]);
+}
+
+#[test]
 fn quantize_writes_a_file_that_runs() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("small.gguf");

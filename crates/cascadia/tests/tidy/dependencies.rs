@@ -12,7 +12,7 @@ const LAYERS: [(&str, &[&str]); 7] = [
     ("weights", &["kernels"]),
     ("model", &["kernels", "weights"]),
     ("engine", &["kernels", "weights", "model", "text"]),
-    ("eval", &["engine", "text"]),
+    ("eval", &["kernels", "weights", "model", "engine", "text"]),
     ("cascadia", &["kernels", "weights", "model", "text", "engine", "eval"]),
 ];
 

@@ -14,6 +14,7 @@ mod float;
 mod interleaved256;
 mod interleaved32;
 pub(crate) mod lanes;
+mod peak;
 pub(crate) mod turn;
 mod unpack256;
 mod words;
@@ -53,4 +54,7 @@ pub(crate) const OPS: Ops = Ops {
     mix_f32: attention::mix_f32,
     mix_f16: attention::mix_f16,
     to_f16: attention::to_f16,
+    peak_int8: peak::int8,
+    peak_float: peak::float,
+    read: peak::read,
 };

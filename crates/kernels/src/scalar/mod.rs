@@ -8,6 +8,7 @@ mod decode;
 pub(crate) mod elementwise;
 pub(crate) mod float;
 mod interleaved;
+pub(crate) mod peak;
 
 pub use decode::decode_row;
 
@@ -46,4 +47,7 @@ pub(crate) const OPS: Ops = Ops {
     mix_f32: attention::mix_f32,
     mix_f16: attention::mix_f16,
     to_f16: attention::to_f16,
+    peak_int8: peak::int8,
+    peak_float: peak::float,
+    read: peak::read,
 };

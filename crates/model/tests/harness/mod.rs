@@ -138,7 +138,8 @@ pub(crate) fn open(path: &Path, length: usize, way: Way) -> LoadedModel {
     // Enough pages and rows for two sequences.
     let context = 2 * (length as u32).next_multiple_of(PAGE_TOKENS);
     let rows_per_step = 2 * way.rows_per_step.min(length) as u32;
-    let options = LoadOptions { context, sequences: 2, rows_per_step, pool: Arc::new(Pool::new(way.threads)) };
+    let pool = Arc::new(Pool::new(way.threads));
+    let options = LoadOptions { sequences: 2, ..LoadOptions::new(context, rows_per_step, pool) };
     let files = Arc::new(ModelFiles::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())));
     load(&files, &options).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }

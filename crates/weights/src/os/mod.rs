@@ -6,9 +6,13 @@ mod unix;
 mod windows;
 
 #[cfg(unix)]
-pub(crate) use unix::{FaultGuard, advise, link_file, new_file_permissions, sync_folder};
+pub(crate) use unix::{
+    FaultGuard, advise, link_file, new_file_permissions, open_uncached, prefer_huge_pages, read_at, sync_folder,
+};
 #[cfg(windows)]
-pub(crate) use windows::{FaultGuard, advise, link_file, new_file_permissions, sync_folder};
+pub(crate) use windows::{
+    FaultGuard, advise, link_file, new_file_permissions, open_uncached, prefer_huge_pages, read_at, sync_folder,
+};
 
 /// How mapped bytes are going to be read. Only a hint: ignoring it never changes a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,4 +23,6 @@ pub enum MemoryAdvice {
     Sequential,
     /// Read here and there: do not read ahead.
     Random,
+    /// Not needed for now: give its memory back, also what the system keeps of the file.
+    Release,
 }

@@ -3,13 +3,16 @@
 
 use std::fs::{File, Permissions};
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::ops::Range;
+#[cfg(target_os = "linux")]
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use memmap2::{Advice, Mmap};
+use memmap2::{Advice, Mmap, UncheckedAdvice};
 
 use super::MemoryAdvice;
 
@@ -48,13 +51,68 @@ impl Drop for FaultGuard {
     }
 }
 
-/// Tells the system how the bytes of `map` will be read.
-pub(crate) fn advise(map: &Mmap, advice: MemoryAdvice) -> io::Result<()> {
-    map.advise(match advice {
-        MemoryAdvice::WillNeed => Advice::WillNeed,
-        MemoryAdvice::Sequential => Advice::Sequential,
-        MemoryAdvice::Random => Advice::Random,
-    })
+/// Tells the system how a range of `map`, which maps the whole of `file`, will be read.
+pub(crate) fn advise(map: &Mmap, file: &File, range: Range<usize>, advice: MemoryAdvice) -> io::Result<()> {
+    let (start, length) = (range.start, range.len());
+    match advice {
+        MemoryAdvice::WillNeed => map.advise_range(Advice::WillNeed, start, length),
+        MemoryAdvice::Sequential => map.advise_range(Advice::Sequential, start, length),
+        MemoryAdvice::Random => map.advise_range(Advice::Random, start, length),
+        MemoryAdvice::Release => {
+            // SAFETY: the mapping is of a file and nobody writes to it, so a page that is dropped reads the same again.
+            unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, start, length)? };
+            forget_cached(file, range)
+        }
+    }
+}
+
+/// Asks for huge pages, which the system can give where its file systems keep large pieces of files together.
+/// Others refuse, which changes nothing.
+pub(crate) fn prefer_huge_pages(map: &Mmap) {
+    #[cfg(target_os = "linux")]
+    let _ = map.advise(Advice::HugePage);
+    #[cfg(not(target_os = "linux"))]
+    let _ = map;
+}
+
+/// Takes a range of a file out of the system's cache.
+#[cfg(target_os = "linux")]
+fn forget_cached(file: &File, range: Range<usize>) -> io::Result<()> {
+    // SAFETY: the descriptor is open for as long as `file` is borrowed; the call only hints.
+    let code = unsafe {
+        libc::posix_fadvise(
+            file.as_raw_fd(),
+            range.start as libc::off_t,
+            range.len() as libc::off_t,
+            libc::POSIX_FADV_DONTNEED,
+        )
+    };
+    if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) }
+}
+
+/// Other systems take pages out of their cache when they see fit.
+#[cfg(not(target_os = "linux"))]
+fn forget_cached(_file: &File, _range: Range<usize>) -> io::Result<()> {
+    Ok(())
+}
+
+/// Opens a file whose reads go past the system's cache; where that is not possible, its cached part is dropped first.
+pub(crate) fn open_uncached(path: &Path) -> io::Result<File> {
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        if let Ok(file) = File::options().read(true).custom_flags(libc::O_DIRECT).open(path) {
+            return Ok(file);
+        }
+    }
+    let file = File::open(path)?;
+    forget_cached(&file, 0..file.metadata()?.len() as usize)?;
+    Ok(file)
+}
+
+/// Reads at `offset` without moving a position that threads share.
+pub(crate) fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    file.read_at(buffer, offset)
 }
 
 /// The mode of a new model file before the user's umask; temporary files would otherwise stay private.

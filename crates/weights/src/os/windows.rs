@@ -1,8 +1,10 @@
 //! Windows: a mapped file cannot be truncated there, so the guard has nothing to do.
 #![expect(unsafe_code, reason = "prefetching mapped memory has no safe interface")]
 
-use std::fs::Permissions;
+use std::fs::{File, Permissions};
 use std::io;
+use std::ops::Range;
+use std::os::windows::fs::FileExt;
 use std::path::Path;
 
 use memmap2::Mmap;
@@ -27,16 +29,30 @@ impl FaultGuard {
     }
 }
 
-/// Tells the system how the bytes of `map` will be read; Windows only knows about reading ahead.
-pub(crate) fn advise(map: &Mmap, advice: MemoryAdvice) -> io::Result<()> {
+/// Tells the system how a range of `map` will be read; Windows only knows about reading ahead.
+pub(crate) fn advise(map: &Mmap, _file: &File, range: Range<usize>, advice: MemoryAdvice) -> io::Result<()> {
     if advice != MemoryAdvice::WillNeed {
         return Ok(());
     }
-    let range = WIN32_MEMORY_RANGE_ENTRY { VirtualAddress: map.as_ptr().cast_mut().cast(), NumberOfBytes: map.len() };
+    let part = &map[range];
+    let range = WIN32_MEMORY_RANGE_ENTRY { VirtualAddress: part.as_ptr().cast_mut().cast(), NumberOfBytes: part.len() };
     // SAFETY: `range` describes a mapping that `map` keeps alive, and the call only reads it ahead.
     let done = unsafe { PrefetchVirtualMemory(GetCurrentProcess(), 1, &range, 0) };
     if done == 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
+
+/// Opens a file; Windows takes pages out of its cache when it sees fit.
+pub(crate) fn open_uncached(path: &Path) -> io::Result<File> {
+    File::open(path)
+}
+
+/// Reads at `offset`.
+pub(crate) fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    file.seek_read(buffer, offset)
+}
+
+/// Windows has no huge pages for mapped files.
+pub(crate) fn prefer_huge_pages(_map: &Mmap) {}
 
 /// New files inherit the access list of their folder.
 pub(crate) fn new_file_permissions() -> Option<Permissions> {

@@ -1,5 +1,6 @@
 //! Tests of the public behaviour of `cascadia-weights`, in one binary because linking is slow.
 
+mod advice;
 mod counting_allocator;
 mod damage;
 mod foreign;

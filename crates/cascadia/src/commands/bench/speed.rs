@@ -1,48 +1,47 @@
-//! `cascadia bench`.
+//! `cascadia bench`: prefill and decode speed of a model.
 
 use std::time::Instant;
 
 use cascadia_engine::Engine;
-use cascadia_eval::{SpeedPlan, SpeedRun, Spread, measure_speed};
+use cascadia_eval::{SpeedRun, Spread, measure_speed};
 use serde_json::{Value, json};
 
+use super::{files, model_name, open_options, speed_plan};
 use crate::flags::BenchFlags;
-use crate::machine::open_options;
 use crate::output::{print, print_json};
 use crate::progress::Progress;
-use crate::source::Located;
 
 /// Measures prefill and decode speed at each depth.
-pub(crate) fn bench(flags: &BenchFlags) -> anyhow::Result<()> {
-    let plan = SpeedPlan {
-        prompt: flags.prompt as usize,
-        generate: flags.generate as usize,
-        depths: flags.depth.iter().map(|&depth| depth as usize).collect(),
-        repeat: flags.repeat as usize,
-    };
-    let context = u32::try_from(plan.context())?;
-    let options = open_options(Some(context), flags.threads);
+pub(crate) fn speed(flags: &BenchFlags) -> anyhow::Result<()> {
+    let plan = speed_plan(flags);
+    let options = open_options(flags, plan.context())?;
     let threads = options.pool.threads();
-    let files = Located::find(&flags.model)?.files()?;
     let begin = Instant::now();
+    let files = files(flags)?;
     let mut engine = Engine::from_files(files, &options)?;
     let load_ms = begin.elapsed().as_secs_f64() * 1e3;
+    engine.session.feed(&[0])?;
+    let first_token_ms = begin.elapsed().as_secs_f64() * 1e3;
     let bar = Progress::new("measurements");
     let runs = measure_speed(&mut engine.session, &plan, |done, total| bar.set(done as u64, total as u64))?;
     drop(bar);
     if flags.json {
         let object = json!({
-            "model": flags.model,
+            "model": model_name(flags),
             "threads": threads,
             "prompt": flags.prompt,
             "gen": flags.generate,
             "repeat": flags.repeat,
             "load_ms": load_ms,
+            "load_to_first_token_ms": first_token_ms,
             "runs": runs.iter().map(run_object).collect::<Vec<_>>(),
         });
         print_json(&object)?;
     } else {
-        print(&table(&runs, threads, load_ms))?;
+        print(&format!(
+            "threads {threads}, loaded in {load_ms:.0} ms, first token after {first_token_ms:.0} ms\n{}",
+            table(&runs)
+        ))?;
     }
     Ok(())
 }
@@ -58,9 +57,9 @@ fn run_object(run: &SpeedRun) -> Value {
     })
 }
 
-fn table(runs: &[SpeedRun], threads: usize, load_ms: f64) -> String {
-    let mut text = format!("threads {threads}, loaded in {load_ms:.0} ms\n");
-    text.push_str("   depth   prefill tok/s (min … max)    decode tok/s (min … max)   first token ms   memory MB\n");
+fn table(runs: &[SpeedRun]) -> String {
+    let mut text =
+        String::from("   depth   prefill tok/s (min … max)    decode tok/s (min … max)   first token ms   memory MB\n");
     for run in runs {
         let spread = |spread: &Spread| format!("{:9.1} ({:.1} … {:.1})", spread.median, spread.min, spread.max);
         let memory = run.rss_bytes.map_or("unknown".into(), |bytes| format!("{:.0}", bytes as f64 / 1e6));

@@ -1,0 +1,59 @@
+//! `cascadia bench --batch`: several sequences in one step.
+
+use std::sync::Arc;
+
+use cascadia_eval::{BatchPlan, Spread, measure_batch};
+use cascadia_model::LoadOptions;
+use serde_json::json;
+
+use super::{files, model_name};
+use crate::flags::BenchFlags;
+use crate::output::{print, print_json};
+use crate::progress::Progress;
+use crate::threads::pool;
+
+/// Measures decode speed for every number of sequences.
+pub(crate) fn batch(flags: &BenchFlags) -> anyhow::Result<()> {
+    let files = Arc::new(files(flags)?);
+    let pool = pool(&flags.threads);
+    let bar = Progress::new("measurements");
+    let mut rows: Vec<(u32, Spread)> = Vec::new();
+    for &sequences in &flags.batch {
+        bar.set(rows.len() as u64, flags.batch.len() as u64);
+        let plan = BatchPlan {
+            sequences: sequences as usize,
+            prompt: flags.prompt as usize,
+            generate: flags.generate as usize,
+            repeat: flags.repeat as usize,
+        };
+        let rows_per_step = flags.prompt.max(flags.generate).max(sequences).min(512);
+        let options = LoadOptions {
+            memory: flags.memory,
+            sequences,
+            ..LoadOptions::new(u32::try_from(plan.context())?, rows_per_step, Arc::clone(&pool))
+        };
+        rows.push((sequences, measure_batch(&files, &plan, &options)?));
+    }
+    drop(bar);
+    if flags.json {
+        let row = |(sequences, speed): &(u32, Spread)| {
+            let speed = json!({"median": speed.median, "min": speed.min, "max": speed.max});
+            json!({"sequences": sequences, "decode_tok_s": speed})
+        };
+        print_json(&json!({
+            "model": model_name(flags),
+            "threads": pool.threads(),
+            "prompt": flags.prompt,
+            "gen": flags.generate,
+            "repeat": flags.repeat,
+            "batches": rows.iter().map(row).collect::<Vec<_>>(),
+        }))?;
+    } else {
+        let mut text = format!("threads {}\nsequences   decode tok/s of all (min … max)\n", pool.threads());
+        for (sequences, speed) in rows {
+            text.push_str(&format!("{sequences:9} {:10.1} ({:.1} … {:.1})\n", speed.median, speed.min, speed.max));
+        }
+        print(&text)?;
+    }
+    Ok(())
+}

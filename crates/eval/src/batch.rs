@@ -1,0 +1,119 @@
+//! Decode speed of several sequences in one step.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use cascadia_engine::EngineError;
+use cascadia_model::{Hidden, LoadOptions, LoadedModel, PAGE_TOKENS, SequenceStep, StepPlan, WindowPages, load};
+use cascadia_weights::ModelFiles;
+
+use crate::EvalError;
+use crate::speed::{Spread, synthetic_tokens};
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct BatchPlan {
+    /// Sequences that run together.
+    pub sequences: usize,
+    /// Tokens in each sequence before the measurement.
+    pub prompt: usize,
+    /// Tokens whose decoding is timed, one step for all sequences.
+    pub generate: usize,
+    /// Times the measurement is repeated.
+    pub repeat: usize,
+}
+
+impl BatchPlan {
+    /// Pages of the cache that one sequence needs.
+    fn pages(&self) -> usize {
+        (self.prompt + self.generate).div_ceil(PAGE_TOKENS as usize)
+    }
+
+    /// Tokens of context that the model must be loaded with to hold all sequences.
+    pub fn context(&self) -> usize {
+        self.pages() * self.sequences * PAGE_TOKENS as usize
+    }
+}
+
+/// Loads the model for the plan and returns generated tokens per second, of all sequences together.
+pub fn measure_batch(files: &Arc<ModelFiles>, plan: &BatchPlan, options: &LoadOptions) -> Result<Spread, EvalError> {
+    for (name, value) in [("batch", plan.sequences), ("gen", plan.generate), ("repeat", plan.repeat)] {
+        if value == 0 || value > options.rows_per_step as usize {
+            return Err(EvalError::Option { name, value, allowed: "at least 1 and at most what one step computes" });
+        }
+    }
+    let model = load(files, options).map_err(EngineError::from)?;
+    let mut batch = Batch {
+        ring: model.spec.window_pages(options.rows_per_step).min(options.context.div_ceil(PAGE_TOKENS)),
+        model,
+        plan: StepPlan::default(),
+        hidden: Hidden::default(),
+        logits: Vec::new(),
+    };
+    let tokens = synthetic_tokens(batch.model.spec.vocabulary, plan.context());
+    for sequence in 0..plan.sequences {
+        let own = &tokens[sequence * plan.prompt..(sequence + 1) * plan.prompt];
+        for (index, chunk) in own.chunks(options.rows_per_step as usize).enumerate() {
+            let start = index * options.rows_per_step as usize;
+            batch.set(chunk, [(sequence, start, chunk.len())].into_iter(), plan);
+            batch.step()?;
+        }
+    }
+    let mut speeds = Vec::new();
+    // The first one warms up and is not counted.
+    for _ in 0..=plan.repeat {
+        let begin = Instant::now();
+        for step in 0..plan.generate {
+            let at = step * plan.sequences;
+            let places = (0..plan.sequences).map(|sequence| (sequence, plan.prompt + step, 1));
+            batch.set(&tokens[at..at + plan.sequences], places, plan);
+            batch.step()?;
+            let LoadedModel { token_io, .. } = &mut batch.model;
+            token_io.logits(&batch.hidden, 0..plan.sequences, &mut batch.logits).map_err(EngineError::from)?;
+        }
+        speeds.push((plan.sequences * plan.generate) as f64 / begin.elapsed().as_secs_f64().max(1e-9));
+    }
+    speeds.remove(0);
+    Ok(Spread::of(speeds))
+}
+
+/// A model and the step it runs.
+struct Batch {
+    model: LoadedModel,
+    plan: StepPlan,
+    hidden: Hidden,
+    logits: Vec<f32>,
+    /// Pages of one sequence in layers with a window; none for models without one.
+    ring: u32,
+}
+
+impl Batch {
+    /// The next step computes `tokens`, which belong to (sequence, position, rows) in order.
+    fn set(&mut self, tokens: &[u32], places: impl Iterator<Item = (usize, usize, usize)>, plan: &BatchPlan) {
+        self.plan.tokens = tokens.to_vec();
+        self.plan.steps.clear();
+        let mut row = 0;
+        for (sequence, start, rows) in places {
+            let pages = (sequence * plan.pages()) as u32..((sequence + 1) * plan.pages()) as u32;
+            let filled = (start + rows).div_ceil(PAGE_TOKENS as usize) as u32;
+            // In layers with a window, a sequence uses its own few pages in turn.
+            let (ring, first) = (self.ring, filled.saturating_sub(self.ring));
+            let window = match ring {
+                0 => WindowPages::default(),
+                _ => WindowPages {
+                    first,
+                    pages: (first..filled).map(|page| sequence as u32 * ring + page % ring).collect(),
+                },
+            };
+            let rows = row..row + rows as u32;
+            row = rows.end;
+            self.plan.steps.push(SequenceStep { rows, start: start as u32, pages: pages.collect(), window });
+        }
+    }
+
+    fn step(&mut self) -> Result<(), EngineError> {
+        self.model.token_io.embed(&self.plan, &mut self.hidden)?;
+        self.model.stages.iter().try_for_each(|stage| stage.run(&self.plan, &mut self.hidden))?;
+        Ok(())
+    }
+}

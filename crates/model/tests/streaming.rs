@@ -1,0 +1,67 @@
+//! Under a cap on memory, layers are read again in every step, and the bits stay the same.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cascadia_kernels::Pool;
+use cascadia_model::{Hidden, Kind, LoadOptions, ModelError, Profile, SequenceStep, StepPlan, WindowPages, load};
+use cascadia_weights::ModelFiles;
+
+const CONTEXT: u32 = 64;
+
+fn model() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../cascadia/model/rainier-33m-q4_k_m.gguf")
+}
+
+/// The logits of three steps, and how often layers were waited for.
+fn run(memory: Option<u64>, threads: usize) -> Result<(Vec<u32>, u64), ModelError> {
+    let files = Arc::new(ModelFiles::open(&model())?);
+    let profile = Arc::new(Profile::default());
+    let options = LoadOptions {
+        memory,
+        profile: Arc::clone(&profile),
+        ..LoadOptions::new(CONTEXT, 16, Arc::new(Pool::new(threads)))
+    };
+    let mut model = load(&files, &options)?;
+    let (mut hidden, mut logits, mut bits) = (Hidden::default(), Vec::new(), Vec::new());
+    for (start, rows) in [(0, 16), (16, 1), (17, 5)] {
+        let step = SequenceStep { rows: 0..rows, start, pages: vec![0], window: WindowPages::default() };
+        let plan = StepPlan { tokens: (1..=rows).map(|token| 7 * token).collect(), steps: vec![step] };
+        model.token_io.embed(&plan, &mut hidden).expect("the step runs");
+        model.stages.iter().for_each(|stage| stage.run(&plan, &mut hidden).expect("the step runs"));
+        model.token_io.logits(&hidden, rows as usize - 1..rows as usize, &mut logits).expect("the step runs");
+        bits.extend(logits.iter().map(|logit| logit.to_bits()));
+    }
+    let waits = profile.take().iter().filter(|row| row.1 == Kind::WaitForWeights).map(|row| row.2.calls).sum();
+    Ok((bits, waits))
+}
+
+#[test]
+fn streamed_layers_give_the_same_bits() {
+    let (kept, waits) = run(None, 1).expect("the model loads");
+    assert!(waits > 0, "every layer is entered");
+    let Err(ModelError::MemoryTooSmall { memory, least, context }) = run(Some(1), 1) else {
+        panic!("a byte is not enough");
+    };
+    assert_eq!((memory, context), (1, CONTEXT));
+    assert!(matches!(run(Some(least - 1), 1), Err(ModelError::MemoryTooSmall { .. })));
+    // The least memory streams every layer; more of it keeps some, much more keeps all.
+    for memory in [least, least + (3 << 20), least + (8 << 20), 1 << 40] {
+        for threads in [1, 2] {
+            assert_eq!(
+                run(Some(memory), threads).expect("the model loads").0,
+                kept,
+                "{memory} bytes, {threads} threads"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_message_says_what_would_do() {
+    let Err(error) = run(Some(2_000_000), 1) else { panic!("too little") };
+    let text = error.to_string();
+    for part in ["0.00 GB", "context of 64 tokens", "at least", "more memory or ask for a shorter context"] {
+        assert!(text.contains(part), "{text}");
+    }
+}

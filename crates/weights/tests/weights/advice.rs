@@ -1,0 +1,50 @@
+//! Bytes that are fetched, given back and read again.
+
+use cascadia_weights::{MemoryAdvice, ModelFiles};
+use tempfile::TempDir;
+
+use crate::raw_gguf::RawGguf;
+
+const LENGTH: usize = 1 << 20;
+
+/// Three tensors of a megabyte; the third lies far behind the other two.
+fn three(folder: &TempDir) -> ModelFiles {
+    let mut file = RawGguf::new();
+    for (name, place) in [("blk.0.a", 0), ("blk.0.b", 1), ("blk.1.a", 3)] {
+        file = file.tensor(name, &[LENGTH as u64 / 4], 0, (place * LENGTH) as u64);
+    }
+    file.data = (0..4 * LENGTH).map(|index| (index / 1000) as u8).collect();
+    let path = folder.path().join("three.gguf");
+    std::fs::write(&path, file.bytes()).unwrap();
+    ModelFiles::open(&path).unwrap()
+}
+
+#[test]
+fn neighbours_are_joined() {
+    let folder = TempDir::new().unwrap();
+    let files = three(&folder);
+    let lengths = |wanted: fn(&str) -> bool| -> Vec<usize> {
+        files.joined(wanted).iter().map(|part| part.as_ref().len()).collect()
+    };
+    assert_eq!(lengths(|_| true), [2 * LENGTH, LENGTH]);
+    assert_eq!(lengths(|name| name.starts_with("blk.0.")), [2 * LENGTH]);
+    assert_eq!(lengths(|name| name.ends_with(".a")), [LENGTH, LENGTH]);
+    assert_eq!(lengths(|_| false), [0usize; 0]);
+}
+
+#[test]
+fn bytes_that_were_given_back_read_the_same_again() {
+    let folder = TempDir::new().unwrap();
+    let files = three(&folder);
+    let before: Vec<Vec<u8>> = files.tensors().iter().map(|tensor| tensor.bytes().as_ref().to_vec()).collect();
+    for part in files.joined(|_| true) {
+        for advice in [MemoryAdvice::WillNeed, MemoryAdvice::Sequential, MemoryAdvice::Random, MemoryAdvice::Release] {
+            part.advise(advice).unwrap();
+        }
+        part.fetch();
+        part.advise(MemoryAdvice::Release).unwrap();
+    }
+    let after: Vec<Vec<u8>> = files.tensors().iter().map(|tensor| tensor.bytes().as_ref().to_vec()).collect();
+    assert!(before == after);
+    files.check_intact().unwrap();
+}
