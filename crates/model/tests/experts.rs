@@ -86,6 +86,26 @@ fn quantised_experts_give_the_same_bits_in_every_way() {
     }
 }
 
+/// 4-bit experts of a folder: what they decode to gives the reference, and they run with the bits of their GGUF twin.
+#[test]
+fn experts_in_blocks() {
+    let scratch = tempfile::tempdir().expect("a temporary folder");
+    let folder = fixture("gpt-oss-mxfp4");
+    let mut exported = export(&folder);
+    let path = scratch.path().join("blocks.gguf");
+    write_gguf(&path, &exported);
+    let tokens: Vec<u32> = (0..72).map(|at| at * 37 % 96).collect();
+    let first = run(&folder, &tokens, WAYS[0]);
+    check_bits("folder", &folder, &tokens, &first);
+    check_bits("GGUF", &path, &tokens, &first);
+    let blocks = exported.tensors.iter_mut().filter(|tensor| tensor.dtype == Dtype::MXFP4);
+    let decoded = blocks.map(|tensor| requantise(tensor, Dtype::F32)).count();
+    assert_eq!(decoded, 3, "gates, what they multiply, and what follows");
+    let path = scratch.path().join("floats.gguf");
+    write_gguf(&path, &exported);
+    check_against(&folder, &path);
+}
+
 /// Puts the numbers of a tensor into another format; into one that nothing here writes, other numbers.
 fn requantise(tensor: &mut ExportedTensor, dtype: Dtype) {
     let numbers: u64 = tensor.shape.iter().product();
