@@ -69,6 +69,13 @@ pub fn gguf_export<'a>(files: &'a ModelFiles, spec: &ModelSpec) -> Result<GgufEx
     assert_eq!(files.kind(), FileKind::HuggingFace, "a GGUF file is copied, not exported");
     let habits = arch::gguf_habits(files)?;
     let catalog = arch::catalog(files)?;
+    if let (MixerSpec::Latent(_), RopeStyle::Halves) = (&spec.layers[0].mixer.part, spec.ropes[0].style) {
+        return Err(ModelError::Setting {
+            path: files.path().to_owned(),
+            key: "rope_interleave".into(),
+            problem: "is false, for which GGUF has no form; the folder itself can be run".into(),
+        });
+    }
     let mut tensors = Vec::new();
     for (name, entry) in catalog.entries() {
         if spec.head.tied && name == "output.weight" {

@@ -139,8 +139,14 @@ fn absurd_settings_are_named() {
 
 #[test]
 fn absurd_configurations_are_named() {
-    let original: serde_json::Value =
-        serde_json::from_str(&fs::read_to_string(fixture("llama2/config.json")).expect("the fixture")).expect("JSON");
+    for name in ["llama2", "deepseek-v3"] {
+        check_configurations(name);
+    }
+}
+
+fn check_configurations(name: &str) {
+    let config = fs::read_to_string(fixture(&format!("{name}/config.json"))).expect("the fixture");
+    let original: serde_json::Value = serde_json::from_str(&config).expect("JSON");
     let values = [
         serde_json::json!(null),
         serde_json::json!(0),
@@ -159,7 +165,8 @@ fn absurd_configurations_are_named() {
         serde_json::json!(true),
     ];
     let folder = tempfile::tempdir().expect("a temporary folder");
-    fs::copy(fixture("llama2/model.safetensors"), folder.path().join("model.safetensors")).expect("a copy");
+    let weights = fixture(&format!("{name}/model.safetensors"));
+    fs::copy(weights, folder.path().join("model.safetensors")).expect("a copy");
     let check = |config: &serde_json::Value, key: &str| {
         fs::write(folder.path().join("config.json"), config.to_string()).expect("written");
         let outcome = run(folder.path());
@@ -167,7 +174,8 @@ fn absurd_configurations_are_named() {
             let message = error.to_string();
             let place = folder.path().file_name().expect("a name").to_string_lossy().into_owned();
             assert!(message.contains(&place), "no folder in: {message}");
-            let named = [key, "tensor `", "architecture", "num_", "rope_"].iter().any(|field| message.contains(field));
+            let fields = [key, "tensor `", "architecture", "num_", "rope_", "group"];
+            let named = fields.iter().any(|field| message.contains(field));
             assert!(named, "{key} is not in: {message}");
         }
         outcome.is_ok()

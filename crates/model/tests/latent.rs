@@ -57,6 +57,18 @@ fn layers_after_the_last_are_ignored() {
     assert!(export.tensors.iter().all(|tensor| !tensor.name.starts_with("blk.1.")));
 }
 
+/// Pairs that lie half a head apart are another model, which runs and has no form in GGUF.
+#[test]
+fn pairs_apart_are_not_exported() {
+    let folder = changed("deepseek-v3", "\"model_type\"", "\"rope_interleave\": false, \"model_type\"");
+    let files = ModelFiles::open(folder.path()).expect("the folder opens");
+    let spec = ModelSpec::from_files(&files).expect("the folder has settings");
+    let refused = gguf_export(&files, &spec).map(|_| ()).expect_err("GGUF has no form for it");
+    assert!(refused.to_string().contains("rope_interleave"), "{refused}");
+    let tokens = [5, 6, 7, 8];
+    assert_ne!(run(folder.path(), &tokens, WAYS[0]), run(&fixture("deepseek-v3"), &tokens, WAYS[0]));
+}
+
 /// GGUF files from before the absorbed form have keys and values in one tensor, not turned.
 #[test]
 fn keys_and_values_in_one_tensor() {
