@@ -15,7 +15,7 @@ PASSAGE = ROOT / "checks" / "passage.txt"
 def run(*arguments):
     """Standard output of one command; a failure shows the command and what it said."""
     command = [str(BINARY), *map(str, arguments)]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=3600)
     if done.returncode != 0:
         raise SystemExit(f"exit code {done.returncode} from {' '.join(command)}\n{done.stderr}")
     return done.stdout
@@ -37,6 +37,15 @@ def logits(model, tokens):
 
 def perplexity(model, text, *options):
     return json.loads(run("eval", "perplexity", model, "--text", text, *options, "--json"))
+
+
+def perplexity_of_files(models, text, reference, windows):
+    """(growth of perplexity in percent, divergence in thousandths of a nat) of each model beside a reference."""
+    answer = json.loads(run("eval", "perplexity", *models, "--text", text, "--against", reference, "--windows", windows,
+                            "--window", 512, "--json"))
+    found = answer.get("models", [answer])
+    growth = lambda one: 100 * (one["perplexity"] / one["reference_perplexity"] - 1)
+    return [(growth(one), 1000 * one["divergence"]) for one in found]
 
 
 def log_probabilities(values):

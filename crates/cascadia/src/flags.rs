@@ -4,6 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+mod quantize;
+
+pub use quantize::QuantizeFlags;
+
 /// Runs open large language models on the CPUs people already own.
 #[derive(Debug, Parser)]
 #[command(name = "cascadia", version, propagate_version = true, arg_required_else_help = true)]
@@ -146,13 +150,18 @@ pub enum EvalCommand {
 
 /// Flags of `eval perplexity`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  cascadia eval perplexity model.gguf --text books.txt --windows 16")]
+#[command(after_help = "Examples:\n  cascadia eval perplexity model.gguf --text books.txt --windows 16\n  \
+    cascadia eval perplexity q4_k_m.gguf q5_k_m.gguf --text books.txt --against model.gguf")]
 pub struct PerplexityFlags {
-    /// A .gguf file, a model folder, or org/name on the Hugging Face hub.
-    pub model: String,
+    /// A .gguf file, a model folder, or org/name on the Hugging Face hub; or several to be compared.
+    #[arg(value_name = "MODEL", required = true)]
+    pub models: Vec<String>,
     /// The text to score.
     #[arg(long, value_name = "FILE")]
     pub text: PathBuf,
+    /// A model to compare with, such as the one this was quantised from: adds the Kullback-Leibler divergence.
+    #[arg(long, value_name = "MODEL")]
+    pub against: Option<String>,
     /// The most windows to score.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
     pub windows: u32,
@@ -252,30 +261,6 @@ pub struct MachineBenchFlags {
     #[command(flatten)]
     pub threads: ThreadFlags,
     /// Print one JSON object.
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// Flags of `quantize`.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  cascadia quantize model-folder/ model-q4_k_m.gguf --type q4_k_m\n  \
-    cascadia quantize model-q4_k_m.gguf model-packed.gguf --packed")]
-pub struct QuantizeFlags {
-    /// A model folder, a .safetensors or .gguf file, or org/name on the Hugging Face hub.
-    #[arg(value_name = "IN")]
-    pub model: String,
-    /// The GGUF file to write.
-    pub out: PathBuf,
-    /// The number format, or mix of formats, of the result.
-    #[arg(long = "type", value_name = "TYPE", required_unless_present = "packed")]
-    pub kind: Option<String>,
-    /// Interleave the rows of matrices for faster kernels; without --type, a GGUF file keeps its numbers.
-    #[arg(long)]
-    pub packed: bool,
-    /// Threads to compute with.
-    #[command(flatten)]
-    pub threads: ThreadFlags,
-    /// Print one JSON object that says what was written.
     #[arg(long)]
     pub json: bool,
 }

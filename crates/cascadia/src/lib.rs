@@ -16,6 +16,7 @@ mod machine;
 mod os;
 mod output;
 mod progress;
+mod scored_text;
 mod source;
 mod threads;
 

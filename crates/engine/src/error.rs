@@ -82,6 +82,14 @@ pub enum EngineError {
         /// What is wrong with its numbers.
         source: QuantizeError,
     },
+    /// Importances cannot be used.
+    #[error("cannot use the importances of {}: {problem}", path.display())]
+    Importance {
+        /// The file, or the text they were measured on.
+        path: PathBuf,
+        /// What is wrong, and what to do next.
+        problem: String,
+    },
     /// The model cannot be written as GGUF.
     #[error("cannot convert {}: {what} is {value}; {advice}", path.display())]
     Convert {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cascadia_kernels::Pool;
-use cascadia_model::{LoadOptions, ModelSpec, Profile, load};
+use cascadia_model::{EnergyMeter, LoadOptions, ModelSpec, Profile, load};
 use cascadia_weights::ModelFiles;
 
 use crate::{EngineError, ModelText, Session, SessionLimits};
@@ -36,6 +36,8 @@ pub struct OpenOptions {
     pub profile: Arc<Profile>,
     /// The most bytes the process may take; layers that do not fit are read again in every step.
     pub memory: Option<u64>,
+    /// Measures the activations that meet each matrix; `None` unless the model is run to be calibrated.
+    pub meter: Option<EnergyMeter>,
 }
 
 /// Tokens computed in one step: enough to keep the matrices busy, few enough for the caches.
@@ -54,7 +56,14 @@ pub struct Engine {
 impl OpenOptions {
     /// The model's own limits on these threads, without a cap on memory.
     pub fn new(pool: Arc<Pool>) -> OpenOptions {
-        OpenOptions { context: None, rows_per_step: ROWS_PER_STEP, pool, profile: Arc::default(), memory: None }
+        OpenOptions {
+            context: None,
+            rows_per_step: ROWS_PER_STEP,
+            pool,
+            profile: Arc::default(),
+            memory: None,
+            meter: None,
+        }
     }
 }
 
@@ -93,6 +102,7 @@ impl Engine {
             pool: Arc::clone(&options.pool),
             profile: Arc::clone(&options.profile),
             memory: options.memory,
+            meter: options.meter.clone(),
         };
         let files = Arc::new(files);
         let model = load(&files, &load_options)?;

@@ -10,7 +10,13 @@ use cascadia_weights::ModelFiles;
 use fixture::{Limits, open, path};
 
 fn convert(source: &Path, out: &Path, kind: &str) -> Result<QuantizeSummary, EngineError> {
-    let job = QuantizeJob { files: &ModelFiles::open(source)?, out, recipe: kind.parse()?, pool: &Pool::new(2) };
+    let job = QuantizeJob {
+        files: &ModelFiles::open(source)?,
+        out,
+        recipe: kind.parse()?,
+        importance: None,
+        pool: &Pool::new(2),
+    };
     quantize(&job, |_| ())
 }
 

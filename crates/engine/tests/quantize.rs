@@ -13,7 +13,7 @@ use fixture::{Limits, open, path};
 fn convert(source: &Path, out: &Path, kind: &str) -> Result<QuantizeSummary, EngineError> {
     let files = ModelFiles::open(source)?;
     let mut last = (0, 1);
-    let job = QuantizeJob { files: &files, out, recipe: kind.parse()?, pool: &Pool::new(2) };
+    let job = QuantizeJob { files: &files, out, recipe: kind.parse()?, importance: None, pool: &Pool::new(2) };
     let summary = quantize(&job, |progress| last = (progress.done, progress.total))?;
     assert_eq!(last.0, last.1, "progress ends at the end");
     Ok(summary)

@@ -2,18 +2,7 @@
 
 use cascadia_engine::{EngineError, Session};
 
-use crate::EvalError;
-
-/// How a text is cut and how much of it is scored.
-#[derive(Clone, Copy, Debug)]
-pub struct TextWindows {
-    /// The most windows to score.
-    pub windows: usize,
-    /// Tokens of one window, all of them scored.
-    pub window: usize,
-    /// The token put before each window; it is not scored.
-    pub bos: u32,
-}
+use crate::{EvalError, TextWindows};
 
 /// The score of a text.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,57 +22,69 @@ pub fn perplexity(
     cut: TextWindows,
     mut progress: impl FnMut(usize, usize),
 ) -> Result<Perplexity, EvalError> {
-    for (name, value) in [("window", cut.window), ("windows", cut.windows)] {
-        if value == 0 {
-            return Err(EvalError::Option { name, value, allowed: "at least 1" });
-        }
-    }
-    let total = cut.windows.min(tokens.len() / cut.window);
-    if total == 0 {
-        return Err(EvalError::TextTooShort { tokens: tokens.len(), window: cut.window });
-    }
+    let windows = cut.cut(tokens)?;
     let mut score = Score::default();
-    for (done, window) in tokens.chunks_exact(cut.window).take(total).enumerate() {
-        progress(done, total);
-        session.truncate(0);
-        let mut input = Vec::with_capacity(cut.window);
-        input.push(cut.bos);
-        input.extend_from_slice(&window[..cut.window - 1]);
-        session.check(window)?;
-        session.feed_each(&input, |position, logits| score.add(logits, window[position as usize]))?;
+    for (done, window) in windows.iter().enumerate() {
+        progress(done, windows.len());
+        window.feed(session, |logits, target| score.add(logits, target))?;
     }
-    progress(total, total);
+    progress(windows.len(), windows.len());
     Ok(score.finish())
 }
 
 /// Sums over the scored tokens, in double precision.
 #[derive(Default)]
-struct Score {
+pub(crate) struct Score {
     negative_log_likelihood: f64,
     hits: usize,
     tokens: usize,
 }
 
-impl Score {
-    fn add(&mut self, logits: &[f32], target: u32) -> Result<(), EngineError> {
-        let (mut best, mut best_id) = (f32::NEG_INFINITY, 0);
+/// What logits say: the likeliest token, and by how much every logit exceeds its log-probability.
+pub(crate) struct Prediction {
+    pub(crate) top: u32,
+    pub(crate) log_total: f64,
+}
+
+impl Prediction {
+    /// An error when the logits cannot be ranked.
+    pub(crate) fn of(logits: &[f32]) -> Result<Prediction, EngineError> {
+        let (mut best, mut top) = (f32::NEG_INFINITY, 0);
         for (id, &logit) in logits.iter().enumerate() {
             if logit.is_nan() || logit == f32::INFINITY {
                 return Err(EngineError::BrokenLogits { token: id });
             }
             if logit > best {
-                (best, best_id) = (logit, id);
+                (best, top) = (logit, id as u32);
             }
         }
         let best = f64::from(best);
         let sum: f64 = logits.iter().map(|&logit| (f64::from(logit) - best).exp()).sum();
-        self.negative_log_likelihood += best + sum.ln() - f64::from(logits[target as usize]);
-        self.hits += usize::from(best_id == target as usize);
-        self.tokens += 1;
+        Ok(Prediction { top, log_total: best + sum.ln() })
+    }
+
+    /// The log-probability of a token.
+    pub(crate) fn log_probability(&self, logits: &[f32], token: u32) -> f64 {
+        f64::from(logits[token as usize]) - self.log_total
+    }
+}
+
+impl Score {
+    /// Scores one prediction.
+    pub(crate) fn add(&mut self, logits: &[f32], target: u32) -> Result<(), EngineError> {
+        let prediction = Prediction::of(logits)?;
+        self.count(prediction.log_probability(logits, target), prediction.top == target);
         Ok(())
     }
 
-    fn finish(&self) -> Perplexity {
+    /// Counts a token with its log-probability and whether it was ranked first.
+    pub(crate) fn count(&mut self, log_probability: f64, hit: bool) {
+        self.negative_log_likelihood -= log_probability;
+        self.hits += usize::from(hit);
+        self.tokens += 1;
+    }
+
+    pub(crate) fn finish(&self) -> Perplexity {
         let tokens = self.tokens as f64;
         Perplexity {
             tokens: self.tokens,

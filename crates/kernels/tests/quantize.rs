@@ -6,7 +6,10 @@ use cascadia_kernels::quantize::{QuantizeError, TARGETS, quantize};
 use cascadia_kernels::{Dtype, decode_row};
 use proptest::prelude::*;
 
-const BLOCKS: [Dtype; 5] = [Dtype::Q8_0, Dtype::Q4_0, Dtype::Q4_K, Dtype::Q5_K, Dtype::Q6_K];
+/// The formats that are not plain floats.
+fn blocks() -> impl Iterator<Item = Dtype> {
+    TARGETS.into_iter().filter(|dtype| !dtype.is_float())
+}
 
 fn encode(dtype: Dtype, values: &[f32], importance: Option<&[f32]>) -> Result<Vec<u8>, QuantizeError> {
     let mut bytes = vec![0xaa; dtype.row_bytes(values.len() as u64).expect("whole blocks") as usize];
@@ -36,7 +39,11 @@ fn tolerance(dtype: Dtype) -> f32 {
         Dtype::Q8_0 => 0.51 / 127.0,
         Dtype::Q6_K => 2.5 / 32.0,
         Dtype::Q5_K => 5.0 / 31.0,
+        Dtype::Q5_0 => 3.0 / 31.0,
         Dtype::Q4_0 | Dtype::Q4_K => 5.0 / 15.0,
+        Dtype::IQ4_NL | Dtype::IQ4_XS | Dtype::Nf4 | Dtype::Int4Group128 => 6.0 / 15.0,
+        Dtype::Q3_K => 4.0 / 7.0,
+        Dtype::Q2_K => 1.0,
         _ => unreachable!("{dtype} is only read"),
     }
 }
@@ -69,7 +76,7 @@ proptest! {
     fn error_never_exceeds_that_of_zeros(values in prop::collection::vec(-1.0_f32..1.0, 256), exponent in -60_i32..15) {
         let values: Vec<f32> = values.iter().map(|value| value * 2.0_f32.powi(exponent)).collect();
         let square = |values: &mut dyn Iterator<Item = f32>| values.map(|v| f64::from(v).powi(2)).sum::<f64>();
-        for dtype in BLOCKS {
+        for dtype in blocks() {
             let decoded = round_trip(dtype, &values);
             let error = square(&mut values.iter().zip(&decoded).map(|(a, b)| a - b));
             let zeros = square(&mut values.iter().copied());
@@ -89,7 +96,7 @@ proptest! {
     #[test]
     fn same_input_gives_same_bytes_and_rows_do_not_mix(values in prop::collection::vec(-1.0_f32..1.0, 512)) {
         let importance: Vec<f32> = values[..256].iter().map(|value| value.abs()).collect();
-        for dtype in BLOCKS {
+        for dtype in blocks() {
             let both = encode(dtype, &values, Some(&importance)).expect("finite");
             let rows = values.chunks(256).map(|row| encode(dtype, row, Some(&importance)).expect("finite"));
             prop_assert_eq!(both, rows.collect::<Vec<_>>().concat());
@@ -136,7 +143,7 @@ fn bad_numbers_are_named() {
 
 #[test]
 fn the_largest_numbers_of_a_format_stay_finite() {
-    for dtype in BLOCKS {
+    for dtype in blocks() {
         let Err(QuantizeError::TooLarge { limit, .. }) = encode(dtype, &[f32::MAX; 256], None) else {
             panic!("{dtype} took the largest float");
         };
@@ -170,7 +177,7 @@ fn important_columns_are_kept_closer() {
         let squares = values.iter().zip(decoded).zip(importance.iter().cycle());
         squares.map(|((a, b), weight)| f64::from(weight * (a - b) * (a - b))).sum::<f64>()
     };
-    for dtype in [Dtype::Q4_0, Dtype::Q4_K, Dtype::Q5_K, Dtype::Q6_K] {
+    for dtype in blocks().filter(|dtype| *dtype != Dtype::Q8_0) {
         let plain = error(&round_trip(dtype, &values));
         let bytes = encode(dtype, &values, Some(&importance)).expect("finite");
         let mut decoded = vec![0.0; values.len()];

@@ -15,12 +15,17 @@ use crate::spec::{
     AttentionSpec, Branch, DenseSpec, ExpertsSpec, FeedForwardSpec, Gate, HeadNorm, LatentSpec, MixerSpec, NormKind,
     NormSpec, SharedExpertSpec,
 };
-use crate::{ModelError, ModelSpec};
+use crate::{EnergyMeter, ModelError, ModelSpec};
 
 /// Builds layer `index` of the model.
-pub(crate) fn layer(catalog: &Catalog<'_>, spec: &ModelSpec, index: usize) -> Result<Layer, ModelError> {
+pub(crate) fn layer(
+    catalog: &Catalog<'_>,
+    spec: &ModelSpec,
+    index: usize,
+    meter: Option<&EnergyMeter>,
+) -> Result<Layer, ModelError> {
     let layer = &spec.layers[index];
-    let parts = Parts { catalog, spec, layer: index };
+    let parts = Parts { catalog, spec, layer: index, meter };
     Ok(Layer {
         mixer: match &layer.mixer.part {
             MixerSpec::Attention(attention) => Mixer::Attention(parts.attention(attention)?),
@@ -42,6 +47,7 @@ struct Parts<'a> {
     catalog: &'a Catalog<'a>,
     spec: &'a ModelSpec,
     layer: usize,
+    meter: Option<&'a EnergyMeter>,
 }
 
 impl Parts<'_> {
@@ -111,9 +117,11 @@ impl Parts<'_> {
         let (count, width, inner) = (spec.count, self.spec.width, spec.each.inner);
         let projections = |name: &str, shape: Shape| -> Result<ExpertProjections, ModelError> {
             let bias = || self.catalog.expert_vectors(&self.name(&format!("{name}.bias")), count, shape.rows);
+            let weight = self.name(&format!("{name}.weight"));
             Ok(ExpertProjections {
-                matrices: self.catalog.experts(&self.name(&format!("{name}.weight")), count, shape)?,
+                matrices: self.catalog.experts(&weight, count, shape)?,
                 biases: spec.each.bias.then(bias).transpose()?,
+                tap: self.meter.map(|meter| meter.tap(&weight, count, shape.columns)),
             })
         };
         let (into, out) = (Shape { rows: inner, columns: width }, Shape { rows: width, columns: inner });
@@ -139,7 +147,7 @@ impl Parts<'_> {
         let gate = spec.gated.then(gate).transpose()?;
         Ok(SharedExpert {
             part: self.dense(&spec.part, "_shexp")?,
-            gate: gate.map(|matrix| Projection { matrix, bias: None }),
+            gate: gate.map(|matrix| Projection { matrix, bias: None, tap: None }),
         })
     }
 
@@ -170,10 +178,11 @@ impl Parts<'_> {
     }
 
     fn projection(&self, name: &str, shape: Shape, biased: bool) -> Result<Projection, ModelError> {
-        let matrix = self.catalog.matrix(&self.name(&format!("{name}.weight")), shape)?;
+        let weight = self.name(&format!("{name}.weight"));
+        let matrix = self.catalog.matrix(&weight, shape)?;
         let bias = self.name(&format!("{name}.bias"));
         let bias = if biased { Some(self.catalog.require_vector(&bias, shape.rows)?) } else { None };
-        Ok(Projection { matrix, bias })
+        Ok(Projection { matrix, bias, tap: self.meter.map(|meter| meter.tap(&weight, 1, shape.columns)) })
     }
 
     /// Several projections of the hidden states that the file keeps as one, each with its number of rows.
@@ -184,12 +193,14 @@ impl Parts<'_> {
         biased: bool,
     ) -> Result<[Projection; N], ModelError> {
         let shape = Shape { rows: rows.iter().sum(), columns: self.spec.width };
-        let Projection { matrix, bias } = self.projection(name, shape, biased)?;
+        let Projection { matrix, bias, mut tap } = self.projection(name, shape, biased)?;
         let mut start = 0;
         Ok(rows.map(|rows| {
             let range = start..start + rows;
             start += rows;
-            Projection { matrix: matrix.rows(range.clone()), bias: bias.as_ref().map(|bias| bias[range].to_vec()) }
+            let bias = bias.as_ref().map(|bias| bias[range.clone()].to_vec());
+            // All meet the same activations, so the first measures for the whole tensor.
+            Projection { matrix: matrix.rows(range), bias, tap: tap.take() }
         }))
     }
 }

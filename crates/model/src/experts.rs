@@ -5,6 +5,7 @@
 
 use cascadia_kernels::{Activation, Activations, CachedRows, Groups, Matrix, multiply_groups};
 
+use crate::energy::EnergyTap;
 use crate::feed_forward::Dense;
 use crate::projection::Projection;
 use crate::router::{Choice, Router, RouterScratch};
@@ -27,6 +28,8 @@ pub(crate) struct Experts {
 pub(crate) struct ExpertProjections {
     pub(crate) matrices: Vec<Matrix>,
     pub(crate) biases: Option<Vec<Vec<f32>>>,
+    /// Where the activations are measured, when somebody asked for it.
+    pub(crate) tap: Option<EnergyTap>,
 }
 
 /// What every row uses.
@@ -171,6 +174,9 @@ impl ExpertProjections {
 
     /// out = x × matrixᵀ + bias, of the expert of each row.
     fn apply(&self, routing: &Routing, x: &mut Activations, out: &mut [f32], machine: &Machine) {
+        if let Some(tap) = &self.tap {
+            tap.add(&x.float(), |row| routing.experts[row]);
+        }
         let groups = Groups { members: &routing.members, starts: &routing.starts };
         multiply_groups(&self.matrices, groups, x, out, (machine.ops, &machine.pool));
         let bytes = routing.members.iter().map(|&expert| self.matrices[expert].bytes()).sum();

@@ -6,6 +6,7 @@ mod arrange;
 mod assemble;
 mod catalog;
 mod decoder;
+mod energy;
 mod error;
 mod experts;
 mod export;
@@ -30,6 +31,7 @@ mod stage;
 mod token_io;
 mod workspace;
 
+pub use energy::{ColumnEnergy, EnergyMeter, MatrixId};
 pub use error::{ModelError, StageError};
 pub use export::{ExportedTensor, GgufExport, gguf_export};
 pub use load::{LoadOptions, LoadedModel, load};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cascadia_kernels::{Ops, Pool};
 use cascadia_weights::ModelFiles;
 
-use crate::{LocalStage, Machine, ModelError, ModelSpec, PAGE_TOKENS, Profile, Stage, TokenIo};
+use crate::{EnergyMeter, LocalStage, Machine, ModelError, ModelSpec, PAGE_TOKENS, Profile, Stage, TokenIo};
 
 /// Limits and threads of a loaded model; nothing grows beyond them later.
 #[derive(Clone)]
@@ -22,12 +22,14 @@ pub struct LoadOptions {
     pub profile: Arc<Profile>,
     /// The most bytes the process may take; layers that do not fit are read again in every step.
     pub memory: Option<u64>,
+    /// Measures the activations that meet each matrix; costs time, so only when it is wanted.
+    pub meter: Option<EnergyMeter>,
 }
 
 impl LoadOptions {
     /// One sequence, no cap on memory, and counters that nobody else reads.
     pub fn new(context: u32, rows_per_step: u32, pool: Arc<Pool>) -> LoadOptions {
-        LoadOptions { context, sequences: 1, rows_per_step, pool, profile: Arc::default(), memory: None }
+        LoadOptions { context, sequences: 1, rows_per_step, pool, profile: Arc::default(), memory: None, meter: None }
     }
 
     /// Pages for the windows of all sequences.

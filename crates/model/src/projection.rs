@@ -3,11 +3,14 @@
 use cascadia_kernels::{Activations, Matrix};
 
 use crate::Machine;
+use crate::energy::EnergyTap;
 
 /// One linear map of a layer.
 pub(crate) struct Projection {
     pub(crate) matrix: Matrix,
     pub(crate) bias: Option<Vec<f32>>,
+    /// Where the activations are measured, when somebody asked for it.
+    pub(crate) tap: Option<EnergyTap>,
 }
 
 impl Projection {
@@ -18,6 +21,9 @@ impl Projection {
 
     /// out = x × matrixᵀ + bias.
     pub(crate) fn apply(&self, x: &mut Activations, out: &mut [f32], machine: &Machine) {
+        if let Some(tap) = &self.tap {
+            tap.add(&x.float(), |_| 0);
+        }
         self.matrix.multiply(x, out, machine.ops, &machine.pool);
         machine.profile.work(self.matrix.bytes(), self.matrix.operations(x.rows()));
         if let Some(bias) = &self.bias {

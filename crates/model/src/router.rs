@@ -158,7 +158,7 @@ mod tests {
     fn check(spec: RouterSpec, correction: Option<Vec<f32>>, outputs: &[f32], expected: &[(usize, f32)]) {
         let shape = Shape { rows: outputs.len(), columns: 1 };
         let matrix = Matrix::new(Arc::new(vec![0; 4 * outputs.len()]), Dtype::F32, shape).expect("a matrix of zeros");
-        let projection = Projection { matrix, bias: None };
+        let projection = Projection { matrix, bias: None, tap: None };
         let router = Router { projection, correction, spec, used: expected.len() };
         let mut choices = vec![Choice::default(); expected.len()];
         let machine = Machine { ops: Ops::best(), pool: Arc::new(Pool::new(1)), profile: Arc::default() };

@@ -70,8 +70,10 @@ impl LocalStage {
             window_pages: options.window_pages(spec),
         };
         let catalog = arch::catalog(files)?;
-        let layers =
-            range.clone().map(|index| assemble::layer(&catalog, spec, index as usize)).collect::<Result<_, _>>()?;
+        let layers = range
+            .clone()
+            .map(|index| assemble::layer(&catalog, spec, index as usize, options.meter.as_ref()))
+            .collect::<Result<_, _>>()?;
         let own = &spec.layers[range.start as usize..range.end as usize];
         let machine = options.machine();
         let step = StepLimits {

@@ -43,10 +43,11 @@ impl TokenIo {
         let embedding_norm =
             spec.embedding.normed.then(|| Norm::new(&catalog, "token_embd_norm", spec.width, spec.norm));
         let tokens = assemble::vocabulary_matrix(&catalog, "token_embd.weight", spec)?;
-        let output = match spec.head.tied {
-            true => tokens.clone(),
-            false => assemble::vocabulary_matrix(&catalog, "output.weight", spec)?,
+        let (output, output_name) = match spec.head.tied {
+            true => (tokens.clone(), "token_embd.weight"),
+            false => (assemble::vocabulary_matrix(&catalog, "output.weight", spec)?, "output.weight"),
         };
+        let tap = options.meter.as_ref().map(|meter| meter.tap(output_name, 1, spec.width));
         let bias = spec.head.bias.then(|| catalog.require_vector("output.bias", spec.vocabulary)).transpose()?;
         Ok(TokenIo {
             files: Arc::clone(files),
@@ -58,7 +59,7 @@ impl TokenIo {
                 spare: Vec::new(),
             },
             norm: Norm::new(&catalog, "output_norm", spec.width, spec.norm)?,
-            output: Projection { matrix: output, bias },
+            output: Projection { matrix: output, bias, tap },
             scale: spec.head.scale,
             soft_cap: spec.head.soft_cap,
             rows_per_step,

@@ -1,45 +1,117 @@
 //! `cascadia eval perplexity`.
 
 use anyhow::Context;
-use cascadia_engine::{Engine, EngineError, ModelText, OpenOptions};
-use cascadia_eval::{TextWindows, perplexity as score};
-use cascadia_text::SpecialTokens;
-use serde_json::json;
+use cascadia_engine::{Engine, OpenOptions};
+use cascadia_eval::{Divergence, Perplexity, Reference, perplexity as score};
+use serde_json::{Value, json};
 
 use crate::flags::PerplexityFlags;
 use crate::output::{print, print_json};
 use crate::progress::Progress;
+use crate::scored_text::{ScoredText, WindowLimits};
 use crate::source::Located;
 use crate::threads::pool;
 
-/// Scores a text.
+/// What was found about one model.
+enum Found {
+    Alone(Perplexity),
+    Beside(Divergence),
+}
+
+/// Scores a text with one model or several, alone or beside a reference.
 pub(crate) fn perplexity(flags: &PerplexityFlags) -> anyhow::Result<()> {
-    let text = std::fs::read_to_string(&flags.text)
-        .with_context(|| format!("cannot read the text {}; give a UTF-8 file with --text", flags.text.display()))?;
-    let files = Located::find(&flags.model)?.files()?;
-    let model_text = ModelText::read(&files)?;
-    let special = model_text.special();
-    let bos = special.bos.or(special.eos).ok_or(EngineError::Missing {
-        path: files.path().to_path_buf(),
-        what: "BOS token",
-        advice: "the protocol puts one before each window; add bos_token_id to its configuration",
-    })?;
-    let tokens = model_text.tokenizer().encode(&text, SpecialTokens::Plain)?;
-    let options = OpenOptions { context: Some(flags.window), ..OpenOptions::new(pool(&flags.threads)) };
-    let mut engine = Engine::from_files(files, &options)
-        .with_context(|| format!("cannot score windows of {} tokens (--window)", flags.window))?;
     let bar = Progress::new("windows");
-    let cut = TextWindows { windows: flags.windows as usize, window: flags.window as usize, bos };
-    let result = score(&mut engine.session, &tokens, cut, |done, total| bar.set(done as u64, total as u64))?;
+    let progress = |done: usize, total: usize| bar.set(done as u64, total as u64);
+    let reference = match &flags.against {
+        None => None,
+        Some(name) => {
+            let (mut engine, text) = open(flags, name)?;
+            Some(Reference::record(&mut engine.session, &text.tokens, text.cut, progress)?)
+        }
+    };
+    let mut results = Vec::new();
+    for name in &flags.models {
+        let (mut engine, text) = open(flags, name)?;
+        bar.label(name);
+        results.push(match &reference {
+            None => Found::Alone(score(&mut engine.session, &text.tokens, text.cut, progress)?),
+            Some(reference) => {
+                let compared = reference.compare(&mut engine.session, text.cut.windows, progress);
+                Found::Beside(compared.with_context(|| format!("cannot compare {name} with --against"))?)
+            }
+        });
+    }
     drop(bar);
+    report(flags, &results)
+}
+
+fn open(flags: &PerplexityFlags, name: &str) -> anyhow::Result<(Engine, ScoredText)> {
+    let files = Located::find(name)?.files()?;
+    let limits = WindowLimits { windows: flags.windows, window: flags.window };
+    let text = ScoredText::read(&flags.text, &files, limits)?;
+    let options = OpenOptions { context: Some(flags.window), ..OpenOptions::new(pool(&flags.threads)) };
+    let engine = Engine::from_files(files, &options)
+        .with_context(|| format!("cannot score windows of {} tokens (--window)", flags.window))?;
+    Ok((engine, text))
+}
+
+/// One object for one model, a list of them for several.
+fn report(flags: &PerplexityFlags, results: &[Found]) -> anyhow::Result<()> {
     if flags.json {
-        let object = json!({"tokens": result.tokens, "perplexity": result.perplexity, "top1": result.top1});
-        print_json(&object)?;
-    } else {
-        print(&format!(
-            "tokens      {}\nperplexity  {:.4}\ntop1        {:.5}\n",
-            result.tokens, result.perplexity, result.top1
-        ))?;
+        let mut objects: Vec<Value> = results.iter().map(Found::object).collect();
+        let object = match &mut objects[..] {
+            [object] => object.take(),
+            _ => {
+                let named = flags.models.iter().zip(objects.iter_mut());
+                named.for_each(|(name, object)| object["model"] = json!(name));
+                json!({ "models": objects })
+            }
+        };
+        return Ok(print_json(&object)?);
+    }
+    for (name, found) in flags.models.iter().zip(results) {
+        let title = if results.len() > 1 { format!("{name}\n") } else { String::new() };
+        print(&format!("{title}{}", found.lines()))?;
     }
     Ok(())
+}
+
+impl Found {
+    fn object(&self) -> Value {
+        match self {
+            Found::Alone(Perplexity { tokens, perplexity, top1 }) => {
+                json!({"tokens": tokens, "perplexity": perplexity, "top1": top1})
+            }
+            Found::Beside(Divergence { score, reference, divergence, same_top }) => json!({
+                "tokens": score.tokens,
+                "perplexity": score.perplexity,
+                "top1": score.top1,
+                "reference_perplexity": reference.perplexity,
+                "reference_top1": reference.top1,
+                "divergence": divergence,
+                "same_top": same_top,
+            }),
+        }
+    }
+
+    fn lines(&self) -> String {
+        match self {
+            Found::Alone(Perplexity { tokens, perplexity, top1 }) => {
+                format!("tokens      {tokens}\nperplexity  {perplexity:.4}\ntop1        {top1:.5}\n")
+            }
+            Found::Beside(result) => format!(
+                "tokens      {}\nperplexity  {:.4}  ({:+.3} % of {:.4})\ntop1        {:.5}  ({:+.3} % of {:.5})\n\
+                 divergence  {:.6} nats\nsame top    {:.5}\n",
+                result.score.tokens,
+                result.score.perplexity,
+                100.0 * result.perplexity_growth(),
+                result.reference.perplexity,
+                result.score.top1,
+                -100.0 * result.top1_loss(),
+                result.reference.top1,
+                result.divergence,
+                result.same_top,
+            ),
+        }
+    }
 }

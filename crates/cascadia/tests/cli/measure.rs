@@ -1,6 +1,7 @@
 //! `cascadia eval`, `bench` and `quantize`.
 
 use std::fs;
+use std::path::Path;
 
 use crate::program::{cascadia, fixture, json};
 
@@ -147,6 +148,82 @@ fn memory_is_refused_when_it_cannot_be_enough() {
     let free = json(&cascadia(&arguments));
     let capped = json(&cascadia(&[&arguments[..], &["--memory", "1G", "--pin", "--threads", "2"]].concat()));
     assert_eq!(free["text"], capped["text"]);
+}
+
+#[test]
+fn several_models_are_compared_with_a_reference() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = text_file(folder.path());
+    let (same, other) = (fixture("llama3-gguf/model.gguf"), fixture("llama3"));
+    let arguments = ["eval", "perplexity", &other, &same, "--against", &same, "--text", &text, "--windows", "2"];
+    let arguments = [&arguments[..], &["--window", "50", "--json"]].concat();
+    let object = json(&cascadia(&arguments));
+    let models = object["models"].as_array().unwrap();
+    assert_eq!(models.len(), 2);
+    for model in models {
+        assert!(model["divergence"].as_f64().unwrap() < 1e-6, "{object}");
+        assert_eq!(model["same_top"], 1.0);
+    }
+    assert_eq!(models[1]["perplexity"], models[1]["reference_perplexity"]);
+    let done =
+        cascadia(&["eval", "perplexity", &fixture("llama2"), "--against", &same, "--text", &text, "--window", "9"]);
+    assert!(done.code != 0 && done.stderr.contains("vocabulary"), "{}", done.stderr);
+}
+
+#[test]
+fn quantize_calibrates_keeps_and_searches() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = text_file(folder.path());
+    let out = folder.path().join("small.gguf");
+    let out = out.to_str().unwrap();
+    let write = |flags: &[&str]| {
+        let windows = ["--windows", "2", "--window", "50", "--json"];
+        let object = json(&cascadia(&[&["quantize", &fixture("llama3"), out], flags, &windows].concat()));
+        (object, fs::read(out).unwrap())
+    };
+    let (plain, plain_bytes) = write(&["--type", "q4_0"]);
+    let (calibrated, calibrated_bytes) = write(&["--type", "q4_0", "--calibrate", &text]);
+    assert_eq!(plain["bytes_after"], calibrated["bytes_after"]);
+    assert!(plain_bytes != calibrated_bytes && calibrated_bytes == write(&["--type", "q4_0", "--calibrate", &text]).1);
+    let (kept, _) = write(&["--type", "q4_0", "--keep", "ffn_*=f16", "--keep", "output=q8_0"]);
+    assert!(kept["bytes_after"].as_u64() > plain["bytes_after"].as_u64());
+    let (_, imatrix_bytes) = write(&["--type", "q4_0", "--imatrix", &fixture("imatrix/importance.dat")]);
+    assert!(imatrix_bytes != plain_bytes);
+    // Random weights lose much at once, so the target is generous.
+    let (found, _) = write(&["--target-loss", "20%", "--calibrate", &text]);
+    assert_eq!(found["type"], "searched");
+    assert!(found["perplexity_growth"].as_f64().unwrap() <= 0.2 && found["divergence"].as_f64().unwrap() <= 0.2);
+    let left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 2, "{left:?}");
+}
+
+#[test]
+fn quantize_says_what_is_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    let (text, out) = (text_file(folder.path()), folder.path().join("out.gguf"));
+    let cases: [(&[&str], i32, &str); 8] = [
+        (&[], 2, "--type"),
+        (&["--type", "q9"], 2, "q4_k_m"),
+        (&["--type", "q4_0", "--keep", "output"], 2, "PATTERN=TYPE"),
+        (&["--type", "q4_0", "--keep", "nothing=q6_k"], 2, "fits no tensor"),
+        (&["--type", "q4_0", "--imatrix", &text], 1, "no importance matrix"),
+        (&["--type", "q4_0", "--calibrate", "absent.txt"], 1, "absent.txt"),
+        (&["--target-loss", "much", "--calibrate", &text], 2, "percentage"),
+        (&["--target-loss", "1%"], 2, "--calibrate or --on"),
+    ];
+    for (flags, code, part) in cases {
+        let done = cascadia(&[&["quantize", &fixture("llama3"), out.to_str().unwrap()], flags].concat());
+        assert_eq!(done.code, code, "{flags:?}: {}", done.stderr);
+        assert!(done.stderr.contains(part), "{flags:?}: {}", done.stderr);
+        assert!(!out.exists());
+    }
+}
+
+/// A short text in a folder.
+fn text_file(folder: &Path) -> String {
+    let text = folder.join("text.txt");
+    fs::write(&text, "It was a bright cold day in April, and the clocks were striking. ".repeat(8)).unwrap();
+    text.to_str().unwrap().to_owned()
 }
 
 #[test]

@@ -15,7 +15,7 @@ use cascadia_weights::{FileKind, MetadataValue, ModelFiles, Tensor};
 
 use self::rows::{RowJob, write_rows};
 use crate::pack::refuse_packed;
-use crate::{EngineError, Recipe};
+use crate::{EngineError, Importance, Recipe};
 
 /// The layout of quantised blocks that every current reader understands.
 const QUANTIZATION_VERSION: u32 = 2;
@@ -31,6 +31,8 @@ pub struct QuantizeJob<'a> {
     pub out: &'a Path,
     /// The formats of the result.
     pub recipe: Recipe,
+    /// How much each column of each matrix matters; without it all matter the same.
+    pub importance: Option<&'a Importance>,
     /// The threads to compute with.
     pub pool: &'a Pool,
 }
@@ -66,7 +68,7 @@ pub(crate) struct Planned {
 }
 
 /// Where the numbers of the result come from.
-enum Numbers<'a> {
+pub(crate) enum Numbers<'a> {
     /// The tensors of a GGUF file, as they are.
     Copied(&'a [Tensor]),
     /// The tensors of a folder, in GGUF's form.
@@ -74,7 +76,8 @@ enum Numbers<'a> {
 }
 
 impl Numbers<'_> {
-    fn planned(&self) -> Vec<Planned> {
+    /// The tensors of the result.
+    pub(crate) fn planned(&self) -> Vec<Planned> {
         let plan = |name: &str, shape: &[u64]| Planned { name: name.to_owned(), shape: shape.to_vec() };
         match self {
             Numbers::Copied(tensors) => tensors.iter().map(|tensor| plan(tensor.name(), tensor.shape())).collect(),
@@ -85,7 +88,7 @@ impl Numbers<'_> {
     }
 
     /// The numbers of one tensor. No more than one tensor is held at a time.
-    fn read(&self, index: usize) -> Result<(Dtype, SharedBytes), EngineError> {
+    pub(crate) fn read(&self, index: usize) -> Result<(Dtype, SharedBytes), EngineError> {
         match self {
             Numbers::Copied(tensors) => Ok((tensors[index].dtype(), Arc::new(tensors[index].bytes()))),
             Numbers::Exported(export) => Ok(export.read(&export.tensors[index])?),
@@ -99,12 +102,9 @@ pub fn quantize(
     mut progress: impl FnMut(QuantizeProgress<'_>),
 ) -> Result<QuantizeSummary, EngineError> {
     refuse_packed(job.files)?;
-    let (mut fields, numbers) = match job.files.kind() {
-        FileKind::Gguf => (kept_fields(job.files), Numbers::Copied(job.files.tensors())),
-        FileKind::HuggingFace => folder::plan(job.files).map(|(fields, export)| (fields, Numbers::Exported(export)))?,
-    };
+    let (mut fields, numbers) = plan(job.files)?;
     let planned = numbers.planned();
-    let entries = entries(job.recipe, &planned);
+    let entries = entries(job.recipe.clone(), &planned)?;
     fields.push(("general.quantization_version".into(), QUANTIZATION_VERSION.into()));
     fields.push(("general.file_type".into(), job.recipe.file_type().into()));
     let total = entries.iter().map(|entry| numbers_in(&entry.shape)).sum();
@@ -115,7 +115,9 @@ pub fn quantize(
         let (stored_dtype, stored) = numbers.read(index)?;
         let columns = entries[index].shape.last().map_or(1, |&columns| columns as usize);
         let stored = (*stored).as_ref();
-        let rows = RowJob { name: tensor, stored, stored_dtype, columns, dtype: entries[index].dtype };
+        let importance = job.importance.map(|importance| importance.of(tensor, &entries[index].shape));
+        let importance = importance.transpose()?.flatten();
+        let rows = RowJob { name: tensor, stored, stored_dtype, columns, dtype: entries[index].dtype, importance };
         write_rows(&rows, job.pool, sink, |written| {
             done += written;
             progress(QuantizeProgress { tensor, done, total });
@@ -131,19 +133,27 @@ pub fn quantize(
     })
 }
 
+/// The metadata of a model's GGUF file, and its numbers.
+pub(crate) fn plan(files: &ModelFiles) -> Result<(Fields, Numbers<'_>), EngineError> {
+    match files.kind() {
+        FileKind::Gguf => Ok((kept_fields(files), Numbers::Copied(files.tensors()))),
+        FileKind::HuggingFace => folder::plan(files).map(|(fields, export)| (fields, Numbers::Exported(export))),
+    }
+}
+
 fn kept_fields(files: &ModelFiles) -> Fields {
     let replaced = ["general.quantization_version", "general.file_type"];
     let kept = files.metadata().entries().iter().filter(|(key, _)| !replaced.contains(&key.as_str()));
     kept.cloned().collect()
 }
 
-fn entries(recipe: Recipe, planned: &[Planned]) -> Vec<TensorEntry> {
-    let recipe = recipe.for_model(planned.iter().map(|tensor| tensor.name.as_str()));
+fn entries(recipe: Recipe, planned: &[Planned]) -> Result<Vec<TensorEntry>, EngineError> {
+    let recipe = recipe.for_model(planned.iter().map(|tensor| (tensor.name.as_str(), tensor.shape.as_slice())))?;
     let entry = |tensor: &Planned| {
         let dtype = recipe.dtype(&tensor.name, &tensor.shape);
         TensorEntry { name: tensor.name.clone(), dtype, shape: tensor.shape.clone() }
     };
-    planned.iter().map(entry).collect()
+    Ok(planned.iter().map(entry).collect())
 }
 
 fn numbers_in(shape: &[u64]) -> u64 {

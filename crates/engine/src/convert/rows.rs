@@ -7,6 +7,7 @@ use cascadia_kernels::{Dtype, Pool, decode_row};
 use cascadia_weights::gguf::write::TensorSink;
 
 use crate::EngineError;
+use crate::importance::TensorImportance;
 
 /// Bytes of output that are made before they are written.
 const PIECE_BYTES: usize = 8 << 20;
@@ -25,6 +26,7 @@ pub(crate) struct RowJob<'a> {
     pub(crate) stored_dtype: Dtype,
     pub(crate) columns: usize,
     pub(crate) dtype: Dtype,
+    pub(crate) importance: Option<TensorImportance<'a>>,
 }
 
 /// Writes every row of the job; `written` hears how many numbers each piece had. Memory stays at a few pieces however
@@ -48,7 +50,9 @@ pub(crate) fn write_rows(
         let failure: Mutex<Option<QuantizeError>> = Mutex::new(None);
         pool.chunks_with(out, row_out, &mut scratch, |index, out, scratch| {
             let row = &source[(first + index) * row_in..(first + index + 1) * row_in];
-            if let Err(error) = convert_row(job, row, out, scratch) {
+            let importance = job.importance.map(|importance| importance.of_row(first + index));
+            scratch.values.resize(job.columns, 0.0);
+            if let Err(error) = convert_row(job, row, (importance, &mut scratch.values), out) {
                 *failure.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(error);
             }
         });
@@ -61,14 +65,18 @@ pub(crate) fn write_rows(
     Ok(())
 }
 
-fn convert_row(job: &RowJob<'_>, row: &[u8], out: &mut [u8], scratch: &mut Scratch) -> Result<(), QuantizeError> {
+fn convert_row(
+    job: &RowJob<'_>,
+    row: &[u8],
+    (importance, values): (Option<&[f32]>, &mut [f32]),
+    out: &mut [u8],
+) -> Result<(), QuantizeError> {
     if job.stored_dtype == job.dtype {
         out.copy_from_slice(row);
         return Ok(());
     }
-    scratch.values.resize(job.columns, 0.0);
-    decode_row(job.stored_dtype, row, &mut scratch.values);
-    quantize(job.dtype, &scratch.values, None, out)
+    decode_row(job.stored_dtype, row, values);
+    quantize(job.dtype, values, importance, out)
 }
 
 /// The writer and the reader have checked that rows are whole blocks.

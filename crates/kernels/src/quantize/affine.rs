@@ -1,15 +1,14 @@
-//! Fits `value ≈ step · level − minimum` to the 32 numbers of a sub-block.
+//! Fits `value ≈ step · level − minimum` to the numbers of a sub-block.
 
-use super::symmetric::{round, total};
+use super::grid::round;
+use super::symmetric::total;
 
-/// Numbers in a sub-block.
-pub(super) const SUB_BLOCK: usize = 32;
 const LANES: usize = 8;
 
 /// Numbers that share one step and one minimum.
-pub(super) struct Affine {
-    values: [f32; SUB_BLOCK],
-    weights: [f32; SUB_BLOCK],
+pub(super) struct Affine<const N: usize> {
+    values: [f32; N],
+    weights: [f32; N],
     highest: f32,
     /// Σ weight.
     pub(super) weight: f32,
@@ -34,22 +33,25 @@ pub(super) struct Fit {
     pub(super) value_level: f32,
 }
 
-impl Affine {
+impl<const N: usize> Affine<N> {
     /// A sub-block whose levels go from zero to `highest`.
-    pub(super) fn new(values: &[f32; SUB_BLOCK], weights: &[f32; SUB_BLOCK], highest: f32) -> Affine {
+    pub(super) fn new(values: &[f32; N], weights: &[f32; N], highest: f32) -> Self {
         let weight = weights.iter().sum();
         let value = weights.iter().zip(values).map(|(weight, value)| weight * value).sum();
         Affine { values: *values, weights: *weights, highest, weight, value }
     }
 
     /// Searches for the step and minimum with the least error, from many starting ranges.
-    pub(super) fn search(&self) -> Fit {
+    ///
+    /// `inset` stretches [`INSETS`].
+    pub(super) fn search(&self, inset: f32) -> Fit {
         let lowest = self.values.iter().fold(0.0_f32, |lowest, &value| lowest.min(value));
         let highest = self.values.iter().fold(f32::MIN, |highest, &value| highest.max(value));
         let span = highest - lowest;
         let mut best = self.measure(0.0, 0.0);
-        for below in INSETS {
-            for above in INSETS {
+        let insets = INSETS.map(|steps| steps * inset);
+        for below in insets {
+            for above in insets {
                 let step = span / (self.highest + below + above);
                 let mut fit = self.measure(step, -(lowest - below * step));
                 for _ in 0..REFITS {
@@ -91,7 +93,7 @@ impl Affine {
     }
 
     /// The nearest level of each number.
-    pub(super) fn assign(&self, step: f32, minimum: f32) -> [u8; SUB_BLOCK] {
+    pub(super) fn assign(&self, step: f32, minimum: f32) -> [u8; N] {
         let inverse = if step > 0.0 { 1.0 / step } else { 0.0 };
         self.values.map(|value| nearest_level((value + minimum) * inverse, self.highest) as u8)
     }
@@ -126,8 +128,8 @@ impl Affine {
 }
 
 /// By how many steps the outermost levels may lie inside (negative) or outside the range of the numbers.
-const INSETS: [f32; 7] = [0.4, 0.1, -0.2, -0.5, -0.8, -1.2, -1.7];
-const REFITS: usize = 3;
+const INSETS: [f32; 5] = [0.3, -0.1, -0.5, -1.0, -1.6];
+const REFITS: usize = 2;
 
 #[inline]
 fn nearest_level(scaled: f32, highest: f32) -> f32 {

@@ -1,193 +1,133 @@
-//! Q4_K and Q5_K: eight sub-blocks of 32 whose steps and minima are 6-bit multiples of two shared f16 scales.
+//! Super-blocks of 256 numbers: Q2_K, Q3_K, Q4_K, Q5_K, Q6_K and IQ4_XS.
 
-use super::affine::{Affine, Fit, SUB_BLOCK};
-use super::half_grid::HalfGrid;
-use super::symmetric::round;
-use super::weights::weigh;
-use crate::blocks::{SUPER_BLOCK, pack_scales, q4_k, q5_k};
+use super::block32::{self, IQ4_LEVELS};
+use super::grid::{Even, Uneven};
+use super::symmetric::Tries;
+use super::{affine_scales, signed_scales};
+use crate::blocks::{SUPER_BLOCK, iq4_xs, pack_scales, q2_k, q3_k, q4_k, q5_k, q6_k};
 
-const GROUPS: usize = 8;
-const LARGEST_FACTOR: f32 = 63.0;
+const Q2_K: affine_scales::Scheme =
+    affine_scales::Scheme { highest_level: 3.0, highest_factor: 15.0, inset: 0.5, measured: 5 };
+const Q4_K: affine_scales::Scheme =
+    affine_scales::Scheme { highest_level: 15.0, highest_factor: 63.0, inset: 1.0, measured: 3 };
+const Q5_K: affine_scales::Scheme = affine_scales::Scheme { highest_level: 31.0, ..Q4_K };
+const Q3_K: signed_scales::Scheme<Even> = signed_scales::Scheme {
+    grid: Even::bits(3),
+    lowest_factor: -32.0,
+    tries: Tries { from: 1.15, to: 0.5, count: 11, refits: 2 },
+};
+const Q6_K: signed_scales::Scheme<Even> = signed_scales::Scheme {
+    grid: Even::bits(6),
+    lowest_factor: -128.0,
+    tries: Tries { from: 1.03, to: 0.905, count: 9, refits: 1 },
+};
+const IQ4_XS: signed_scales::Scheme<Uneven> = signed_scales::Scheme {
+    grid: IQ4_LEVELS,
+    lowest_factor: -32.0,
+    tries: Tries { from: 1.06, to: 0.7, count: 9, refits: 2 },
+};
 
-/// The two f16 scales of a block, on normalised numbers.
-#[derive(Clone, Copy, PartialEq)]
-struct Scales {
-    step: f32,
-    minimum: f32,
-}
-
-/// The 6-bit step and minimum of a sub-block with what they cost.
-#[derive(Clone, Copy, Default)]
-struct Factors {
-    step: f32,
-    minimum: f32,
-    fit: Fit,
-}
-
-/// A whole block's choice.
-#[derive(Clone, Copy)]
-struct Choice {
-    scales: Scales,
-    factors: [Factors; GROUPS],
-    error: f32,
-}
-
-/// Quantises one Q4_K block.
-pub(super) fn quantize_q4_k(values: &[f32; SUPER_BLOCK], importance: &[f32; SUPER_BLOCK], out: &mut [u8; q4_k::BYTES]) {
-    let (header, levels) = quantize_super_block(values, importance, 15.0);
-    out[..q4_k::QUANTS].copy_from_slice(&header);
-    pack_nibbles(&levels, &mut out[q4_k::QUANTS..]);
-}
-
-/// Quantises one Q5_K block.
-pub(super) fn quantize_q5_k(values: &[f32; SUPER_BLOCK], importance: &[f32; SUPER_BLOCK], out: &mut [u8; q5_k::BYTES]) {
-    let (header, levels) = quantize_super_block(values, importance, 31.0);
-    out[..q5_k::HIGH_BITS].copy_from_slice(&header);
-    pack_nibbles(&levels, &mut out[q5_k::QUANTS..]);
-    for (i, byte) in out[q5_k::HIGH_BITS..q5_k::QUANTS].iter_mut().enumerate() {
-        *byte = (0..GROUPS).fold(0, |bits, group| bits | ((levels[SUB_BLOCK * group + i] >> 4) << group));
+/// Q2_K.
+pub(super) fn quantize_q2_k(values: &[f32; SUPER_BLOCK], importance: &[f32; SUPER_BLOCK], out: &mut [u8; q2_k::BYTES]) {
+    out.fill(0);
+    let Some(coded) = Q2_K.quantize::<16, 16>(values, importance) else { return };
+    for i in 0..16 {
+        out[i] = coded.steps[i] | (coded.minima[i] << 4);
     }
+    pack_pairs(&coded.levels, &mut out[q2_k::QUANTS..q2_k::SCALE]);
+    out[q2_k::SCALE..q2_k::MINIMUM_SCALE].copy_from_slice(&coded.step_scale);
+    out[q2_k::MINIMUM_SCALE..].copy_from_slice(&coded.minimum_scale);
 }
 
-fn pack_nibbles(levels: &[u8; SUPER_BLOCK], out: &mut [u8]) {
-    for (levels, bytes) in levels.as_chunks::<64>().0.iter().zip(out.as_chunks_mut::<32>().0) {
-        for i in 0..32 {
-            bytes[i] = (levels[i] & 15) | ((levels[i + 32] & 15) << 4);
+/// Q3_K.
+pub(super) fn quantize_q3_k(values: &[f32; SUPER_BLOCK], importance: &[f32; SUPER_BLOCK], out: &mut [u8; q3_k::BYTES]) {
+    out.fill(0);
+    let Some(coded) = Q3_K.quantize::<16, 16>(values, importance) else { return };
+    pack_high_bits(&coded.levels, 2, &mut out[..q3_k::QUANTS]);
+    pack_pairs(&coded.levels, &mut out[q3_k::QUANTS..q3_k::SCALES]);
+    let factors = coded.factors.map(|factor| (i16::from(factor) + q3_k::SCALE_OFFSET) as u8);
+    for i in 0..8 {
+        out[q3_k::SCALES + i] = (factors[i] & 15) | ((factors[i + 8] & 15) << 4);
+    }
+    for i in 0..4 {
+        out[q3_k::SCALES + 8 + i] = (0..4).fold(0, |bits, four| bits | ((factors[4 * four + i] >> 4) << (2 * four)));
+    }
+    out[q3_k::SCALE..].copy_from_slice(&coded.scale);
+}
+
+/// Q4_K.
+pub(super) fn quantize_q4_k(values: &[f32; SUPER_BLOCK], importance: &[f32; SUPER_BLOCK], out: &mut [u8; q4_k::BYTES]) {
+    out.fill(0);
+    let Some(coded) = Q4_K.quantize::<8, 32>(values, importance) else { return };
+    write_header(&coded, &mut out[..q4_k::QUANTS]);
+    pack_halves(&coded.levels, &mut out[q4_k::QUANTS..]);
+}
+
+/// Q5_K.
+pub(super) fn quantize_q5_k(values: &[f32; SUPER_BLOCK], importance: &[f32; SUPER_BLOCK], out: &mut [u8; q5_k::BYTES]) {
+    out.fill(0);
+    let Some(coded) = Q5_K.quantize::<8, 32>(values, importance) else { return };
+    write_header(&coded, &mut out[..q5_k::HIGH_BITS]);
+    pack_high_bits(&coded.levels, 4, &mut out[q5_k::HIGH_BITS..q5_k::QUANTS]);
+    pack_halves(&coded.levels, &mut out[q5_k::QUANTS..]);
+}
+
+/// Q6_K.
+pub(super) fn quantize_q6_k(values: &[f32; SUPER_BLOCK], importance: &[f32; SUPER_BLOCK], out: &mut [u8; q6_k::BYTES]) {
+    out.fill(0);
+    let Some(coded) = Q6_K.quantize::<16, 16>(values, importance) else { return };
+    for (half, levels) in coded.levels.as_chunks::<128>().0.iter().enumerate() {
+        for i in 0..64 {
+            out[64 * half + i] = (levels[i] & 15) | ((levels[i + 64] & 15) << 4);
         }
     }
+    pack_pairs(&coded.levels.map(|level| level >> 4), &mut out[q6_k::HIGH_BITS..q6_k::SCALES]);
+    out[q6_k::SCALES..q6_k::SCALE].copy_from_slice(&coded.factors.map(|factor| factor as u8));
+    out[q6_k::SCALE..].copy_from_slice(&coded.scale);
 }
 
-/// The 16 bytes of header and the levels of a block, levels going from zero to `highest`.
-fn quantize_super_block(
+/// IQ4_XS.
+pub(super) fn quantize_iq4_xs(
     values: &[f32; SUPER_BLOCK],
     importance: &[f32; SUPER_BLOCK],
-    highest: f32,
-) -> ([u8; 16], [u8; SUPER_BLOCK]) {
-    let mut header = [0; 16];
-    let mut levels = [0; SUPER_BLOCK];
-    let mut values = *values;
-    let Some(grid) = HalfGrid::normalise(&mut values) else { return (header, levels) };
-    let weights = weigh(importance);
-    let (numbers, weights) = (values.as_chunks().0, weights.as_chunks().0);
-    let groups: [Affine; GROUPS] = std::array::from_fn(|i| Affine::new(&numbers[i], &weights[i], highest));
-    let wanted: [Fit; GROUPS] = std::array::from_fn(|i| groups[i].search());
-    let choice = search_scales(&groups, &wanted, grid);
-
-    for (i, (group, levels)) in groups.iter().zip(levels.as_chunks_mut().0).enumerate() {
-        let factors = &choice.factors[i];
-        *levels = group.assign(choice.scales.step * factors.step, choice.scales.minimum * factors.minimum);
+    out: &mut [u8; iq4_xs::BYTES],
+) {
+    out.fill(0);
+    let Some(coded) = IQ4_XS.quantize::<8, 32>(values, importance) else { return };
+    let factors = coded.factors.map(|factor| (i16::from(factor) + iq4_xs::SCALE_OFFSET) as u8);
+    let high = factors.iter().rev().fold(0_u16, |bits, factor| (bits << 2) | u16::from(factor >> 4));
+    out[..iq4_xs::HIGH_SCALES].copy_from_slice(&coded.scale);
+    out[iq4_xs::HIGH_SCALES..iq4_xs::LOW_SCALES].copy_from_slice(&high.to_le_bytes());
+    for i in 0..4 {
+        out[iq4_xs::LOW_SCALES + i] = (factors[2 * i] & 15) | ((factors[2 * i + 1] & 15) << 4);
     }
-    header[..2].copy_from_slice(&grid.bytes(choice.scales.step));
-    header[q4_k::MINIMUM_SCALE..][..2].copy_from_slice(&grid.bytes(choice.scales.minimum));
-    let steps = choice.factors.map(|factors| factors.step as u8);
-    let minima = choice.factors.map(|factors| factors.minimum as u8);
-    header[q4_k::SCALES..].copy_from_slice(&pack_scales(&steps, &minima));
-    (header, levels)
+    block32::pack_nibbles(&coded.levels, &mut out[iq4_xs::QUANTS..]);
 }
 
-/// Ranks pairs of f16 scales by a prediction, then measures and refits the most promising.
-fn search_scales(groups: &[Affine; GROUPS], wanted: &[Fit; GROUPS], grid: HalfGrid) -> Choice {
-    let largest_step = wanted.iter().fold(0.0_f32, |largest, fit| largest.max(fit.step));
-    let largest_minimum = wanted.iter().fold(0.0_f32, |largest, fit| largest.max(fit.minimum));
-    let divisors = || (0..DIVISORS).map(|i| LARGEST_FACTOR + 1.0 - i as f32);
-    let mut candidates = Vec::with_capacity(DIVISORS * DIVISORS);
-    for step in divisors().map(|divisor| grid.nearest(largest_step / divisor)) {
-        for minimum in divisors().map(|divisor| grid.nearest(largest_minimum / divisor)) {
-            let scales = Scales { step, minimum };
-            candidates.push((predict(groups, wanted, scales), scales));
-        }
-    }
-    candidates.sort_by(|a, b| a.0.total_cmp(&b.0));
-    candidates.dedup_by(|a, b| a.1 == b.1);
-    let mut best = choose(groups, wanted, Scales { step: 0.0, minimum: 0.0 });
-    for &(_, scales) in candidates.iter().take(MEASURED) {
-        let mut scales = scales;
-        for _ in 0..3 {
-            let choice = choose(groups, wanted, scales);
-            let refitted = refit(groups, &choice, grid);
-            if choice.error < best.error {
-                best = choice;
-            }
-            if refitted == scales {
-                break;
-            }
-            scales = refitted;
-        }
-    }
-    best
+/// The 16 bytes that Q4_K and Q5_K begin with.
+fn write_header(coded: &affine_scales::Coded<8>, out: &mut [u8]) {
+    out[..q4_k::MINIMUM_SCALE].copy_from_slice(&coded.step_scale);
+    out[q4_k::MINIMUM_SCALE..q4_k::SCALES].copy_from_slice(&coded.minimum_scale);
+    out[q4_k::SCALES..].copy_from_slice(&pack_scales(&coded.steps, &coded.minima));
 }
 
-const DIVISORS: usize = 20;
-const MEASURED: usize = 6;
-
-/// What a pair of scales would cost if no level changed: a quadratic form around each sub-block's best fit.
-fn predict(groups: &[Affine; GROUPS], wanted: &[Fit; GROUPS], scales: Scales) -> f32 {
-    let inverse_step = if scales.step > 0.0 { 1.0 / scales.step } else { 0.0 };
-    let inverse_minimum = if scales.minimum > 0.0 { 1.0 / scales.minimum } else { 0.0 };
-    let mut error = 0.0;
-    for (group, fit) in groups.iter().zip(wanted) {
-        let factor = round((fit.step * inverse_step).min(LARGEST_FACTOR));
-        let step_change = scales.step * factor - fit.step;
-        let minimum = (fit.minimum + fit.level / group.weight * step_change).max(0.0);
-        let factor = round((minimum * inverse_minimum).min(LARGEST_FACTOR));
-        let minimum_change = scales.minimum * factor - fit.minimum;
-        error += fit.error + fit.level_square * step_change * step_change
-            - 2.0 * fit.level * step_change * minimum_change
-            + group.weight * minimum_change * minimum_change;
+/// Low nibbles of each 64 levels: the first 32 in the low half of a byte, the next in the high half.
+fn pack_halves(levels: &[u8; SUPER_BLOCK], out: &mut [u8]) {
+    for (levels, bytes) in levels.as_chunks::<64>().0.iter().zip(out.as_chunks_mut::<32>().0) {
+        *bytes = std::array::from_fn(|i| (levels[i] & 15) | ((levels[i + 32] & 15) << 4));
     }
-    error
 }
 
-/// The best 6-bit factors of every sub-block for given scales.
-fn choose(groups: &[Affine; GROUPS], wanted: &[Fit; GROUPS], scales: Scales) -> Choice {
-    let factors: [Factors; GROUPS] = std::array::from_fn(|i| choose_factors(&groups[i], &wanted[i], scales));
-    let error = factors.iter().map(|factors| factors.fit.error).sum();
-    Choice { scales, factors, error }
+/// The lowest two bits of each 128 levels: bit pair `p` of byte `i` belongs to level `32 p + i`.
+fn pack_pairs(levels: &[u8; SUPER_BLOCK], out: &mut [u8]) {
+    for (levels, bytes) in levels.as_chunks::<128>().0.iter().zip(out.as_chunks_mut::<32>().0) {
+        *bytes = std::array::from_fn(|i| (0..4).fold(0, |bits, p| bits | ((levels[32 * p + i] & 3) << (2 * p))));
+    }
 }
 
-fn choose_factors(group: &Affine, wanted: &Fit, scales: Scales) -> Factors {
-    let nearest = |value: f32, scale: f32| if scale > 0.0 { round((value / scale).min(LARGEST_FACTOR)) } else { 0.0 };
-    let centre = nearest(wanted.step, scales.step);
-    let mut best = Factors { step: 0.0, minimum: 0.0, fit: group.measure(0.0, 0.0) };
-    for step_factor in [centre, centre - 1.0, centre + 1.0] {
-        if !(0.0..=LARGEST_FACTOR).contains(&step_factor) {
-            continue;
-        }
-        let step = scales.step * step_factor;
-        let mut factor = nearest(group.best_minimum(step, wanted.level), scales.minimum);
-        for _ in 0..3 {
-            let fit = group.measure(step, scales.minimum * factor);
-            if fit.error < best.fit.error {
-                best = Factors { step: step_factor, minimum: factor, fit };
-            }
-            let refitted = nearest(group.best_minimum(step, fit.level), scales.minimum);
-            if refitted == factor {
-                break;
-            }
-            factor = refitted;
-        }
+/// Bit `bit` of every level: bit `b` of byte `i` belongs to level `32 b + i`.
+fn pack_high_bits(levels: &[u8; SUPER_BLOCK], bit: u32, out: &mut [u8]) {
+    for (i, byte) in out.iter_mut().enumerate() {
+        *byte = (0..8).fold(0, |bits, b| bits | (((levels[32 * b + i] >> bit) & 1) << b));
     }
-    best
-}
-
-/// The least-squares scales for the factors and levels of a choice, on the f16 grid.
-fn refit(groups: &[Affine; GROUPS], choice: &Choice, grid: HalfGrid) -> Scales {
-    let (mut steps, mut cross, mut minima, mut step_value, mut minimum_value) = (0.0, 0.0, 0.0, 0.0, 0.0);
-    for (group, factors) in groups.iter().zip(&choice.factors) {
-        steps += factors.step * factors.step * factors.fit.level_square;
-        cross += factors.step * factors.minimum * factors.fit.level;
-        minima += factors.minimum * factors.minimum * group.weight;
-        step_value += factors.step * factors.fit.value_level;
-        minimum_value += factors.minimum * group.value;
-    }
-    let determinant = steps * minima - cross * cross;
-    if determinant <= 1e-6 * steps * minima {
-        return choice.scales;
-    }
-    let step = (minima * step_value - cross * minimum_value) / determinant;
-    let minimum = (cross * step_value - steps * minimum_value) / determinant;
-    if step <= 0.0 || minimum <= 0.0 {
-        return choice.scales;
-    }
-    Scales { step: grid.nearest(step), minimum: grid.nearest(minimum) }
 }

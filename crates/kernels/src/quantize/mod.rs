@@ -1,12 +1,14 @@
 //! Quantisation: f32 rows to blocks of any storage format, with the least weighted squared error we can find.
 
 mod affine;
+mod affine_scales;
 mod block256;
 mod block32;
 mod error;
+mod grid;
 mod half_grid;
 mod plain;
-mod q6_k;
+mod signed_scales;
 mod symmetric;
 mod weights;
 
@@ -15,8 +17,23 @@ pub use error::QuantizeError;
 use crate::Dtype;
 
 /// The formats that numbers can be quantised to; the others are only read.
-pub const TARGETS: [Dtype; 8] =
-    [Dtype::F32, Dtype::F16, Dtype::BF16, Dtype::Q8_0, Dtype::Q4_0, Dtype::Q4_K, Dtype::Q5_K, Dtype::Q6_K];
+pub const TARGETS: [Dtype; 15] = [
+    Dtype::F32,
+    Dtype::F16,
+    Dtype::BF16,
+    Dtype::Q8_0,
+    Dtype::Q6_K,
+    Dtype::Q5_K,
+    Dtype::Q5_0,
+    Dtype::Q4_K,
+    Dtype::Q4_0,
+    Dtype::IQ4_NL,
+    Dtype::IQ4_XS,
+    Dtype::Nf4,
+    Dtype::Int4Group128,
+    Dtype::Q3_K,
+    Dtype::Q2_K,
+];
 
 /// Quantises whole rows of `values` to `dtype`, writing exactly their storage to `out`.
 ///
@@ -25,12 +42,9 @@ pub const TARGETS: [Dtype; 8] =
 /// arguments, and each block only on its own numbers, so rows may be spread over threads.
 ///
 /// # Errors
-/// [`QuantizeError`] when the format is none of [`TARGETS`], when an input is not finite or too large for the format, when an importance is negative or not
-/// finite, and when the lengths do not fit together.
+/// [`QuantizeError`] when the format is none of [`TARGETS`], when an input is not finite or too large for the format,
+/// when an importance is negative or not finite, and when the lengths do not fit together.
 pub fn quantize(dtype: Dtype, values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) -> Result<(), QuantizeError> {
-    if !TARGETS.contains(&dtype) {
-        return Err(QuantizeError::ReadOnly { dtype });
-    }
     check_lengths(dtype, values, importance, out)?;
     check_numbers(dtype, values, importance)?;
     match dtype {
@@ -38,11 +52,18 @@ pub fn quantize(dtype: Dtype, values: &[f32], importance: Option<&[f32]>, out: &
         Dtype::F16 => plain::write(values, out, |value| half::f16::from_f32(value).to_le_bytes()),
         Dtype::BF16 => plain::write(values, out, |value| half::bf16::from_f32(value).to_le_bytes()),
         Dtype::Q8_0 => blocks(values, None, out, |values, _, out| block32::quantize_q8_0(values, out)),
+        Dtype::Q5_0 => blocks(values, importance, out, block32::quantize_q5_0),
         Dtype::Q4_0 => blocks(values, importance, out, block32::quantize_q4_0),
+        Dtype::IQ4_NL => blocks(values, importance, out, block32::quantize_iq4_nl),
+        Dtype::Nf4 => blocks(values, importance, out, block32::quantize_nf4),
+        Dtype::Int4Group128 => blocks(values, importance, out, block32::quantize_int4_group128),
+        Dtype::Q2_K => blocks(values, importance, out, block256::quantize_q2_k),
+        Dtype::Q3_K => blocks(values, importance, out, block256::quantize_q3_k),
         Dtype::Q4_K => blocks(values, importance, out, block256::quantize_q4_k),
         Dtype::Q5_K => blocks(values, importance, out, block256::quantize_q5_k),
-        Dtype::Q6_K => blocks(values, importance, out, q6_k::quantize_q6_k),
-        _ => unreachable!("{dtype} is no target"),
+        Dtype::Q6_K => blocks(values, importance, out, block256::quantize_q6_k),
+        Dtype::IQ4_XS => blocks(values, importance, out, block256::quantize_iq4_xs),
+        _ => return Err(QuantizeError::ReadOnly { dtype }),
     }
     Ok(())
 }
@@ -66,14 +87,18 @@ fn blocks<const E: usize, const B: usize>(
 fn limit(dtype: Dtype) -> f32 {
     const LARGEST_HALF: f32 = 65504.0;
     match dtype {
-        Dtype::F32 => f32::MAX,
         Dtype::F16 => LARGEST_HALF,
         Dtype::BF16 => half::bf16::MAX.to_f32(),
-        Dtype::Q8_0 => LARGEST_HALF * 127.0,
-        Dtype::Q4_0 => LARGEST_HALF * 7.0,
+        Dtype::Q8_0 | Dtype::Nf4 => LARGEST_HALF * 127.0,
+        Dtype::Q5_0 => LARGEST_HALF * 15.0,
+        Dtype::Q4_0 | Dtype::Int4Group128 => LARGEST_HALF * 7.0,
+        Dtype::IQ4_NL => LARGEST_HALF * 113.0,
+        Dtype::IQ4_XS => LARGEST_HALF * 31.0 * 113.0,
+        Dtype::Q2_K => LARGEST_HALF * 15.0,
+        Dtype::Q3_K => LARGEST_HALF * 31.0 * 3.0,
         Dtype::Q4_K | Dtype::Q5_K => LARGEST_HALF * 63.0,
         Dtype::Q6_K => LARGEST_HALF * 127.0 * 31.0,
-        _ => 0.0,
+        _ => f32::MAX,
     }
 }
 

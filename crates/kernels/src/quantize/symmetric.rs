@@ -1,22 +1,15 @@
-//! Fits `value ≈ step · level` with whole levels around zero.
+//! Fits `value ≈ step · level` with levels on both sides of zero.
 
-/// The levels a format has.
-#[derive(Clone, Copy)]
-pub(super) struct Levels {
-    /// The lowest level.
-    pub(super) lowest: f32,
-    /// The highest level.
-    pub(super) highest: f32,
-}
+use super::grid::Grid;
 
 /// Numbers that share one step.
-pub(super) struct Symmetric<'a, const E: usize> {
+pub(super) struct Symmetric<'a, G, const E: usize> {
     /// Normalised numbers.
     pub(super) values: &'a [f32; E],
     /// Their weights.
     pub(super) weights: &'a [f32; E],
     /// The levels they may take.
-    pub(super) levels: Levels,
+    pub(super) grid: G,
 }
 
 /// What a step costs, with the sums from which the least-squares step follows.
@@ -30,6 +23,22 @@ pub(super) struct Fit {
     pub(super) value_level: f32,
 }
 
+/// Into how many steps the largest magnitude is divided to begin with, as shares of the outermost levels.
+///
+/// A share above one leaves the outermost level unused; one below it moves the largest numbers closer to zero so that
+/// all others get finer steps, which pays the more the fewer levels there are.
+#[derive(Clone, Copy)]
+pub(super) struct Tries {
+    /// The first share.
+    pub(super) from: f32,
+    /// The last share.
+    pub(super) to: f32,
+    /// How many.
+    pub(super) count: u32,
+    /// How often each is improved by least squares.
+    pub(super) refits: u32,
+}
+
 impl Fit {
     /// The step with the least error for these levels.
     pub(super) fn best_step(&self) -> f32 {
@@ -39,11 +48,35 @@ impl Fit {
 
 const LANES: usize = 8;
 
-impl<const E: usize> Symmetric<'_, E> {
-    /// The nearest level of each number.
-    pub(super) fn assign(&self, step: f32) -> [f32; E] {
+impl<G: Grid, const E: usize> Symmetric<'_, G, E> {
+    /// The nearest level of each number, counted from the lowest.
+    pub(super) fn assign(&self, step: f32) -> [u8; E] {
         let inverse = if step == 0.0 { 0.0 } else { 1.0 / step };
-        self.values.map(|value| nearest_level(value * inverse, self.levels))
+        self.values.map(|value| self.grid.index(self.grid.nearest(value * inverse)))
+    }
+
+    /// The best step among those that `storable` leaves; of both signs, because no grid is its own mirror image.
+    pub(super) fn search(&self, tries: Tries, storable: impl Fn(f32) -> f32) -> (f32, Fit) {
+        let largest = largest(self.values.iter().copied());
+        let mut best = (0.0, self.measure(0.0));
+        for i in 0..tries.count {
+            let share = tries.from + (tries.to - tries.from) * i as f32 / (tries.count - 1) as f32;
+            for outermost in [self.grid.lowest(), self.grid.highest()] {
+                let mut step = storable(largest / (share * outermost));
+                for _ in 0..=tries.refits {
+                    let fit = self.measure(step);
+                    if fit.error < best.1.error {
+                        best = (step, fit);
+                    }
+                    let refitted = storable(fit.best_step());
+                    if refitted == step {
+                        break;
+                    }
+                    step = refitted;
+                }
+            }
+        }
+        best
     }
 
     /// Measures a step; sums run in lanes so that they become vector code with one fixed order.
@@ -55,7 +88,7 @@ impl<const E: usize> Symmetric<'_, E> {
         let weights = self.weights.as_chunks::<LANES>().0;
         for (values, weights) in values.iter().zip(weights) {
             for lane in 0..LANES {
-                let level = nearest_level(values[lane] * inverse, self.levels);
+                let level = self.grid.nearest(values[lane] * inverse);
                 let rest = values[lane] - step * level;
                 let weighted = weights[lane] * level;
                 error[lane] += weights[lane] * rest * rest;
@@ -65,18 +98,6 @@ impl<const E: usize> Symmetric<'_, E> {
         }
         Fit { error: total(error), level_square: total(square), value_level: total(product) }
     }
-}
-
-#[inline]
-fn nearest_level(scaled: f32, levels: Levels) -> f32 {
-    round(scaled.max(levels.lowest).min(levels.highest))
-}
-
-/// Rounds to the nearest whole number, ties to even; correct below 2²², and vector code on every machine.
-#[inline]
-pub(super) fn round(value: f32) -> f32 {
-    const SHIFT: f32 = 12_582_912.0;
-    (value + SHIFT) - SHIFT
 }
 
 /// The number with the largest magnitude, sign included; the first of several.

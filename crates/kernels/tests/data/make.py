@@ -5,7 +5,8 @@
     python3 make.py libggml-base.so    also writes ggml_rmse.txt with the quantiser of that library
 
 decoded.txt holds a line per format: its name and, for each piece of 4096 numbers in blocks of random bytes, a digest of
-what gguf-py decodes them to. ggml_rmse.txt holds one line per distribution and format: the root mean square error of llama.cpp's quantiser on the numbers that `samples` (here and in quantize.rs) makes.
+what gguf-py decodes them to. ggml_rmse.txt holds one line per distribution and format: the root mean square error of
+llama.cpp's quantiser on the numbers that `samples` (here and in quantize.rs) makes.
 """
 import ctypes
 import math
@@ -99,7 +100,7 @@ def rmse(library):
     lines = []
     for distribution in ("gaussian", "laplace", "outlier", "shifted"):
         values = samples(distribution, 64 * 512)
-        for name in ("Q8_0", "Q4_0", "Q4_K", "Q5_K", "Q6_K"):
+        for name in ("Q8_0", "Q4_0", "Q5_0", "IQ4_NL", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"):
             out = np.zeros(storage(name, values.size), dtype=np.uint8)
             pointer = lambda array: array.ctypes.data_as(ctypes.c_void_p)
             long = ctypes.c_int64

@@ -1,0 +1,65 @@
+//! Measures the activations that meet each matrix: the sum of squares of every column.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cascadia_kernels::Rows;
+
+/// Column energies of every matrix of a model that was loaded with this meter. Clones share what was measured.
+#[derive(Clone, Debug, Default)]
+pub struct EnergyMeter {
+    matrices: Arc<Mutex<BTreeMap<MatrixId, ColumnEnergy>>>,
+}
+
+/// A matrix by the GGUF name of its tensor, and which of the tensor's matrices it is (0 unless it holds experts).
+pub type MatrixId = (String, usize);
+
+/// What one matrix was multiplied with.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ColumnEnergy {
+    /// Σ x² for every column.
+    pub sums: Vec<f64>,
+    /// Rows that were added up.
+    pub rows: u64,
+}
+
+/// Where the matrices of a tensor report the activations that they meet.
+#[derive(Clone, Debug)]
+pub(crate) struct EnergyTap {
+    meter: EnergyMeter,
+    tensor: String,
+}
+
+impl EnergyMeter {
+    /// What was measured so far.
+    pub fn read(&self) -> BTreeMap<MatrixId, ColumnEnergy> {
+        self.lock().clone()
+    }
+
+    /// The tap for a tensor of so many matrices with so many columns each.
+    pub(crate) fn tap(&self, tensor: &str, matrices: usize, columns: usize) -> EnergyTap {
+        let silent = ColumnEnergy { sums: vec![0.0; columns], rows: 0 };
+        self.lock().extend((0..matrices).map(|matrix| ((tensor.to_owned(), matrix), silent.clone())));
+        EnergyTap { meter: self.clone(), tensor: tensor.to_owned() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<MatrixId, ColumnEnergy>> {
+        self.matrices.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl EnergyTap {
+    /// Adds rows that meet the matrices that `matrix_of` says. One row after the other, so that the sums are the same
+    /// however a text is cut into steps.
+    pub(crate) fn add(&self, rows: &Rows<'_, f32>, matrix_of: impl Fn(usize) -> usize) {
+        let mut matrices = self.meter.lock();
+        for row in 0..rows.count() {
+            let energy = matrices.entry((self.tensor.clone(), matrix_of(row))).or_default();
+            energy.sums.resize(rows.length(), 0.0);
+            for (sum, &value) in energy.sums.iter_mut().zip(rows.row(row)) {
+                *sum += f64::from(value) * f64::from(value);
+            }
+            energy.rows += 1;
+        }
+    }
+}
