@@ -58,7 +58,9 @@ fn every_folder_computes_the_same_after_conversion() {
         let original = logits(&mut open(&path(name), limits));
         let converted = logits(&mut open(&out, limits));
         let worst = difference(&original, &converted);
-        assert!(worst < 2e-5, "{name}: {worst}");
+        // Stored in blocks, weights meet activations of 8 bits; as floats they do not.
+        let limit = if name.ends_with("mxfp4") { 0.05 } else { 2e-5 };
+        assert!(worst < limit, "{name}: {worst}");
     }
 }
 

@@ -4,6 +4,7 @@
 mod arch;
 mod arrange;
 mod assemble;
+mod cache_precision;
 mod catalog;
 mod decoder;
 mod energy;
@@ -31,6 +32,7 @@ mod stage;
 mod token_io;
 mod workspace;
 
+pub use cache_precision::CachePrecision;
 pub use energy::{ColumnEnergy, EnergyMeter, MatrixId};
 pub use error::{ModelError, StageError};
 pub use export::{ExportedTensor, GgufExport, gguf_export};
@@ -40,7 +42,7 @@ pub use plan::{PAGE_TOKENS, PageId, SequenceStep, StepPlan, WindowPages};
 pub use profile::{Kind, Place, Profile, TraceEvent, Work};
 pub use rope::{DynamicScaling, LongScaling, RopeScaling, RopeSpec, RopeStyle, WavelengthScaling, YarnScaling};
 pub use spec::{
-    AlibiSpec, AttentionSpec, Branch, BranchOrder, CachePrecision, DenseSpec, EmbeddingSpec, ExpertGroups, ExpertsSpec,
+    AlibiSpec, AttentionSpec, Branch, BranchOrder, DenseSpec, EmbeddingSpec, ExpertGroups, ExpertsSpec,
     FeedForwardSpec, Gate, GateBounds, GroupRank, HeadNorm, HeadSpec, LatentSpec, LayerSpec, MixerSpec, ModelSpec,
     NormKind, NormSpec, RouterScores, RouterSpec, SharedExpertSpec,
 };

@@ -1,9 +1,9 @@
 //! An architecture as plain data: everything the forward pass needs to know besides the weights.
 
-use cascadia_kernels::{Activation, Dtype};
+use cascadia_kernels::Activation;
 use cascadia_weights::ModelFiles;
 
-use crate::{ModelError, PAGE_TOKENS, RopeSpec, arch};
+use crate::{CachePrecision, ModelError, PAGE_TOKENS, RopeSpec, arch};
 
 /// A model's architecture. Two models with equal specifications run the same code.
 #[derive(Clone, Debug, PartialEq)]
@@ -319,16 +319,6 @@ pub struct SharedExpertSpec {
     pub gated: bool,
 }
 
-/// Precision of cached keys and values. It follows the weights: float weights keep a float cache, so that their
-/// results stay those of the authors' code; quantised weights have lost more than half precision takes away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CachePrecision {
-    /// Four bytes a number.
-    F32,
-    /// Two bytes a number.
-    F16,
-}
-
 impl MixerSpec {
     /// What it keeps of every token.
     pub(crate) fn cache(&self) -> CacheShape {
@@ -358,21 +348,6 @@ impl FeedForwardSpec {
         match self {
             FeedForwardSpec::Dense(_) => None,
             FeedForwardSpec::Experts(experts) => Some(experts),
-        }
-    }
-}
-
-impl CachePrecision {
-    /// The precision that suits weights of `dtype`.
-    pub fn for_weights(dtype: Dtype) -> CachePrecision {
-        if dtype.is_float() { CachePrecision::F32 } else { CachePrecision::F16 }
-    }
-
-    /// Bytes of one cached number.
-    pub fn bytes(self) -> u64 {
-        match self {
-            CachePrecision::F32 => 4,
-            CachePrecision::F16 => 2,
         }
     }
 }

@@ -24,7 +24,7 @@ pub(super) fn tensors(files: &ModelFiles) -> Result<BTreeMap<String, Vec<f32>>, 
     }
     if tensors.is_empty() {
         return Err("no tensor ends in `.in_sum2`, so it is no importance matrix; \
-                    make one with `llama-imatrix`, or use --calibrate"
+                    use --calibrate to measure it here"
             .into());
     }
     Ok(tensors)

@@ -85,7 +85,7 @@ impl Importance {
         let found = self.tensors.iter().find_map(|(name, values)| Some((name, values.iter().find(broken)?)));
         match found {
             None if self.is_empty() => {
-                let problem = "it holds no importances; make one with `llama-imatrix`, or use --calibrate".into();
+                let problem = "it holds no importances; use --calibrate to measure them here".into();
                 Err(EngineError::Importance { path: self.source, problem })
             }
             None => Ok(self),
