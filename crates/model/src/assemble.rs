@@ -7,13 +7,14 @@ use crate::decoder::{BranchNorms, Layer};
 use crate::experts::{ExpertProjections, Experts, SharedExpert};
 use crate::feed_forward::{Dense, FeedForward};
 use crate::latent::LatentAttention;
-use crate::mixer::{Mixer, SelfAttention, attention};
+use crate::mixer::{KeysAndValues, Mixer, SelfAttention, attention};
 use crate::norm::Norm;
+use crate::per_layer::PerLayerBranch;
 use crate::projection::Projection;
 use crate::router::Router;
 use crate::spec::{
-    AttentionSpec, Branch, DenseSpec, ExpertsSpec, FeedForwardSpec, Gate, HeadNorm, LatentSpec, MixerSpec, NormKind,
-    NormSpec, SharedExpertSpec,
+    AttentionSpec, Branch, CacheSource, DenseSpec, ExpertsSpec, FeedForwardSpec, Gate, HeadNorm, LatentSpec, MixerSpec,
+    NormKind, NormSpec, PerLayerSpec, SharedExpertSpec, ValueSource,
 };
 use crate::{EnergyMeter, ModelError, ModelSpec};
 
@@ -26,6 +27,8 @@ pub(crate) fn layer(
 ) -> Result<Layer, ModelError> {
     let layer = &spec.layers[index];
     let parts = Parts { catalog, spec, layer: index, meter };
+    let output_scale = || catalog.require_vector(&parts.name("layer_output_scale.weight"), 1);
+    let output_scale = layer.output_scaled.then(output_scale).transpose()?;
     Ok(Layer {
         mixer: match &layer.mixer.part {
             MixerSpec::Attention(attention) => Mixer::Attention(parts.attention(attention)?),
@@ -38,7 +41,9 @@ pub(crate) fn layer(
         },
         feed_forward_norms: parts.norms(&layer.feed_forward)?,
         order: layer.order,
+        per_layer: spec.per_layer.map(|inputs| parts.per_layer(&inputs)).transpose()?,
         residual_scale: layer.residual_scale,
+        output_scale: output_scale.map(|scale| scale[0]),
     })
 }
 
@@ -66,11 +71,18 @@ impl Parts<'_> {
     fn attention(&self, spec: &AttentionSpec) -> Result<SelfAttention, ModelError> {
         let AttentionSpec { heads, kv_heads, head, .. } = *spec;
         let (query_rows, kv_rows, width) = (heads * head, kv_heads * head, self.spec.width);
-        let [query, key, value] = if self.catalog.has(&self.name("attn_qkv.weight")) {
-            self.parts_of("attn_qkv", [query_rows, kv_rows, kv_rows], spec.qkv_bias)?
+        let projection = |name: &str, rows| self.projection(name, Shape { rows, columns: width }, spec.qkv_bias);
+        let (query, cached) = if spec.cache != CacheSource::Own {
+            (projection("attn_q", query_rows)?, None)
+        } else if self.catalog.has(&self.name("attn_qkv.weight")) {
+            let [query, key, value] = self.parts_of("attn_qkv", [query_rows, kv_rows, kv_rows], spec.qkv_bias)?;
+            (query, Some((key, Some(value))))
         } else {
-            let projection = |name: &str, rows| self.projection(name, Shape { rows, columns: width }, spec.qkv_bias);
-            [projection("attn_q", query_rows)?, projection("attn_k", kv_rows)?, projection("attn_v", kv_rows)?]
+            let value = match spec.values {
+                ValueSource::Projection => Some(projection("attn_v", kv_rows)?),
+                ValueSource::Keys => None,
+            };
+            (projection("attn_q", query_rows)?, Some((projection("attn_k", kv_rows)?, value)))
         };
         let head_norm = |name: &str, heads: usize| {
             let width = match spec.head_norm? {
@@ -83,17 +95,31 @@ impl Parts<'_> {
         };
         let sinks = || self.catalog.require_vector(&self.name("attn_sinks.weight"), heads);
         let output = Shape { rows: width, columns: query_rows };
+        let cached = cached.map(|(key, value)| -> Result<KeysAndValues, ModelError> {
+            let value_norm = spec.values_normed.then(|| Norm::unweighted(head, self.spec.norm.epsilon));
+            Ok(KeysAndValues { key, value, key_norm: head_norm("attn_k_norm", kv_heads).transpose()?, value_norm })
+        });
         Ok(SelfAttention {
             query,
-            key,
-            value,
-            output: self.projection("attn_output", output, spec.output_bias)?,
             query_norm: head_norm("attn_q_norm", heads).transpose()?,
-            key_norm: head_norm("attn_k_norm", kv_heads).transpose()?,
+            cached: cached.transpose()?,
+            output: self.projection("attn_output", output, spec.output_bias)?,
             attention: attention(spec, if spec.sinks { Some(sinks()?) } else { None }),
             rope: spec.rope,
             clamp: spec.clamp,
         })
+    }
+
+    fn per_layer(&self, spec: &PerLayerSpec) -> Result<(PerLayerBranch, BranchNorms), ModelError> {
+        let (width, inner) = (self.spec.width, spec.width);
+        let branch = PerLayerBranch {
+            gate: self.projection("inp_gate", Shape { rows: inner, columns: width }, false)?,
+            output: self.projection("proj", Shape { rows: width, columns: inner }, false)?,
+            activation: spec.activation,
+            layer: self.layer,
+        };
+        let after = Norm::new(self.catalog, &self.name("post_norm"), width, self.spec.norm)?;
+        Ok((branch, BranchNorms { before: None, after: Some(after) }))
     }
 
     /// A dense part whose names end in `suffix`.

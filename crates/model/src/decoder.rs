@@ -4,6 +4,7 @@ use crate::feed_forward::FeedForward;
 use crate::kv_pool::LayerCache;
 use crate::mixer::{Mixer, StepView};
 use crate::norm::Norm;
+use crate::per_layer::PerLayerBranch;
 use crate::spec::BranchOrder;
 use crate::workspace::Workspace;
 use crate::{Kind, Machine};
@@ -15,7 +16,11 @@ pub(crate) struct Layer {
     pub(crate) feed_forward: FeedForward,
     pub(crate) feed_forward_norms: BranchNorms,
     pub(crate) order: BranchOrder,
+    /// What an input of the layer's own adds after both branches.
+    pub(crate) per_layer: Option<(PerLayerBranch, BranchNorms)>,
     pub(crate) residual_scale: f32,
+    /// What hidden states are multiplied with in the end.
+    pub(crate) output_scale: Option<f32>,
 }
 
 /// The norms around one branch of a layer.
@@ -52,6 +57,15 @@ impl Layer {
             }
         }
         self.add(hidden, workspace, machine);
+        if let Some((branch, norms)) = &self.per_layer {
+            norms.enter(hidden, rows, workspace, machine);
+            branch.run(rows, workspace, machine);
+            norms.leave(workspace, machine);
+            self.add(hidden, workspace, machine);
+        }
+        if let Some(scale) = self.output_scale {
+            hidden.iter_mut().for_each(|number| *number *= scale);
+        }
     }
 
     /// Adds the result of a branch to the hidden states.

@@ -1,5 +1,6 @@
 //! What can go wrong between a model file and its forward pass.
 
+use std::ops::Range;
 use std::path::PathBuf;
 
 use cascadia_weights::WeightsError;
@@ -41,6 +42,19 @@ pub enum ModelError {
         expected: Vec<usize>,
         /// What the file has.
         found: Vec<u64>,
+    },
+    /// A range of layers that cannot run apart from the others.
+    #[error(
+        "layers {} to {} cannot be a stage of their own: layer {layer} reads the cache of layer {owner}; begin the stage at layer {owner} or before it",
+        range.start, range.end - 1
+    )]
+    Stage {
+        /// The layers asked for.
+        range: Range<usize>,
+        /// One of them.
+        layer: usize,
+        /// The layer that it reads from.
+        owner: usize,
     },
     /// The limits asked for do not fit into memory.
     #[error(

@@ -8,7 +8,9 @@ use cascadia_weights::{FileKind, MetadataArray, MetadataValue, ModelFiles};
 use crate::arch::GgufHabits;
 use crate::catalog::Catalog;
 use crate::rope::{RopeScaling, RopeSpec, RopeStyle, frequencies, yarn_magnitude};
-use crate::spec::{BranchOrder, CacheShape, FeedForwardSpec, MixerSpec, NormKind, RouterSpec, SharedExpertSpec};
+use crate::spec::{
+    BranchOrder, CacheShape, CacheSource, FeedForwardSpec, MixerSpec, NormKind, RouterSpec, SharedExpertSpec,
+};
 use crate::{ModelError, ModelSpec, arch};
 
 /// What goes into a GGUF file of a model besides its tokenizer.
@@ -89,7 +91,13 @@ pub fn gguf_export<'a>(files: &'a ModelFiles, spec: &ModelSpec) -> Result<GgufEx
             continue;
         }
         let mixer = layer.and_then(|layer| spec.layers.get(layer)).map(|layer| &layer.mixer.part);
-        let heads = match (name.rsplit('.').nth(1), mixer) {
+        let part = name.rsplit('.').nth(1);
+        let own_cache = mixer.is_none_or(|mixer| mixer.cache_source() == CacheSource::Own);
+        if !own_cache && part.is_some_and(|part| ["attn_k", "attn_v", "attn_k_norm"].contains(&part)) {
+            // Some folders have what would make keys and values that nobody reads.
+            continue;
+        }
+        let heads = match (part, mixer) {
             (Some("attn_q"), Some(MixerSpec::Attention(attention))) => Some(attention.heads),
             (Some("attn_k"), Some(MixerSpec::Attention(attention))) => Some(attention.kv_heads),
             _ => None,
@@ -110,7 +118,7 @@ pub fn gguf_export<'a>(files: &'a ModelFiles, spec: &ModelSpec) -> Result<GgufEx
 }
 
 fn settings(spec: &ModelSpec, habits: GgufHabits) -> Vec<(String, MetadataValue)> {
-    let all = sizes(spec).into_iter().chain(mixer_sizes(spec)).chain(extras(spec));
+    let all = sizes(spec).into_iter().chain(mixer_sizes(spec)).chain(kinds(spec)).chain(extras(spec));
     let all = all.chain(rope_settings(spec)).chain(expert_settings(spec));
     let architecture = habits.architecture;
     let general = ("general.architecture".to_owned(), MetadataValue::String(architecture.as_bytes().into()));
@@ -120,11 +128,12 @@ fn settings(spec: &ModelSpec, habits: GgufHabits) -> Vec<(String, MetadataValue)
 /// What every model has.
 fn sizes(spec: &ModelSpec) -> Vec<(&'static str, MetadataValue)> {
     // Where some layers have experts, theirs has a setting of its own.
-    let dense = spec.layers.iter().find(|layer| layer.feed_forward.part.experts().is_none());
-    let feed_forward = match &dense.unwrap_or(&spec.layers[0]).feed_forward.part {
-        FeedForwardSpec::Dense(dense) => dense.inner,
-        FeedForwardSpec::Experts(experts) => experts.each.inner,
-    };
+    let dense = spec.layers.iter().filter_map(|layer| match &layer.feed_forward.part {
+        FeedForwardSpec::Dense(dense) => Some(dense.inner),
+        FeedForwardSpec::Experts(_) => None,
+    });
+    let experts = spec.layers[0].feed_forward.part.experts().map(|experts| experts.each.inner);
+    let feed_forward = if dense.clone().next().is_some() { dense.collect() } else { Vec::from_iter(experts) };
     let epsilon = match spec.norm.kind {
         NormKind::RootMeanSquare => "attention.layer_norm_rms_epsilon",
         NormKind::Layer { .. } => "attention.layer_norm_epsilon",
@@ -133,7 +142,7 @@ fn sizes(spec: &ModelSpec) -> Vec<(&'static str, MetadataValue)> {
         ("block_count", count(spec.layers.len())),
         ("context_length", MetadataValue::U32(spec.context)),
         ("embedding_length", count(spec.width)),
-        ("feed_forward_length", count(feed_forward)),
+        ("feed_forward_length", each(&feed_forward)),
         (epsilon, MetadataValue::F32(spec.norm.epsilon)),
         ("rope.dimension_count", count(spec.ropes[0].dimensions)),
         ("rope.freq_base", MetadataValue::F32(spec.ropes[0].base)),
@@ -143,6 +152,14 @@ fn sizes(spec: &ModelSpec) -> Vec<(&'static str, MetadataValue)> {
 
 fn count(value: usize) -> MetadataValue {
     MetadataValue::U32(value as u32)
+}
+
+/// One number where all layers have the same, otherwise a list.
+fn each(values: &[usize]) -> MetadataValue {
+    match values {
+        [first, rest @ ..] if rest.iter().all(|value| value == first) => count(*first),
+        values => MetadataArray::U32(values.iter().map(|&value| value as u32).collect()).into(),
+    }
 }
 
 /// What models with experts have.
@@ -175,8 +192,9 @@ fn expert_settings(spec: &ModelSpec) -> Vec<(&'static str, MetadataValue)> {
 
 /// Sizes of heads.
 fn mixer_sizes(spec: &ModelSpec) -> Vec<(&'static str, MetadataValue)> {
+    let caches: Vec<CacheShape> = spec.layers.iter().map(|layer| layer.mixer.part.cache()).collect();
     let mixer = &spec.layers[0].mixer.part;
-    let CacheShape { heads: cached, key, value, .. } = mixer.cache();
+    let CacheShape { key, value, .. } = two_kinds(spec).map_or(caches[0], |(full, _)| full);
     let (heads, more) = match mixer {
         MixerSpec::Attention(attention) => (attention.heads, Vec::new()),
         MixerSpec::Latent(latent) => {
@@ -189,13 +207,33 @@ fn mixer_sizes(spec: &ModelSpec) -> Vec<(&'static str, MetadataValue)> {
             (latent.heads, sizes.into_iter().chain(query_rank).collect())
         }
     };
-    let sizes = [
-        ("attention.head_count", heads),
-        ("attention.head_count_kv", cached),
-        ("attention.key_length", key),
-        ("attention.value_length", value),
+    let sizes = [("attention.head_count", heads), ("attention.key_length", key), ("attention.value_length", value)];
+    let cached = each(&caches.iter().map(|cache| cache.heads).collect::<Vec<_>>());
+    let sizes = sizes.into_iter().chain(more).map(|(key, value)| (key, count(value)));
+    sizes.chain([("attention.head_count_kv", cached)]).collect()
+}
+
+/// The caches of layers without and with a window, where they have other heads.
+fn two_kinds(spec: &ModelSpec) -> Option<(CacheShape, CacheShape)> {
+    let mut caches = spec.layers.iter().map(|layer| layer.mixer.part.cache());
+    let full = caches.clone().find(|cache| cache.window.is_none())?;
+    let local = caches.find(|cache| cache.window.is_some())?;
+    (full.key != local.key || full.heads != local.heads).then_some((full, local))
+}
+
+/// What models have whose layers differ in more than their window. Where heads do, llama.cpp asks for all of it.
+fn kinds(spec: &ModelSpec) -> Vec<(&'static str, MetadataValue)> {
+    let kinds = two_kinds(spec);
+    let sharing = spec.layers.iter().filter(|layer| layer.mixer.part.cache_source() != CacheSource::Own).count();
+    let inputs = spec.per_layer.map_or(0, |inputs| inputs.width);
+    let all = [
+        kinds.map(|(_, local)| ("attention.key_length_swa", local.key)),
+        kinds.map(|(_, local)| ("attention.value_length_swa", local.value)),
+        kinds.and(spec.ropes.get(1)).map(|rope| ("rope.dimension_count_swa", rope.dimensions)),
+        (kinds.is_some() || sharing > 0).then_some(("attention.shared_kv_layers", sharing)),
+        (kinds.is_some() || inputs > 0).then_some(("embedding_length_per_layer_input", inputs)),
     ];
-    sizes.into_iter().chain(more).map(|(key, value)| (key, MetadataValue::U32(value as u32))).collect()
+    all.into_iter().flatten().map(|(key, value)| (key, count(value))).collect()
 }
 
 /// What only some models have.
@@ -211,7 +249,7 @@ fn extras(spec: &ModelSpec) -> Vec<(&'static str, MetadataValue)> {
     let window = spec.layers.iter().find_map(|layer| layer.mixer.part.cache().window);
     let window = window.map(|window| ("attention.sliding_window", MetadataValue::U32(window)));
     let mixed = windows.contains(&true) && windows.contains(&false);
-    let pattern = mixed.then(|| ("attention.sliding_window_pattern", window_pattern(&windows)));
+    let pattern = mixed.then(|| ("attention.sliding_window_pattern", window_pattern(spec, &windows)));
     let beside = spec.layers[0].order == BranchOrder::AtOnce;
     let numbers = [
         number("attention.scale", attention.and_then(|part| unless(1.0 / (part.head as f32).sqrt(), part.score_scale))),
@@ -232,11 +270,16 @@ fn extras(spec: &ModelSpec) -> Vec<(&'static str, MetadataValue)> {
     numbers.into_iter().flatten().chain(window).chain(pattern).chain(flags).collect()
 }
 
-/// Which layers have a window: the period if all but the last of each have one, otherwise layer by layer.
-fn window_pattern(windows: &[bool]) -> MetadataValue {
+/// Which layers have a window: the period if all but the last of each have one, otherwise layer by layer. Where heads
+/// differ as well, llama.cpp asks for the list.
+fn window_pattern(spec: &ModelSpec, windows: &[bool]) -> MetadataValue {
     let period = windows.iter().take_while(|windowed| **windowed).count() + 1;
     let periodic = windows.iter().enumerate().all(|(layer, &windowed)| windowed == (layer % period < period - 1));
-    if periodic { MetadataValue::U32(period as u32) } else { MetadataArray::Bool(windows.into()).into() }
+    if periodic && two_kinds(spec).is_none() {
+        MetadataValue::U32(period as u32)
+    } else {
+        MetadataArray::Bool(windows.into()).into()
+    }
 }
 
 /// Scaling of frequencies that GGUF keeps in settings. It is written in the form that llama.cpp reads, except for a

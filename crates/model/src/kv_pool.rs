@@ -1,15 +1,19 @@
 //! Physical memory of cached keys and values, in pages that the engine numbers.
 
+use std::ops::Range;
+
 use cascadia_kernels::{CachedRows, KvPage};
 
 use crate::mixer::StepView;
 use crate::plan::PlanLimits;
-use crate::spec::CacheShape;
-use crate::{CachePrecision, LayerSpec, Machine, ModelError, PAGE_TOKENS, PageId};
+use crate::spec::{CacheShape, CacheSource};
+use crate::{CachePrecision, Machine, ModelError, ModelSpec, PAGE_TOKENS, PageId};
 
-/// The cache of every layer of a stage; fixed in size when the model is loaded.
+/// The caches of a stage; fixed in size when the model is loaded.
 pub(crate) struct KvPool {
-    pub(crate) layers: Vec<LayerCache>,
+    caches: Vec<LayerCache>,
+    /// Of every layer of the stage, the cache that it reads.
+    read: Vec<usize>,
 }
 
 /// The cache of one layer: per page and head, `PAGE_TOKENS` keys and as many values. Values lie token by token; keys
@@ -26,30 +30,45 @@ enum Numbers {
 }
 
 impl KvPool {
-    /// Room for the pages of `limits` in every layer. The system hands out the memory when a page is first written.
-    pub(crate) fn new(
-        layers: &[LayerSpec],
-        precision: CachePrecision,
-        limits: &PlanLimits,
-    ) -> Result<KvPool, ModelError> {
-        let layers = layers.iter().map(|layer| {
-            let shape = layer.mixer.part.cache();
-            let pages = if shape.window.is_some() { limits.window_pages } else { limits.pages };
-            let tokens = u128::from(PAGE_TOKENS) * u128::from(pages);
-            let numbers = |head: usize| shape.heads as u128 * head as u128 * tokens;
-            let (keys, values) = (numbers(shape.key), numbers(shape.value));
-            if keys.max(values) > isize::MAX as u128 / 8 {
-                let bytes = u64::try_from((keys + values) * u128::from(precision.bytes())).unwrap_or(u64::MAX);
-                return Err(ModelError::CacheTooLarge { context: pages.saturating_mul(PAGE_TOKENS), bytes });
-            }
-            let [keys, values] = [keys, values].map(|numbers| Numbers::zeros(precision, numbers as usize));
-            Ok(LayerCache { shape, keys, values })
-        });
-        Ok(KvPool { layers: layers.collect::<Result<_, _>>()? })
+    /// Room for the pages of `limits` in every layer of `range` that has a cache of its own.
+    pub(crate) fn new(spec: &ModelSpec, range: Range<usize>, limits: &PlanLimits) -> Result<KvPool, ModelError> {
+        let mut pool = KvPool { caches: Vec::new(), read: Vec::new() };
+        for layer in range.clone() {
+            let mixer = &spec.layers[layer].mixer.part;
+            let cache = match mixer.cache_source() {
+                CacheSource::Own => {
+                    pool.caches.push(LayerCache::new(mixer.cache(), spec.cache, limits)?);
+                    pool.caches.len() - 1
+                }
+                CacheSource::Layer(owner) if owner >= range.start => pool.read[owner - range.start],
+                CacheSource::Layer(owner) => return Err(ModelError::Stage { range, layer, owner }),
+            };
+            pool.read.push(cache);
+        }
+        Ok(pool)
+    }
+
+    /// The cache that a layer of the stage reads.
+    pub(crate) fn of(&mut self, layer: usize) -> &mut LayerCache {
+        &mut self.caches[self.read[layer]]
     }
 }
 
 impl LayerCache {
+    /// Room for the pages of `limits`. The system hands out the memory when a page is first written.
+    fn new(shape: CacheShape, precision: CachePrecision, limits: &PlanLimits) -> Result<LayerCache, ModelError> {
+        let pages = if shape.window.is_some() { limits.window_pages } else { limits.pages };
+        let tokens = u128::from(PAGE_TOKENS) * u128::from(pages);
+        let numbers = |head: usize| shape.heads as u128 * head as u128 * tokens;
+        let (keys, values) = (numbers(shape.key), numbers(shape.value));
+        if keys.max(values) > isize::MAX as u128 / 8 {
+            let bytes = u64::try_from((keys + values) * u128::from(precision.bytes())).unwrap_or(u64::MAX);
+            return Err(ModelError::CacheTooLarge { context: pages.saturating_mul(PAGE_TOKENS), bytes });
+        }
+        let [keys, values] = [keys, values].map(|numbers| Numbers::zeros(precision, numbers as usize));
+        Ok(LayerCache { shape, keys, values })
+    }
+
     /// Stores the keys and values of the step's rows.
     pub(crate) fn write(&mut self, step: &StepView<'_>, keys: &[f32], values: &[f32], machine: &Machine) {
         let CacheShape { heads, key, value, .. } = self.shape;

@@ -7,8 +7,10 @@ mod assemble;
 mod cache_precision;
 mod catalog;
 mod decoder;
+mod embedding;
 mod energy;
 mod error;
+mod expert_spec;
 mod experts;
 mod export;
 mod feed_forward;
@@ -19,6 +21,7 @@ mod machine;
 mod mixer;
 mod names;
 mod norm;
+mod per_layer;
 mod plan;
 mod profile;
 mod projection;
@@ -42,9 +45,9 @@ pub use plan::{PAGE_TOKENS, PageId, SequenceStep, StepPlan, WindowPages};
 pub use profile::{Kind, Place, Profile, TraceEvent, Work};
 pub use rope::{DynamicScaling, LongScaling, RopeScaling, RopeSpec, RopeStyle, WavelengthScaling, YarnScaling};
 pub use spec::{
-    AlibiSpec, AttentionSpec, Branch, BranchOrder, DenseSpec, EmbeddingSpec, ExpertGroups, ExpertsSpec,
+    AlibiSpec, AttentionSpec, Branch, BranchOrder, CacheSource, DenseSpec, EmbeddingSpec, ExpertGroups, ExpertsSpec,
     FeedForwardSpec, Gate, GateBounds, GroupRank, HeadNorm, HeadSpec, LatentSpec, LayerSpec, MixerSpec, ModelSpec,
-    NormKind, NormSpec, RouterScores, RouterSpec, SharedExpertSpec,
+    NormKind, NormSpec, PerLayerSpec, RouterScores, RouterSpec, SharedExpertSpec, ValueSource,
 };
 pub use stage::{Hidden, LocalStage, Stage};
 pub use token_io::TokenIo;

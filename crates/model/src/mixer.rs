@@ -1,6 +1,6 @@
 //! Self-attention: what lets a token read the tokens before it.
 
-use cascadia_kernels::Attention;
+use cascadia_kernels::{Activations, Attention};
 
 use crate::kv_pool::LayerCache;
 use crate::latent::{self, LatentAttention};
@@ -23,14 +23,22 @@ pub(crate) enum Mixer {
 /// Grouped-query attention with rotary positions.
 pub(crate) struct SelfAttention {
     pub(crate) query: Projection,
-    pub(crate) key: Projection,
-    pub(crate) value: Projection,
-    pub(crate) output: Projection,
     pub(crate) query_norm: Option<Norm>,
-    pub(crate) key_norm: Option<Norm>,
+    /// What is added to the cache; nothing where that of another layer is read.
+    pub(crate) cached: Option<KeysAndValues>,
+    pub(crate) output: Projection,
     pub(crate) attention: Attention,
     pub(crate) rope: Option<usize>,
     pub(crate) clamp: Option<f32>,
+}
+
+/// What makes the keys and values of a layer.
+pub(crate) struct KeysAndValues {
+    pub(crate) key: Projection,
+    /// `None` where values are what the projection of keys makes.
+    pub(crate) value: Option<Projection>,
+    pub(crate) key_norm: Option<Norm>,
+    pub(crate) value_norm: Option<Norm>,
 }
 
 /// The step a layer runs in.
@@ -92,28 +100,44 @@ fn slopes(alibi: &AlibiSpec, heads: usize) -> Vec<f32> {
 impl SelfAttention {
     fn run(&self, step: &StepView<'_>, cache: &mut LayerCache, workspace: &mut Workspace, machine: &Machine) {
         let Workspace { input, inner, queries, keys, values, output, spare, ropes, scratch, .. } = workspace;
-        let rows = step.plan.tokens.len();
-        let head = self.attention.head;
-        for (projection, out) in [(&self.query, &mut *queries), (&self.key, keys), (&self.value, values)] {
+        let (rows, head) = (step.plan.tokens.len(), self.attention.head);
+        let project = |projection: &Projection, input: &mut Activations, out: &mut Vec<f32>| {
             out.resize(rows * projection.outputs(), 0.0);
             projection.apply(input, out, machine);
             if let Some(most) = self.clamp {
                 out.iter_mut().for_each(|number| *number = number.clamp(-most, most));
             }
-        }
-        machine.profile.mark(Kind::AttentionInput);
-        for (norm, out) in [(&self.query_norm, &mut *queries), (&self.key_norm, keys)] {
+        };
+        let rotate = |out: &mut [f32]| {
+            if let Some(rope) = self.rope {
+                let (table, style, width) = (&ropes[rope], step.ropes[rope].style, out.len() / rows);
+                machine.pool.chunks(out, width, |row, heads| table.rotate(row, style, heads, head));
+            }
+        };
+        let mut normalise = |norm: &Option<Norm>, out: &mut [f32]| {
             norm.iter().for_each(|norm| norm.apply_in_place(out, spare, machine));
-        }
-        if let Some(rope) = self.rope {
-            let (table, style) = (&ropes[rope], step.ropes[rope].style);
-            for (projection, out) in [(&self.query, &mut *queries), (&self.key, keys)] {
-                machine.pool.chunks(out, projection.outputs(), |row, heads| table.rotate(row, style, heads, head));
+        };
+        project(&self.query, input, queries);
+        if let Some(KeysAndValues { key, value, .. }) = &self.cached {
+            project(key, input, keys);
+            match value {
+                Some(value) => project(value, input, values),
+                None => values.clone_from(keys),
             }
         }
+        machine.profile.mark(Kind::AttentionInput);
+        normalise(&self.query_norm, queries);
+        rotate(queries);
+        if let Some(KeysAndValues { key_norm, value_norm, .. }) = &self.cached {
+            normalise(key_norm, keys);
+            normalise(value_norm, values);
+            rotate(keys);
+        }
         machine.profile.mark(Kind::Rope);
-        cache.write(step, keys, values, machine);
-        machine.profile.mark(Kind::CacheWrite);
+        if self.cached.is_some() {
+            cache.write(step, keys, values, machine);
+            machine.profile.mark(Kind::CacheWrite);
+        }
         let cache = &*cache;
         let attended = inner.reset(rows, self.attention.heads * self.attention.value_head);
         let page = |row: usize, kv_head: usize, page: usize| {

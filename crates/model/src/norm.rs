@@ -23,6 +23,12 @@ impl Norm {
         Ok(Norm { weight: catalog.require_vector(&format!("{name}.weight"), width)?, bias, spec })
     }
 
+    /// A norm by the mean square that has no weight.
+    pub(crate) fn unweighted(width: usize, epsilon: f32) -> Norm {
+        let spec = NormSpec { kind: NormKind::RootMeanSquare, epsilon };
+        Norm { weight: vec![1.0; width], bias: Vec::new(), spec }
+    }
+
     /// rows = normalised rows; `spare` holds them meanwhile.
     pub(crate) fn apply_in_place(&self, rows: &mut [f32], spare: &mut Vec<f32>, machine: &Machine) {
         spare.clear();

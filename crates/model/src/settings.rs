@@ -1,6 +1,6 @@
 //! Settings of a model, by one key whether they come from config.json or from GGUF metadata.
 
-use cascadia_weights::{FileKind, ModelFiles};
+use cascadia_weights::{FileKind, MetadataValue, ModelFiles};
 use serde_json::Value;
 
 use crate::ModelError;
@@ -71,21 +71,60 @@ impl<'a> Settings<'a> {
 
     /// A whole number between 1 and `greatest`.
     pub(crate) fn count(&self, key: Key, greatest: u32) -> Result<Option<usize>, ModelError> {
-        let number = match self.files.kind() {
-            FileKind::Gguf => self.files.metadata().value::<u64>(&self.name(key))?,
-            FileKind::HuggingFace => match &self.config[self.json_name(key)] {
-                Value::Null => None,
-                value => {
-                    Some(value.as_u64().ok_or_else(|| self.error(key, format!("is {value}, not a whole number")))?)
+        self.number(key)?.map(|number| self.within(key, number, greatest)).transpose()
+    }
+
+    /// Like `count`, where zero stands for none.
+    pub(crate) fn count_or_none(&self, key: Key, greatest: u32) -> Result<Option<usize>, ModelError> {
+        let number = self.number(key)?.filter(|number| *number != 0);
+        number.map(|number| self.within(key, number, greatest)).transpose()
+    }
+
+    /// A whole number between 1 and `greatest` for each of `layers` layers; a single one counts for all.
+    pub(crate) fn each(&self, key: Key, greatest: u32, layers: usize) -> Result<Option<Vec<usize>>, ModelError> {
+        let name = self.name(key);
+        let listed: Option<Vec<u64>> = match self.files.kind() {
+            FileKind::Gguf => match self.files.metadata().get(&name) {
+                Some(MetadataValue::Array(_)) => {
+                    Some(self.files.metadata().require::<Vec<u32>>(&name)?.into_iter().map(u64::from).collect())
                 }
+                _ => None,
+            },
+            FileKind::HuggingFace => match &self.config[self.json_name(key)] {
+                Value::Array(numbers) => {
+                    let whole = numbers.iter().map(Value::as_u64).collect::<Option<_>>();
+                    Some(whole.ok_or_else(|| self.error(key, "is no list of whole numbers"))?)
+                }
+                _ => None,
             },
         };
-        match number {
-            Some(number) if number == 0 || number > u64::from(greatest) => {
-                Err(self.error(key, format!("is {number}, outside 1..={greatest}")))
-            }
-            number => Ok(number.map(|number| number as usize)),
+        let Some(listed) = listed else { return Ok(self.count(key, greatest)?.map(|count| vec![count; layers])) };
+        if listed.len() < layers {
+            return Err(self.error(key, format!("lists {} layers of {layers}", listed.len())));
         }
+        let numbers = listed.into_iter().take(layers).map(|number| self.within(key, number, greatest));
+        numbers.collect::<Result<_, _>>().map(Some)
+    }
+
+    fn number(&self, key: Key) -> Result<Option<u64>, ModelError> {
+        match self.files.kind() {
+            FileKind::Gguf => Ok(self.files.metadata().value::<u64>(&self.name(key))?),
+            FileKind::HuggingFace => match &self.config[self.json_name(key)] {
+                Value::Null => Ok(None),
+                value => {
+                    let number =
+                        value.as_u64().ok_or_else(|| self.error(key, format!("is {value}, not a whole number")));
+                    number.map(Some)
+                }
+            },
+        }
+    }
+
+    fn within(&self, key: Key, number: u64, greatest: u32) -> Result<usize, ModelError> {
+        if number == 0 || number > u64::from(greatest) {
+            return Err(self.error(key, format!("is {number}, outside 1..={greatest}")));
+        }
+        Ok(number as usize)
     }
 
     /// Like `count`, for settings that must be there.

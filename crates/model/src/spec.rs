@@ -3,6 +3,9 @@
 use cascadia_kernels::Activation;
 use cascadia_weights::ModelFiles;
 
+pub use crate::expert_spec::{
+    ExpertGroups, ExpertsSpec, GateBounds, GroupRank, RouterScores, RouterSpec, SharedExpertSpec,
+};
 use crate::{CachePrecision, ModelError, PAGE_TOKENS, RopeSpec, arch};
 
 /// A model's architecture. Two models with equal specifications run the same code.
@@ -18,6 +21,8 @@ pub struct ModelSpec {
     pub context: u32,
     /// How tokens become hidden states.
     pub embedding: EmbeddingSpec,
+    /// What layers are given of each token besides its hidden state.
+    pub per_layer: Option<PerLayerSpec>,
     /// The layers, first to last.
     pub layers: Vec<LayerSpec>,
     /// Position encodings, which layers refer to by index.
@@ -39,6 +44,24 @@ pub struct EmbeddingSpec {
     pub positions: Option<usize>,
     /// Whether a norm follows.
     pub normed: bool,
+}
+
+/// Inputs of single layers: of every token each layer has a short row, the sum of one from a table and of a normalised
+/// projection of the token's embedding. At its end a layer gates the row and adds what a matrix makes of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PerLayerSpec {
+    /// Numbers in such a row.
+    pub width: usize,
+    /// Tokens that the table has.
+    pub tokens: usize,
+    /// What rows of the table are multiplied with.
+    pub table_scale: f32,
+    /// What projections are multiplied with before their norm.
+    pub projection_scale: f32,
+    /// What the sum is multiplied with.
+    pub scale: f32,
+    /// The function of the gate.
+    pub activation: Activation,
 }
 
 /// How hidden states become logits.
@@ -86,6 +109,8 @@ pub struct LayerSpec {
     pub order: BranchOrder,
     /// What a branch's result is multiplied with before it is added.
     pub residual_scale: f32,
+    /// Whether hidden states are in the end multiplied with a number of the layer's own.
+    pub output_scaled: bool,
 }
 
 /// Something that is computed from the hidden states and added to them.
@@ -117,7 +142,7 @@ pub enum MixerSpec {
     Latent(LatentSpec),
 }
 
-/// What a mixer keeps of every token.
+/// What is kept of every token for a mixer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CacheShape {
     /// Heads that are cached.
@@ -159,6 +184,30 @@ pub struct AttentionSpec {
     pub qkv_bias: bool,
     /// Whether the output projection adds a bias.
     pub output_bias: bool,
+    /// What values are made from.
+    pub values: ValueSource,
+    /// Whether the values of each head are divided by the root of their mean square.
+    pub values_normed: bool,
+    /// Whose keys and values are read.
+    pub cache: CacheSource,
+}
+
+/// What values are made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueSource {
+    /// A projection of their own.
+    Projection,
+    /// The projection that also makes keys, before anything else is done to those.
+    Keys,
+}
+
+/// Whose keys and values a layer reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheSource {
+    /// Its own.
+    Own,
+    /// Those of an earlier layer; it makes none itself.
+    Layer(usize),
 }
 
 /// Attention whose keys and values are linear maps of one latent row per token, besides one rotated key for all heads.
@@ -235,92 +284,16 @@ pub enum Gate {
     WithUp,
 }
 
-/// Many small feed-forward parts, of which each token uses a few; their results are added by the router's weights.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ExpertsSpec {
-    /// How many there are.
-    pub count: usize,
-    /// How many a token uses.
-    pub used: usize,
-    /// What each of them is. All have a gate of their own.
-    pub each: DenseSpec,
-    /// Bounds on what an expert's activation sees.
-    pub bounds: Option<GateBounds>,
-    /// How a token's experts are found.
-    pub router: RouterSpec,
-    /// What every token uses besides.
-    pub shared: Option<SharedExpertSpec>,
-}
-
-/// Before the activation gates are cut to at most `limit`, and what they multiply to within `limit` of zero; to the
-/// latter `offset` is then added.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct GateBounds {
-    /// The greatest gate.
-    pub limit: f32,
-    /// What is added to the numbers that gates multiply.
-    pub offset: f32,
-}
-
-/// How a token's experts are found and weighed.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RouterSpec {
-    /// From the router's outputs to scores.
-    pub scores: RouterScores,
-    /// Whether the router's matrix adds a bias.
-    pub bias: bool,
-    /// Whether a number per expert is added to scores for the choice, and not in the weights.
-    pub correction: bool,
-    /// Experts come in groups, and only the best groups take part.
-    pub groups: Option<ExpertGroups>,
-    /// Whether the weights of a token's experts are divided by their sum.
-    pub normalized: bool,
-    /// What weights are multiplied with in the end.
-    pub scale: f32,
-}
-
-/// What becomes of a router's outputs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RouterScores {
-    /// Softmax over all experts.
-    Softmax,
-    /// Each by itself, between zero and one.
-    Sigmoid,
-    /// As they are for the choice; weights are the softmax over the chosen ones.
-    SoftmaxOfChosen,
-}
-
-/// Experts in groups of equal size, of which a token uses a few.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ExpertGroups {
-    /// Number of groups.
-    pub count: usize,
-    /// Groups that a token uses.
-    pub used: usize,
-    /// By what groups are compared.
-    pub rank: GroupRank,
-}
-
-/// By what groups of experts are compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GroupRank {
-    /// Their best expert's score.
-    Best,
-    /// The sum of their two best experts' scores.
-    BestTwo,
-}
-
-/// A feed-forward part that every token uses beside its experts.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SharedExpertSpec {
-    /// What it is. Several of them are one that is wider.
-    pub part: DenseSpec,
-    /// Whether its result is multiplied with a number between zero and one that is computed from the token.
-    pub gated: bool,
-}
-
 impl MixerSpec {
-    /// What it keeps of every token.
+    /// Whose keys and values it reads.
+    pub fn cache_source(&self) -> CacheSource {
+        match self {
+            MixerSpec::Attention(attention) => attention.cache,
+            MixerSpec::Latent(_) => CacheSource::Own,
+        }
+    }
+
+    /// What is kept of every token that it reads.
     pub(crate) fn cache(&self) -> CacheShape {
         match self {
             MixerSpec::Attention(AttentionSpec { kv_heads, head, window, .. }) => {
@@ -376,6 +349,7 @@ impl ModelSpec {
             let kept = window.map_or(tokens, |window| window.min(tokens));
             (heads * (key + value)) as u64 * self.cache.bytes() * u64::from(kept)
         };
-        self.layers.iter().map(bytes).fold(0, u64::saturating_add)
+        let own = self.layers.iter().filter(|layer| layer.mixer.part.cache_source() == CacheSource::Own);
+        own.map(bytes).fold(0, u64::saturating_add)
     }
 }

@@ -8,7 +8,8 @@ use cascadia_weights::ModelFiles;
 use crate::decoder::Layer;
 use crate::kv_pool::KvPool;
 use crate::mixer::StepView;
-use crate::plan::PlanLimits;
+use crate::per_layer::PerLayerInputs;
+use crate::plan::{PlanLimits, RowPlaces};
 use crate::read_ahead::ReadAhead;
 use crate::residency::Residency;
 use crate::rope::{RopeSpec, Rotation};
@@ -39,6 +40,7 @@ pub struct LocalStage {
     files: Arc<ModelFiles>,
     first: u32,
     layers: Vec<Layer>,
+    per_layer: Option<PerLayerInputs>,
     weights: ReadAhead,
     ropes: Vec<RopeSpec>,
     rotations: Vec<Rotation>,
@@ -70,11 +72,11 @@ impl LocalStage {
             window_pages: options.window_pages(spec),
         };
         let catalog = arch::catalog(files)?;
-        let layers = range
-            .clone()
-            .map(|index| assemble::layer(&catalog, spec, index as usize, options.meter.as_ref()))
-            .collect::<Result<_, _>>()?;
-        let own = &spec.layers[range.start as usize..range.end as usize];
+        let meter = options.meter.as_ref();
+        let layers = range.clone().map(|index| assemble::layer(&catalog, spec, index as usize, meter));
+        let layers = layers.collect::<Result<_, _>>()?;
+        let own = range.start as usize..range.end as usize;
+        let per_layer = spec.per_layer.map(|inputs| PerLayerInputs::new(&catalog, spec, inputs, (own.clone(), meter)));
         let machine = options.machine();
         let step = StepLimits {
             rows: options.rows_per_step as usize,
@@ -82,11 +84,12 @@ impl LocalStage {
             threads: machine.pool.threads(),
         };
         let residency = Residency::new(files, spec, range.clone(), (&step, options.memory))?;
-        let state = State { cache: KvPool::new(own, spec.cache, &limits)?, workspace: Workspace::new(spec, &step) };
+        let state = State { cache: KvPool::new(spec, own, &limits)?, workspace: Workspace::new(spec, &step) };
         Ok(LocalStage {
             files: Arc::clone(files),
             first: range.start,
             layers,
+            per_layer: per_layer.transpose()?,
             weights: ReadAhead::new(residency),
             ropes: spec.ropes.clone(),
             rotations: spec.ropes.iter().map(|rope| rope.rotation(options.context)).collect(),
@@ -95,6 +98,35 @@ impl LocalStage {
             machine,
             state: Mutex::new(state),
         })
+    }
+
+    /// Takes rows that have found their places through all layers.
+    fn run_layers(
+        &self,
+        plan: &StepPlan,
+        places: &RowPlaces,
+        hidden: &mut Hidden,
+        State { cache, workspace }: &mut State,
+    ) -> Result<(), StageError> {
+        for (table, rotation) in workspace.ropes.iter_mut().zip(&self.rotations) {
+            table.fill(rotation, &places.positions);
+        }
+        if let Some(inputs) = &self.per_layer {
+            self.machine.profile.begin(Place::Ends);
+            inputs.fill(plan, &mut workspace.per_layer, &self.machine)?;
+            self.machine.profile.mark(Kind::Embedding);
+        }
+        let step = StepView { plan, places, ropes: &self.ropes };
+        self.weights.begin_step();
+        for (index, layer) in self.layers.iter().enumerate() {
+            self.machine.profile.begin(Place::Layer(self.first + index as u32));
+            let streamed = self.weights.enter(index);
+            self.machine.profile.work(streamed, 0);
+            self.machine.profile.mark(Kind::WaitForWeights);
+            layer.forward(&step, &mut hidden.values, cache.of(index), (workspace, &self.machine));
+            self.weights.leave(index);
+        }
+        Ok(())
     }
 }
 
@@ -110,26 +142,11 @@ impl Stage for LocalStage {
         }
         // A step that panicked left only rows that a later step writes again before it reads them.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let State { cache, workspace } = &mut *state;
-        let mut places = std::mem::take(&mut workspace.places);
+        let mut places = std::mem::take(&mut state.workspace.places);
         let placed = places.fill(plan, &self.limits);
-        if placed.is_ok() {
-            for (table, rotation) in workspace.ropes.iter_mut().zip(&self.rotations) {
-                table.fill(rotation, &places.positions);
-            }
-            let step = StepView { plan, places: &places, ropes: &self.ropes };
-            self.weights.begin_step();
-            for (index, (layer, cache)) in self.layers.iter().zip(&mut cache.layers).enumerate() {
-                self.machine.profile.begin(Place::Layer(self.first + index as u32));
-                let streamed = self.weights.enter(index);
-                self.machine.profile.work(streamed, 0);
-                self.machine.profile.mark(Kind::WaitForWeights);
-                layer.forward(&step, &mut hidden.values, cache, (workspace, &self.machine));
-                self.weights.leave(index);
-            }
-        }
-        workspace.places = places;
-        placed?;
+        let run = placed.and_then(|()| self.run_layers(plan, &places, hidden, &mut state));
+        state.workspace.places = places;
+        run?;
         Ok(self.files.check_intact()?)
     }
 }

@@ -3,9 +3,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use cascadia_kernels::{Activations, Matrix, Shape};
+use cascadia_kernels::{Activations, Shape};
 use cascadia_weights::ModelFiles;
 
+use crate::embedding::Embedding;
 use crate::norm::Norm;
 use crate::projection::Projection;
 use crate::{Hidden, Kind, LoadOptions, Machine, ModelError, ModelSpec, Place, StageError, StepPlan, arch, assemble};
@@ -14,6 +15,8 @@ use crate::{Hidden, Kind, LoadOptions, Machine, ModelError, ModelSpec, Place, St
 pub struct TokenIo {
     files: Arc<ModelFiles>,
     embedding: Embedding,
+    /// Rows on their way through the embedding's norm.
+    spare: Vec<f32>,
     norm: Norm,
     output: Projection,
     scale: f32,
@@ -23,41 +26,22 @@ pub struct TokenIo {
     machine: Machine,
 }
 
-/// What turns tokens into hidden states.
-struct Embedding {
-    tokens: Matrix,
-    positions: Option<Matrix>,
-    scale: f32,
-    norm: Option<Norm>,
-    spare: Vec<f32>,
-}
-
 impl TokenIo {
     /// Finds both ends in the model's files.
     pub fn new(files: &Arc<ModelFiles>, spec: &ModelSpec, options: &LoadOptions) -> Result<TokenIo, ModelError> {
         let catalog = arch::catalog(files)?;
         let rows_per_step = options.rows_per_step as usize;
-        let position_rows = |rows| Shape { rows, columns: spec.width };
-        let positions =
-            spec.embedding.positions.map(|rows| catalog.matrix("position_embd.weight", position_rows(rows)));
-        let embedding_norm =
-            spec.embedding.normed.then(|| Norm::new(&catalog, "token_embd_norm", spec.width, spec.norm));
-        let tokens = assemble::vocabulary_matrix(&catalog, "token_embd.weight", spec)?;
+        let embedding = Embedding::new(&catalog, spec)?;
         let (output, output_name) = match spec.head.tied {
-            true => (tokens.clone(), "token_embd.weight"),
+            true => (embedding.tokens.clone(), "token_embd.weight"),
             false => (assemble::vocabulary_matrix(&catalog, "output.weight", spec)?, "output.weight"),
         };
         let tap = options.meter.as_ref().map(|meter| meter.tap(output_name, 1, spec.width));
         let bias = spec.head.bias.then(|| catalog.require_vector("output.bias", spec.vocabulary)).transpose()?;
         Ok(TokenIo {
             files: Arc::clone(files),
-            embedding: Embedding {
-                tokens,
-                positions: positions.transpose()?,
-                scale: spec.embedding.scale,
-                norm: embedding_norm.transpose()?,
-                spare: Vec::new(),
-            },
+            embedding,
+            spare: Vec::new(),
             norm: Norm::new(&catalog, "output_norm", spec.width, spec.norm)?,
             output: Projection { matrix: output, bias, tap },
             scale: spec.head.scale,
@@ -70,37 +54,10 @@ impl TokenIo {
 
     /// hidden = the embeddings of the plan's tokens.
     pub fn embed(&mut self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {
-        let Embedding { tokens, positions, scale, norm, spare } = &mut self.embedding;
-        let Shape { rows: vocabulary, columns: width } = tokens.shape();
-        if let Some(token) = plan.tokens.iter().find(|token| **token as usize >= vocabulary) {
-            return Err(StageError::Plan { problem: format!("token {token} of a vocabulary of {vocabulary}") });
-        }
         self.machine.profile.begin(Place::Ends);
-        hidden.width = width;
-        hidden.values.resize(plan.tokens.len() * width, 0.0);
-        for (row, &token) in hidden.values.chunks_exact_mut(width).zip(&plan.tokens) {
-            tokens.decode_row(token as usize, row);
-            if *scale != 1.0 {
-                row.iter_mut().for_each(|number| *number *= *scale);
-            }
-        }
-        if let Some(positions) = positions {
-            spare.resize(width, 0.0);
-            for step in &plan.steps {
-                for (row, position) in step.rows.clone().zip(step.start as usize..) {
-                    if position >= positions.shape().rows {
-                        let problem = format!("position {position} of {} that were learned", positions.shape().rows);
-                        return Err(StageError::Plan { problem });
-                    }
-                    positions.decode_row(position, spare);
-                    let row = row as usize * width;
-                    self.machine.ops.add(spare, &mut hidden.values[row..row + width]);
-                }
-            }
-        }
-        if let Some(norm) = norm {
-            norm.apply_in_place(&mut hidden.values, spare, &self.machine);
-        }
+        hidden.width = self.embedding.width();
+        hidden.values.resize(plan.tokens.len() * hidden.width, 0.0);
+        self.embedding.run(plan, &mut hidden.values, &mut self.spare, &self.machine)?;
         self.machine.profile.mark(Kind::Embedding);
         Ok(self.files.check_intact()?)
     }

@@ -6,6 +6,7 @@ use crate::ModelSpec;
 use crate::experts::ExpertsWorkspace;
 use crate::latent::LatentWorkspace;
 use crate::mixer::kernel;
+use crate::per_layer::PerLayerWorkspace;
 use crate::plan::RowPlaces;
 use crate::rope::RopeTable;
 use crate::spec::{FeedForwardSpec, MixerSpec};
@@ -31,6 +32,7 @@ pub(crate) struct Workspace {
     pub(crate) places: RowPlaces,
     pub(crate) experts: ExpertsWorkspace,
     pub(crate) latent: LatentWorkspace,
+    pub(crate) per_layer: PerLayerWorkspace,
 }
 
 /// The largest step of a stage.
@@ -58,22 +60,28 @@ impl Workspace {
         let feed_forward =
             feed_forwards().filter_map(FeedForwardSpec::shared).map(|dense| dense.inner).max().unwrap_or(0);
         let experts = feed_forwards().filter_map(FeedForwardSpec::experts);
-        let widest_group = kernels().max_by_key(|shape| shape.heads / shape.kv_heads * shape.head.max(1)).into_iter();
-        let scratch = widest_group
-            .flat_map(|shape| (0..limits.threads).map(move |_| AttentionScratch::new(&shape, limits.context)));
+        // Large enough for the largest group of heads and for the largest head, whichever layers have them.
+        let group = greatest(|shape| shape.heads / shape.kv_heads);
+        let widest = kernels().max_by_key(|shape| shape.head);
+        let widest = widest.map(|shape| Attention { heads: group * shape.kv_heads, ..shape });
+        let scratch = widest
+            .iter()
+            .flat_map(|shape| (0..limits.threads).map(move |_| AttentionScratch::new(shape, limits.context)));
+        let per_layer = spec.per_layer.map_or(0, |inputs| inputs.width);
         Workspace {
             width: spec.width,
             input: Activations::with_capacity(rows, spec.width),
-            inner: Activations::with_capacity(rows, queries.max(feed_forward).max(query_rank)),
+            inner: Activations::with_capacity(rows, queries.max(feed_forward).max(query_rank).max(per_layer)),
             queries: Vec::with_capacity(rows * queries),
             keys: Vec::with_capacity(rows * kv),
             values: Vec::with_capacity(rows * kv),
-            gate: Vec::with_capacity(rows * feed_forward),
+            gate: Vec::with_capacity(rows * feed_forward.max(per_layer)),
             output: Vec::with_capacity(rows * spec.width),
             spare: Vec::with_capacity(rows * spec.width.max(queries).max(query_rank)),
             ropes: spec.ropes.iter().map(|rope| RopeTable::with_capacity(rows, rope)).collect(),
             scratch: scratch.collect(),
             places: RowPlaces::with_capacity(rows),
+            per_layer: PerLayerWorkspace::new(spec, rows, limits.threads),
             latent: LatentWorkspace::new(latents, rows),
             experts: ExpertsWorkspace::new(experts, (spec.width, rows, limits.threads)),
         }

@@ -143,7 +143,7 @@ fn memory_is_refused_when_it_cannot_be_enough() {
     assert!(done.stderr.contains("at least") && done.stderr.contains("shorter context"), "{}", done.stderr);
     let done = cascadia(&["run", &model, "--memory", "lots", "-p", "x"]);
     assert_eq!(done.code, 2);
-    assert!(done.stderr.contains("such as 6G"), "{}", done.stderr);
+    assert!(done.stderr.contains("use K, M, G"), "{}", done.stderr);
     let arguments = ["run", &model, "--raw", "-p", "Hello", "-n", "3", "--seed", "1", "--json"];
     let free = json(&cascadia(&arguments));
     let capped = json(&cascadia(&[&arguments[..], &["--memory", "1G", "--pin", "--threads", "2"]].concat()));

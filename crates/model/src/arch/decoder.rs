@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::keys::*;
 use super::{Source, positions};
 use crate::spec::{
-    AttentionSpec, Branch, BranchOrder, DenseSpec, EmbeddingSpec, FeedForwardSpec, Gate, HeadSpec, LatentSpec,
-    MixerSpec, NormKind, NormSpec,
+    AttentionSpec, Branch, BranchOrder, CacheSource, DenseSpec, EmbeddingSpec, FeedForwardSpec, Gate, HeadSpec,
+    LatentSpec, MixerSpec, NormKind, NormSpec, ValueSource,
 };
 use crate::{CachePrecision, LayerSpec, ModelError, ModelSpec, RopeSpec};
 
@@ -25,7 +25,7 @@ const ACTIVATIONS: [(&str, Activation); 9] = [
     ("relu2", Activation::ReluSquared),
 ];
 
-/// A decoder of equal layers: norms by the mean square, attention with rotary positions, gated feed-forward parts.
+/// A decoder: norms by the mean square, attention with rotary positions, gated feed-forward parts.
 pub(super) fn gated_decoder(source: &Source<'_>) -> Result<ModelSpec, ModelError> {
     let (settings, catalog) = (&source.settings, &source.catalog);
     let width = settings.require_count(WIDTH, MOST_WIDTH)?;
@@ -38,9 +38,11 @@ pub(super) fn gated_decoder(source: &Source<'_>) -> Result<ModelSpec, ModelError
     if let Some(other) = settings.count(VALUE_HEAD, MOST_WIDTH)?.filter(|value_head| *value_head != head) {
         return Err(settings.error(VALUE_HEAD, format!("is {other}; this version needs it equal to {head}")));
     }
+    let layers = settings.require_count(LAYERS, MOST_LAYERS)?;
+    let kv_heads = settings.each(KV_HEADS, MOST_WIDTH, layers)?.unwrap_or_else(|| vec![heads; layers]);
     let attention = AttentionSpec {
         heads,
-        kv_heads: settings.count(KV_HEADS, MOST_WIDTH)?.unwrap_or(heads),
+        kv_heads: heads,
         head,
         score_scale: settings.positive(ATTENTION_SCALE)?.unwrap_or(1.0 / (head as f32).sqrt()),
         window: None,
@@ -52,22 +54,30 @@ pub(super) fn gated_decoder(source: &Source<'_>) -> Result<ModelSpec, ModelError
         clamp: None,
         qkv_bias: catalog.has("blk.0.attn_q.bias") || catalog.has("blk.0.attn_qkv.bias"),
         output_bias: catalog.has("blk.0.attn_output.bias"),
+        values: ValueSource::Projection,
+        values_normed: false,
+        cache: CacheSource::Own,
     };
-    decoder_with(source, MixerSpec::Attention(attention), positions::rope(source, head)?)
+    let mut spec = decoder_with(source, MixerSpec::Attention(attention), positions::rope(source, head)?)?;
+    each_attention(&mut spec, |layer, attention| attention.kv_heads = kv_heads[layer]);
+    Ok(spec)
 }
 
-/// A decoder of equal layers with this mixer: norms by the mean square, gated feed-forward parts.
+/// A decoder of layers with this mixer: norms by the mean square, gated feed-forward parts.
 pub(super) fn decoder_with(source: &Source<'_>, mixer: MixerSpec, rope: RopeSpec) -> Result<ModelSpec, ModelError> {
     let (settings, catalog) = (&source.settings, &source.catalog);
     let width = settings.require_count(WIDTH, MOST_WIDTH)?;
     let embedding = catalog.require("token_embd.weight")?;
-    let layer = LayerSpec {
-        mixer: Branch { norm_before: Some("attn_norm"), part: mixer, norm_after: None },
+    let layers = settings.require_count(LAYERS, MOST_LAYERS)?;
+    let inner = settings.each(FEED_FORWARD, 16 * MOST_WIDTH, layers)?.unwrap_or_else(|| vec![4 * width; layers]);
+    let activation = activation(source, Activation::Silu)?;
+    let layer = |inner: usize| LayerSpec {
+        mixer: Branch { norm_before: Some("attn_norm"), part: mixer.clone(), norm_after: None },
         feed_forward: Branch {
             norm_before: Some("ffn_norm"),
             part: FeedForwardSpec::Dense(DenseSpec {
-                inner: settings.count(FEED_FORWARD, 16 * MOST_WIDTH)?.unwrap_or(4 * width),
-                activation: activation(source, Activation::Silu)?,
+                inner,
+                activation,
                 gate: Gate::Own,
                 bias: catalog.has("blk.0.ffn_up.bias"),
             }),
@@ -75,6 +85,7 @@ pub(super) fn decoder_with(source: &Source<'_>, mixer: MixerSpec, rope: RopeSpec
         },
         order: BranchOrder::InTurn,
         residual_scale: 1.0,
+        output_scaled: false,
     };
     Ok(ModelSpec {
         architecture: settings.architecture.clone(),
@@ -82,7 +93,8 @@ pub(super) fn decoder_with(source: &Source<'_>, mixer: MixerSpec, rope: RopeSpec
         width,
         context: context(source)?.max(positions::reach(&rope.scaling)),
         embedding: EmbeddingSpec { scale: 1.0, positions: None, normed: false },
-        layers: vec![layer; settings.require_count(LAYERS, MOST_LAYERS)?],
+        per_layer: None,
+        layers: inner.into_iter().map(layer).collect(),
         ropes: vec![rope],
         norm: NormSpec { kind: NormKind::RootMeanSquare, epsilon: epsilon(source)? },
         head: HeadSpec {
@@ -151,14 +163,27 @@ fn largest_dtype(source: &Source<'_>) -> cascadia_kernels::Dtype {
     largest.map_or(cascadia_kernels::Dtype::F32, |(_, entry)| entry.dtype())
 }
 
+/// Lets the last layers read what the last layer of their kind before them has cached. Returns the first that does.
+pub(super) fn share_caches(source: &Source<'_>, spec: &mut ModelSpec) -> Result<usize, ModelError> {
+    let shared = source.settings.count_or_none(SHARED_CACHES, MOST_LAYERS)?.unwrap_or(0);
+    let first = spec.layers.len().saturating_sub(shared);
+    let windows: Vec<Option<u32>> = spec.layers.iter().map(|layer| layer.mixer.part.cache().window).collect();
+    let owner = |layer: usize| (0..first).rev().find(|&earlier| windows[earlier] == windows[layer]);
+    if let Some(layer) = (first..windows.len()).find(|&layer| owner(layer).is_none()) {
+        let problem = format!("is {shared} of {}: no layer of its kind comes before layer {layer}", windows.len());
+        return Err(source.settings.error(SHARED_CACHES, problem));
+    }
+    each_attention(spec, |layer, attention| {
+        if let Some(owner) = owner(layer).filter(|_| layer >= first) {
+            attention.cache = CacheSource::Layer(owner);
+        }
+    });
+    Ok(first)
+}
+
 /// Newest positions that layers with a window see; zero and null stand for none.
 pub(super) fn window(source: &Source<'_>) -> Result<Option<u32>, ModelError> {
-    let settings = &source.settings;
-    let off = match settings.files.kind() {
-        FileKind::Gguf => settings.files.metadata().value::<u64>(&settings.name(WINDOW))? == Some(0),
-        FileKind::HuggingFace => settings.config()["sliding_window"] == 0,
-    };
-    if off { Ok(None) } else { Ok(settings.count(WINDOW, MOST_CONTEXT)?.map(|window| window as u32)) }
+    Ok(source.settings.count_or_none(WINDOW, MOST_CONTEXT)?.map(|window| window as u32))
 }
 
 /// Which layers have a window, where the file lists them one by one.
@@ -192,7 +217,13 @@ pub(super) fn windowed_layers(source: &Source<'_>, layers: usize) -> Result<Opti
 
 /// What every forward pass relies on, whatever the family.
 pub(super) fn check(source: &Source<'_>, spec: &ModelSpec) -> Result<(), ModelError> {
-    for layer in &spec.layers {
+    for (index, layer) in spec.layers.iter().enumerate() {
+        if let CacheSource::Layer(owner) = layer.mixer.part.cache_source()
+            && (owner >= index || spec.layers[owner].mixer.part.cache() != layer.mixer.part.cache())
+        {
+            let problem = format!("lets layer {index} read the cache of layer {owner}, which has heads of other sizes");
+            return Err(source.settings.error(SHARED_CACHES, problem));
+        }
         let (rope, rotated) = match &layer.mixer.part {
             MixerSpec::Attention(AttentionSpec { heads, kv_heads, head, rope, .. }) => {
                 if *kv_heads == 0 || *heads == 0 || !heads.is_multiple_of(*kv_heads) {

@@ -1,4 +1,4 @@
-//! Gemma 1, 2 and 3.
+//! Gemma 1, 2 and 3, and what later ones have from them.
 
 use cascadia_kernels::Activation;
 use serde_json::Value;
@@ -66,7 +66,7 @@ pub(super) const GEMMA3: Family = Family {
 };
 
 /// Embeddings scaled by the root of their width, and the activation of the family.
-fn scaled_decoder(source: &Source<'_>) -> Result<ModelSpec, ModelError> {
+pub(super) fn scaled_decoder(source: &Source<'_>) -> Result<ModelSpec, ModelError> {
     let mut spec = gated_decoder(source)?;
     spec.embedding.scale = (spec.width as f32).sqrt();
     // Older configurations name an activation that the authors' code does not use.
@@ -85,11 +85,16 @@ fn normed_around(source: &Source<'_>) -> Result<ModelSpec, ModelError> {
         attention.soft_cap = soft_cap;
         attention.score_scale = score_scale.unwrap_or(attention.score_scale);
     });
+    norms_around(&mut spec);
+    Ok(spec)
+}
+
+/// Gives each branch a norm after it.
+pub(super) fn norms_around(spec: &mut ModelSpec) {
     for layer in &mut spec.layers {
         layer.mixer.norm_after = Some("post_attention_norm");
         layer.feed_forward.norm_after = Some("post_ffw_norm");
     }
-    Ok(spec)
 }
 
 /// The scale of scores where it does not follow from the size of heads, as in the largest models.
@@ -105,7 +110,7 @@ fn score_scale(source: &Source<'_>, spec: &ModelSpec) -> Result<Option<f32>, Mod
 }
 
 /// Gives windows to the layers that have one: all but each `period`-th, or as the file lists them.
-fn windows(source: &Source<'_>, spec: &mut ModelSpec, period: usize) -> Result<(), ModelError> {
+pub(super) fn windows(source: &Source<'_>, spec: &mut ModelSpec, period: usize) -> Result<(), ModelError> {
     let window = window(source)?;
     let listed = windowed_layers(source, spec.layers.len())?;
     each_attention(spec, |layer, attention| {

@@ -26,6 +26,8 @@ keys! {
         ["attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"];
     WINDOW = ["sliding_window"] ["attention.sliding_window"];
     WINDOW_PATTERN = ["layer_types", "sliding_window_pattern"] ["attention.sliding_window_pattern"];
+    SHARED_CACHES = ["num_kv_shared_layers"] ["attention.shared_kv_layers"];
+    PER_LAYER_WIDTH = ["hidden_size_per_layer_input"] ["embedding_length_per_layer_input"];
     ACTIVATION = ["hidden_activation", "hidden_act", "activation_function", "activation"] ["hidden_act"];
     ATTENTION_SCALE = ["attention_multiplier"] ["attention.scale"];
     EMBEDDING_SCALE = ["embedding_multiplier"] ["embedding_scale"];
@@ -40,6 +42,7 @@ keys! {
     ROPE_LOCAL_BASE = ["rope_local_base_freq"] ["rope.freq_base_swa"];
     ROPE_PART = ["partial_rotary_factor", "rotary_pct"] ["rope.partial_rotary_factor"];
     ROPE_DIMENSIONS = ["rope_dim"] ["rope.dimension_count"];
+    ROPE_LOCAL_DIMENSIONS = ["rope_dim_local"] ["rope.dimension_count_swa"];
     ROPE_SCALING = ["rope_scaling"] ["rope.scaling.type"];
     ROPE_WHOLE_PAIRS = ["truncate"] ["rope.scaling.yarn_truncate"];
     ROPE_FACTOR = ["factor"] ["rope.scaling.factor", "rope.scale_linear"];

@@ -6,6 +6,7 @@ mod deepseek;
 mod experts;
 mod falcon;
 mod gemma;
+mod gemma4;
 mod glm;
 mod gpt2;
 mod gpt_oss;
@@ -67,6 +68,7 @@ const FAMILIES: &[Family] = &[
     gemma::GEMMA,
     gemma::GEMMA2,
     gemma::GEMMA3,
+    gemma4::FAMILY,
     falcon::FAMILY,
     neox::FAMILY,
     mpt::FAMILY,

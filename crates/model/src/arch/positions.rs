@@ -14,6 +14,10 @@ use crate::{ModelError, RopeStyle};
 const YARN_FAST: f32 = 32.0;
 const YARN_SLOW: f32 = 1.0;
 
+/// What frequencies are divided by that should be zero: so much that no text is long enough for them to matter, and
+/// the number that llama.cpp's conversions write.
+const STILL: f32 = 1e30;
+
 /// The position encoding of a model that has one for all its layers.
 pub(super) fn rope(source: &Source<'_>, head: usize) -> Result<RopeSpec, ModelError> {
     // Newer configurations keep everything in `rope_parameters`, older ones in `rope_scaling` and `rope_theta`.
@@ -42,6 +46,8 @@ pub(super) fn rope_with(source: &Source<'_>, nested: &Value, head: usize) -> Res
     };
     let dimensions = match (settings.count(ROPE_DIMENSIONS, MOST_WIDTH)?, part) {
         (Some(dimensions), _) => dimensions,
+        // The part is one of the pairs, and pairs lie half a whole head apart.
+        (None, _) if nested["rope_type"] == "proportional" => head,
         (None, Some(part)) => (head as f32 * part) as usize,
         (None, None) => head,
     };
@@ -143,6 +149,15 @@ impl Nested<'_> {
         }))
     }
 
+    /// The first pairs turn, the others stand still.
+    fn proportional(&self, dimensions: usize) -> Result<RopeScaling, ModelError> {
+        let part = self.number("partial_rotary_factor")?.unwrap_or(1.0);
+        let factor = self.number("factor")?.unwrap_or(1.0);
+        let turning = (f64::from(part) * dimensions as f64 / 2.0) as usize;
+        let divisor = |pair: usize| if pair < turning { factor } else { STILL };
+        Ok(RopeScaling::Divisors((0..dimensions / 2).map(divisor).collect()))
+    }
+
     fn long(&self, pairs: usize) -> Result<RopeScaling, ModelError> {
         let original_context = self.original_context()?;
         let factor = f64::from(self.factor(original_context)?);
@@ -177,8 +192,9 @@ fn scaling_by_config(source: &Source<'_>, values: &Value, dimensions: usize) -> 
         })),
         "yarn" => nested.yarn(),
         "longrope" => nested.long(dimensions / 2),
+        "proportional" => nested.proportional(dimensions),
         other => {
-            let known = "default, linear, llama3, dynamic, yarn and longrope";
+            let known = "default, linear, llama3, dynamic, yarn, longrope and proportional";
             Err(source.settings.error(ROPE_SCALING, format!("is of type `{other}`; this version runs {known}")))
         }
     }

@@ -1,0 +1,80 @@
+//! From tokens to hidden states.
+
+use cascadia_kernels::{Matrix, Shape};
+
+use crate::catalog::Catalog;
+use crate::norm::Norm;
+use crate::{Machine, ModelError, ModelSpec, StageError, StepPlan, assemble};
+
+/// What turns tokens into hidden states.
+pub(crate) struct Embedding {
+    pub(crate) tokens: Matrix,
+    positions: Option<Matrix>,
+    scale: f32,
+    norm: Option<Norm>,
+}
+
+impl Embedding {
+    /// Finds the embeddings in the model's files.
+    pub(crate) fn new(catalog: &Catalog<'_>, spec: &ModelSpec) -> Result<Embedding, ModelError> {
+        let position_rows = |rows| Shape { rows, columns: spec.width };
+        let positions =
+            spec.embedding.positions.map(|rows| catalog.matrix("position_embd.weight", position_rows(rows)));
+        let norm = spec.embedding.normed.then(|| Norm::new(catalog, "token_embd_norm", spec.width, spec.norm));
+        Ok(Embedding {
+            tokens: assemble::vocabulary_matrix(catalog, "token_embd.weight", spec)?,
+            positions: positions.transpose()?,
+            scale: spec.embedding.scale,
+            norm: norm.transpose()?,
+        })
+    }
+
+    /// Numbers in a hidden state.
+    pub(crate) fn width(&self) -> usize {
+        self.tokens.shape().columns
+    }
+
+    /// out = the embeddings of the plan's tokens, which must be of the vocabulary.
+    pub(crate) fn run(
+        &self,
+        plan: &StepPlan,
+        out: &mut [f32],
+        spare: &mut Vec<f32>,
+        machine: &Machine,
+    ) -> Result<(), StageError> {
+        let Shape { rows: vocabulary, columns: width } = self.tokens.shape();
+        check_tokens(plan, vocabulary)?;
+        for (row, &token) in out.chunks_exact_mut(width).zip(&plan.tokens) {
+            self.tokens.decode_row(token as usize, row);
+            if self.scale != 1.0 {
+                row.iter_mut().for_each(|number| *number *= self.scale);
+            }
+        }
+        if let Some(positions) = &self.positions {
+            spare.resize(width, 0.0);
+            for step in &plan.steps {
+                for (row, position) in step.rows.clone().zip(step.start as usize..) {
+                    if position >= positions.shape().rows {
+                        let problem = format!("position {position} of {} that were learned", positions.shape().rows);
+                        return Err(StageError::Plan { problem });
+                    }
+                    positions.decode_row(position, spare);
+                    let row = row as usize * width;
+                    machine.ops.add(spare, &mut out[row..row + width]);
+                }
+            }
+        }
+        if let Some(norm) = &self.norm {
+            norm.apply_in_place(out, spare, machine);
+        }
+        Ok(())
+    }
+}
+
+/// Refuses tokens that a table of `known` ones does not have.
+pub(crate) fn check_tokens(plan: &StepPlan, known: usize) -> Result<(), StageError> {
+    match plan.tokens.iter().find(|token| **token as usize >= known) {
+        Some(token) => Err(StageError::Plan { problem: format!("token {token} of a vocabulary of {known}") }),
+        None => Ok(()),
+    }
+}

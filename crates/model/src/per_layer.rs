@@ -1,0 +1,145 @@
+//! Inputs of single layers: what a layer is given of each token besides its hidden state.
+//!
+//! They depend on nothing but the tokens of a step, so every stage makes those of its own layers when a step begins,
+//! wherever it runs.
+
+use std::ops::Range;
+
+use cascadia_kernels::{Activation, Activations, Matrix, Shape};
+
+use crate::catalog::Catalog;
+use crate::embedding::{Embedding, check_tokens};
+use crate::norm::Norm;
+use crate::projection::Projection;
+use crate::spec::PerLayerSpec;
+use crate::workspace::Workspace;
+use crate::{EnergyMeter, Kind, Machine, ModelError, ModelSpec, StageError, StepPlan};
+
+const PROJECTION: &str = "per_layer_model_proj.weight";
+
+/// What makes the inputs of a range of layers.
+pub(crate) struct PerLayerInputs {
+    embedding: Embedding,
+    /// Of every token, the rows of all layers one after the other.
+    table: Matrix,
+    /// From the embedding of a token to a row for each layer of the range.
+    projection: Projection,
+    norm: Norm,
+    layers: Range<usize>,
+    spec: PerLayerSpec,
+}
+
+/// What a layer makes of its input: output(activation(gate(x)) × input).
+pub(crate) struct PerLayerBranch {
+    pub(crate) gate: Projection,
+    pub(crate) output: Projection,
+    pub(crate) activation: Activation,
+    pub(crate) layer: usize,
+}
+
+/// The inputs of a step, and buffers to make them.
+pub(crate) struct PerLayerWorkspace {
+    embedded: Activations,
+    projected: Vec<f32>,
+    /// Per row of the step, the inputs of all layers of the stage.
+    inputs: Vec<f32>,
+    /// Per thread, a row of the table.
+    table_rows: Vec<Vec<f32>>,
+    spare: Vec<f32>,
+    /// The layers of the stage.
+    layers: Range<usize>,
+}
+
+impl PerLayerWorkspace {
+    /// Room for `rows` rows of any range of the model's layers.
+    pub(crate) fn new(spec: &ModelSpec, rows: usize, threads: usize) -> PerLayerWorkspace {
+        let all = spec.per_layer.map_or(0, |inputs| inputs.width * spec.layers.len());
+        let embedded = if all == 0 { 0 } else { rows };
+        PerLayerWorkspace {
+            embedded: Activations::with_capacity(embedded, spec.width),
+            projected: Vec::with_capacity(rows * all),
+            inputs: Vec::with_capacity(rows * all),
+            table_rows: vec![vec![0.0; all]; threads],
+            spare: Vec::with_capacity(embedded * spec.width),
+            layers: 0..0,
+        }
+    }
+
+    /// What a layer of the stage is given of a row of the step.
+    fn input(&self, row: usize, layer: usize, width: usize) -> &[f32] {
+        let start = (row * self.layers.len() + layer - self.layers.start) * width;
+        &self.inputs[start..start + width]
+    }
+}
+
+impl PerLayerInputs {
+    /// Finds in the model's files what makes the inputs of `layers`.
+    pub(crate) fn new(
+        catalog: &Catalog<'_>,
+        model: &ModelSpec,
+        spec: PerLayerSpec,
+        (layers, meter): (Range<usize>, Option<&EnergyMeter>),
+    ) -> Result<PerLayerInputs, ModelError> {
+        let (width, all) = (spec.width, spec.width * model.layers.len());
+        let projection = catalog.matrix(PROJECTION, Shape { rows: all, columns: model.width })?;
+        Ok(PerLayerInputs {
+            embedding: Embedding::new(catalog, model)?,
+            table: catalog.matrix("per_layer_token_embd.weight", Shape { rows: spec.tokens, columns: all })?,
+            projection: Projection {
+                matrix: projection.rows(layers.start * width..layers.end * width),
+                bias: None,
+                tap: meter.map(|meter| meter.tap(PROJECTION, 1, model.width)),
+            },
+            norm: Norm::new(catalog, "per_layer_proj_norm", width, model.norm)?,
+            layers,
+            spec,
+        })
+    }
+
+    /// Makes the inputs of a step.
+    pub(crate) fn fill(
+        &self,
+        plan: &StepPlan,
+        workspace: &mut PerLayerWorkspace,
+        machine: &Machine,
+    ) -> Result<(), StageError> {
+        let PerLayerSpec { width, tokens, table_scale, projection_scale, scale, .. } = self.spec;
+        check_tokens(plan, tokens)?;
+        let PerLayerWorkspace { embedded, projected, inputs, table_rows, spare, layers } = workspace;
+        let (rows, outputs) = (plan.tokens.len(), self.projection.outputs());
+        self.embedding.run(plan, embedded.reset(rows, self.embedding.width()), spare, machine)?;
+        projected.resize(rows * outputs, 0.0);
+        self.projection.apply(embedded, projected, machine);
+        projected.iter_mut().for_each(|number| *number *= projection_scale);
+        inputs.resize(rows * outputs, 0.0);
+        self.norm.apply(projected, inputs, machine);
+        let own = self.layers.start * width..self.layers.end * width;
+        machine.pool.chunks_with(inputs, outputs, table_rows, |row, inputs, table_row| {
+            self.table.decode_row(plan.tokens[row] as usize, table_row);
+            for (input, number) in inputs.iter_mut().zip(&table_row[own.clone()]) {
+                *input = (*input + number * table_scale) * scale;
+            }
+        });
+        *layers = self.layers.clone();
+        Ok(())
+    }
+}
+
+impl PerLayerBranch {
+    /// Reads `workspace.input` and the inputs of its layer, leaves the result in `workspace.output`.
+    pub(crate) fn run(&self, rows: usize, workspace: &mut Workspace, machine: &Machine) {
+        let Workspace { input, inner, gate, output, per_layer, .. } = workspace;
+        let width = self.gate.outputs();
+        gate.resize(rows * width, 0.0);
+        self.gate.apply(input, gate, machine);
+        machine.profile.mark(Kind::FeedForwardInput);
+        machine.pool.chunks(inner.reset(rows, width), width, |row, out| {
+            out.copy_from_slice(per_layer.input(row, self.layer, width));
+            machine.ops.activate_multiply(self.activation, &gate[row * width..(row + 1) * width], out);
+        });
+        machine.profile.mark(Kind::Activation);
+        output.resize(rows * self.output.outputs(), 0.0);
+        self.output.apply(inner, output, machine);
+        machine.profile.mark(Kind::FeedForwardOutput);
+    }
+}
