@@ -12,9 +12,10 @@ use crate::norm::Norm;
 use crate::per_layer::PerLayerBranch;
 use crate::projection::Projection;
 use crate::router::Router;
+use crate::sides::Sides;
 use crate::spec::{
     AttentionSpec, Branch, CacheSource, DenseSpec, ExpertsSpec, FeedForwardSpec, Gate, HeadNorm, LatentSpec, MixerSpec,
-    NormKind, NormSpec, PerLayerSpec, SharedExpertSpec, ValueSource,
+    NormKind, NormSpec, PerLayerSpec, SharedExpertSpec, SidesSpec, ValueSource,
 };
 use crate::{EnergyMeter, ModelError, ModelSpec};
 
@@ -38,6 +39,7 @@ pub(crate) fn layer(
         feed_forward: match &layer.feed_forward.part {
             FeedForwardSpec::Dense(dense) => FeedForward::Dense(Box::new(parts.dense(dense, "")?)),
             FeedForwardSpec::Experts(experts) => FeedForward::Experts(Box::new(parts.experts(experts)?)),
+            FeedForwardSpec::Sides(sides) => FeedForward::Sides(Box::new(parts.sides(sides)?)),
         },
         feed_forward_norms: parts.norms(&layer.feed_forward)?,
         order: layer.order,
@@ -96,7 +98,7 @@ impl Parts<'_> {
         let sinks = || self.catalog.require_vector(&self.name("attn_sinks.weight"), heads);
         let output = Shape { rows: width, columns: query_rows };
         let cached = cached.map(|(key, value)| -> Result<KeysAndValues, ModelError> {
-            let value_norm = spec.values_normed.then(|| Norm::unweighted(head, self.spec.norm.epsilon));
+            let value_norm = spec.values_normed.then(|| Norm::by_mean_square(vec![1.0; head], self.spec.norm.epsilon));
             Ok(KeysAndValues { key, value, key_norm: head_norm("attn_k_norm", kv_heads).transpose()?, value_norm })
         });
         Ok(SelfAttention {
@@ -151,11 +153,13 @@ impl Parts<'_> {
             })
         };
         let (into, out) = (Shape { rows: inner, columns: width }, Shape { rows: width, columns: inner });
+        let expert_scales = || self.catalog.require_vector(&self.name("ffn_down_exps.scale"), count);
         let correction = || self.catalog.require_vector(&self.name("exp_probs_b.bias"), count);
         Ok(Experts {
             router: Router {
                 projection: self.projection("ffn_gate_inp", Shape { rows: count, ..into }, spec.router.bias)?,
                 correction: spec.router.correction.then(correction).transpose()?,
+                expert_scales: spec.router.expert_scaled.then(expert_scales).transpose()?,
                 spec: spec.router.clone(),
                 used: spec.used,
             },
@@ -165,6 +169,18 @@ impl Parts<'_> {
             activation: spec.each.activation,
             bounds: spec.bounds,
             shared: spec.shared.as_ref().map(|shared| self.shared_expert(shared)).transpose()?,
+        })
+    }
+
+    fn sides(&self, spec: &SidesSpec) -> Result<Sides, ModelError> {
+        let mut weight = self.catalog.require_vector(&self.name("ffn_gate_inp.scale"), self.spec.width)?;
+        weight.iter_mut().for_each(|number| *number *= spec.router_scale);
+        Ok(Sides {
+            dense: self.dense(&spec.dense.part, "")?,
+            dense_norms: self.norms(&spec.dense)?,
+            router_norm: Norm::by_mean_square(weight, self.spec.norm.epsilon),
+            experts: self.experts(&spec.experts.part)?,
+            experts_norms: self.norms(&spec.experts)?,
         })
     }
 

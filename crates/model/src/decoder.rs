@@ -84,7 +84,7 @@ impl Layer {
 
 impl BranchNorms {
     /// Puts what the branch reads into `workspace.input`.
-    fn enter(&self, hidden: &[f32], rows: usize, workspace: &mut Workspace, machine: &Machine) {
+    pub(crate) fn enter(&self, hidden: &[f32], rows: usize, workspace: &mut Workspace, machine: &Machine) {
         let input = workspace.input.reset(rows, workspace.width);
         match &self.before {
             Some(norm) => norm.apply(hidden, input, machine),
@@ -94,7 +94,7 @@ impl BranchNorms {
     }
 
     /// Finishes what the branch has left in `workspace.output`.
-    fn leave(&self, workspace: &mut Workspace, machine: &Machine) {
+    pub(crate) fn leave(&self, workspace: &mut Workspace, machine: &Machine) {
         if let Some(norm) = &self.after {
             norm.apply_in_place(&mut workspace.output, &mut workspace.spare, machine);
             machine.profile.mark(Kind::Norm);

@@ -1,6 +1,6 @@
 //! A mixture of experts as plain data.
 
-use crate::spec::DenseSpec;
+use crate::spec::{Branch, DenseSpec};
 
 /// Many small feed-forward parts, of which each token uses a few; their results are added by the router's weights.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,6 +44,8 @@ pub struct RouterSpec {
     pub normalized: bool,
     /// What weights are multiplied with in the end.
     pub scale: f32,
+    /// Whether the weight of each expert is then multiplied with a number of its own.
+    pub expert_scaled: bool,
 }
 
 /// What becomes of a router's outputs.
@@ -84,4 +86,15 @@ pub struct SharedExpertSpec {
     pub part: DenseSpec,
     /// Whether its result is multiplied with a number between zero and one that is computed from the token.
     pub gated: bool,
+}
+
+/// A dense part and experts that both read the hidden states, and whose results are added.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SidesSpec {
+    /// What all tokens share.
+    pub dense: Branch<DenseSpec>,
+    /// What each token uses a few of.
+    pub experts: Branch<ExpertsSpec>,
+    /// What the weight of the router's own norm is multiplied with.
+    pub router_scale: f32,
 }

@@ -105,16 +105,26 @@ impl Experts {
     /// Reads `workspace.input`, leaves the result in `workspace.output`.
     pub(crate) fn run(&self, rows: usize, workspace: &mut Workspace, machine: &Machine) {
         self.run_shared(rows, workspace, machine);
-        let Workspace { input, output, experts, width, .. } = workspace;
-        let (width, inner) = (*width, self.up.outputs());
-        let ExpertsWorkspace { outputs, scratch, routing, input: sorted, inner: between, gate, results } = experts;
+        self.route(rows, workspace, machine);
+        self.run_routed(workspace, machine);
+    }
+
+    /// Finds the experts of the rows of `workspace.input`.
+    pub(crate) fn route(&self, rows: usize, workspace: &mut Workspace, machine: &Machine) {
+        let Workspace { input, experts: ExpertsWorkspace { outputs, scratch, routing, .. }, .. } = workspace;
         outputs.resize(rows * self.router.projection.outputs(), 0.0);
         self.router.projection.apply(input, outputs, machine);
         routing.choices.resize(rows * self.router.used, Choice::default());
         self.router.choose(outputs, &mut routing.choices, scratch, machine);
         routing.sort(self.router.projection.outputs(), self.router.used);
         machine.profile.mark(Kind::Router);
+    }
 
+    /// Adds to `workspace.output` what the experts make of the rows of `workspace.input`, for which they were found.
+    pub(crate) fn run_routed(&self, workspace: &mut Workspace, machine: &Machine) {
+        let Workspace { input, output, experts, width, .. } = workspace;
+        let (width, inner) = (*width, self.up.outputs());
+        let ExpertsWorkspace { routing, input: sorted, inner: between, gate, results, .. } = experts;
         let count = routing.sources.len();
         let (source, routing) = (input.float(), &*routing);
         machine.pool.chunks(sorted.reset(count, width), width, |row, out| {

@@ -4,6 +4,7 @@ use cascadia_kernels::Activation;
 
 use crate::experts::Experts;
 use crate::projection::Projection;
+use crate::sides::Sides;
 use crate::workspace::Workspace;
 use crate::{Kind, Machine};
 
@@ -13,6 +14,8 @@ pub(crate) enum FeedForward {
     Dense(Box<Dense>),
     /// Each token uses a few of many.
     Experts(Box<Experts>),
+    /// Both, side by side.
+    Sides(Box<Sides>),
 }
 
 /// down(activation(gate(x)) × up(x)), or down(activation(up(x))) without a gate.
@@ -29,6 +32,7 @@ impl FeedForward {
         match self {
             FeedForward::Dense(dense) => dense.run(rows, workspace, machine),
             FeedForward::Experts(experts) => experts.run(rows, workspace, machine),
+            FeedForward::Sides(sides) => sides.run(rows, workspace, machine),
         }
     }
 }

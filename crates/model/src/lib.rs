@@ -30,6 +30,7 @@ mod residency;
 mod rope;
 mod router;
 mod settings;
+mod sides;
 mod spec;
 mod stage;
 mod token_io;
@@ -47,7 +48,7 @@ pub use rope::{DynamicScaling, LongScaling, RopeScaling, RopeSpec, RopeStyle, Wa
 pub use spec::{
     AlibiSpec, AttentionSpec, Branch, BranchOrder, CacheSource, DenseSpec, EmbeddingSpec, ExpertGroups, ExpertsSpec,
     FeedForwardSpec, Gate, GateBounds, GroupRank, HeadNorm, HeadSpec, LatentSpec, LayerSpec, MixerSpec, ModelSpec,
-    NormKind, NormSpec, PerLayerSpec, RouterScores, RouterSpec, SharedExpertSpec, ValueSource,
+    NormKind, NormSpec, PerLayerSpec, RouterScores, RouterSpec, SharedExpertSpec, SidesSpec, ValueSource,
 };
 pub use stage::{Hidden, LocalStage, Stage};
 pub use token_io::TokenIo;

@@ -23,10 +23,9 @@ impl Norm {
         Ok(Norm { weight: catalog.require_vector(&format!("{name}.weight"), width)?, bias, spec })
     }
 
-    /// A norm by the mean square that has no weight.
-    pub(crate) fn unweighted(width: usize, epsilon: f32) -> Norm {
-        let spec = NormSpec { kind: NormKind::RootMeanSquare, epsilon };
-        Norm { weight: vec![1.0; width], bias: Vec::new(), spec }
+    /// A norm by the mean square with this weight.
+    pub(crate) fn by_mean_square(weight: Vec<f32>, epsilon: f32) -> Norm {
+        Norm { weight, bias: Vec::new(), spec: NormSpec { kind: NormKind::RootMeanSquare, epsilon } }
     }
 
     /// rows = normalised rows; `spare` holds them meanwhile.

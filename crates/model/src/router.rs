@@ -14,6 +14,8 @@ pub(crate) struct Router {
     pub(crate) projection: Projection,
     /// Added to scores for the choice only.
     pub(crate) correction: Option<Vec<f32>>,
+    /// What the weights of the experts are multiplied with in the end.
+    pub(crate) expert_scales: Option<Vec<f32>>,
     pub(crate) spec: RouterSpec,
     /// Experts that a token uses.
     pub(crate) used: usize,
@@ -94,6 +96,9 @@ impl Router {
         for (choice, weight) in choices.iter_mut().zip(weights) {
             choice.weight = *weight / sum * self.spec.scale;
         }
+        if let Some(scales) = &self.expert_scales {
+            choices.iter_mut().for_each(|choice| choice.weight *= scales[choice.expert]);
+        }
     }
 }
 
@@ -152,6 +157,7 @@ mod tests {
         groups: None,
         normalized: false,
         scale: 1.0,
+        expert_scaled: false,
     };
 
     /// Routes one token and compares the experts, and their weights to within rounding.
@@ -159,7 +165,7 @@ mod tests {
         let shape = Shape { rows: outputs.len(), columns: 1 };
         let matrix = Matrix::new(Arc::new(vec![0; 4 * outputs.len()]), Dtype::F32, shape).expect("a matrix of zeros");
         let projection = Projection { matrix, bias: None, tap: None };
-        let router = Router { projection, correction, spec, used: expected.len() };
+        let router = Router { projection, correction, expert_scales: None, spec, used: expected.len() };
         let mut choices = vec![Choice::default(); expected.len()];
         let machine = Machine { ops: Ops::best(), pool: Arc::new(Pool::new(1)), profile: Arc::default() };
         router.choose(outputs, &mut choices, &mut [RouterScratch::new(outputs.len())], &machine);

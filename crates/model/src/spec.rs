@@ -4,7 +4,7 @@ use cascadia_kernels::Activation;
 use cascadia_weights::ModelFiles;
 
 pub use crate::expert_spec::{
-    ExpertGroups, ExpertsSpec, GateBounds, GroupRank, RouterScores, RouterSpec, SharedExpertSpec,
+    ExpertGroups, ExpertsSpec, GateBounds, GroupRank, RouterScores, RouterSpec, SharedExpertSpec, SidesSpec,
 };
 use crate::{CachePrecision, ModelError, PAGE_TOKENS, RopeSpec, arch};
 
@@ -258,6 +258,8 @@ pub enum FeedForwardSpec {
     Dense(DenseSpec),
     /// Many small parts, of which a router picks a few for each token.
     Experts(ExpertsSpec),
+    /// Both, side by side.
+    Sides(Box<SidesSpec>),
 }
 
 /// A feed-forward part that all tokens share.
@@ -313,6 +315,7 @@ impl FeedForwardSpec {
         match self {
             FeedForwardSpec::Dense(dense) => Some(dense),
             FeedForwardSpec::Experts(experts) => experts.shared.as_ref().map(|shared| &shared.part),
+            FeedForwardSpec::Sides(sides) => Some(&sides.dense.part),
         }
     }
 
@@ -321,6 +324,7 @@ impl FeedForwardSpec {
         match self {
             FeedForwardSpec::Dense(_) => None,
             FeedForwardSpec::Experts(experts) => Some(experts),
+            FeedForwardSpec::Sides(sides) => Some(&sides.experts.part),
         }
     }
 }

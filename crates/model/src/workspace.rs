@@ -9,6 +9,7 @@ use crate::mixer::kernel;
 use crate::per_layer::PerLayerWorkspace;
 use crate::plan::RowPlaces;
 use crate::rope::RopeTable;
+use crate::sides::SidesWorkspace;
 use crate::spec::{FeedForwardSpec, MixerSpec};
 
 /// Everything a step writes besides the hidden states and the cache.
@@ -33,6 +34,7 @@ pub(crate) struct Workspace {
     pub(crate) experts: ExpertsWorkspace,
     pub(crate) latent: LatentWorkspace,
     pub(crate) per_layer: PerLayerWorkspace,
+    pub(crate) sides: SidesWorkspace,
 }
 
 /// The largest step of a stage.
@@ -81,6 +83,7 @@ impl Workspace {
             ropes: spec.ropes.iter().map(|rope| RopeTable::with_capacity(rows, rope)).collect(),
             scratch: scratch.collect(),
             places: RowPlaces::with_capacity(rows),
+            sides: SidesWorkspace::new(spec, rows),
             per_layer: PerLayerWorkspace::new(spec, rows, limits.threads),
             latent: LatentWorkspace::new(latents, rows),
             experts: ExpertsWorkspace::new(experts, (spec.width, rows, limits.threads)),

@@ -42,7 +42,7 @@ fn a_step_allocates_nothing() {
     }
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
     let plain = ["llama3", "mistral", "qwen2", "gemma4", "gemma4-keys", "llama3-gguf/model.gguf"];
-    let experts = ["qwen2-moe", "gpt-oss", "glm4-moe", "deepseek-v2-lite", "deepseek-v3"];
+    let experts = ["qwen2-moe", "gpt-oss", "glm4-moe", "gemma4-moe", "deepseek-v2-lite", "deepseek-v3"];
     for fixture in plain.into_iter().chain(experts) {
         let files = Arc::new(ModelFiles::open(&fixtures.join(fixture)).expect("the fixture opens"));
         let options = LoadOptions::new(128, 16, Arc::new(Pool::new(1)));

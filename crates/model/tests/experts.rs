@@ -20,6 +20,7 @@ fixtures! {
     olmoe: "olmoe" "";
     granite_moe: "granite-moe" "";
     glm4_moe: "glm4-moe" "";
+    gemma4_moe: "gemma4-moe" "";
 }
 
 /// Older GGUF files have a tensor for each expert, newer ones may have gates and what they multiply in one.

@@ -139,7 +139,7 @@ fn absurd_settings_are_named() {
 
 #[test]
 fn absurd_configurations_are_named() {
-    for name in ["llama2", "deepseek-v3"] {
+    for name in ["llama2", "deepseek-v3", "gemma4", "gemma4-moe"] {
         check_configurations(name);
     }
 }
@@ -162,6 +162,8 @@ fn check_configurations(name: &str) {
         serde_json::json!({"rope_type": "yarn", "factor": 1e-30, "original_max_position_embeddings": 1}),
         serde_json::json!({"rope_type": "dynamic", "factor": 1e30}),
         serde_json::json!({"rope_type": "longrope", "short_factor": [1, 2], "long_factor": [0]}),
+        serde_json::json!({"full_attention": {"rope_type": "proportional", "partial_rotary_factor": 1e300}}),
+        serde_json::json!({"2": {"head_dim": u64::MAX, "num_key_value_heads": 0}}),
         serde_json::json!(true),
     ];
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -174,7 +176,7 @@ fn check_configurations(name: &str) {
             let message = error.to_string();
             let place = folder.path().file_name().expect("a name").to_string_lossy().into_owned();
             assert!(message.contains(&place), "no folder in: {message}");
-            let fields = [key, "tensor `", "architecture", "num_", "rope_", "group"];
+            let fields = [key, "tensor `", "architecture", "num_", "rope_", "group", "layer_types"];
             let named = fields.iter().any(|field| message.contains(field));
             assert!(named, "{key} is not in: {message}");
         }
@@ -182,7 +184,9 @@ fn check_configurations(name: &str) {
     };
     assert!(check(&original, ""));
     let mut keys: Vec<String> = original.as_object().expect("an object").keys().cloned().collect();
-    keys.extend(["rope_scaling", "rope_parameters", "sliding_window", "head_dim"].map(str::to_owned));
+    keys.extend(
+        ["rope_scaling", "rope_parameters", "per_layer_config", "sliding_window", "head_dim"].map(str::to_owned),
+    );
     for key in &keys {
         for value in &values {
             let mut config = original.clone();

@@ -15,7 +15,8 @@ use crate::{ModelError, ModelSpec};
 const MOST_EXPERTS: u32 = 1 << 16;
 
 const COUNT: Key = Key { json: &["num_local_experts", "num_experts", "n_routed_experts"], gguf: &["expert_count"] };
-const USED: Key = Key { json: &["num_experts_per_tok", "experts_per_token"], gguf: &["expert_used_count"] };
+const USED: Key =
+    Key { json: &["num_experts_per_tok", "experts_per_token", "top_k_experts"], gguf: &["expert_used_count"] };
 const INNER: Key = Key { json: &["moe_intermediate_size"], gguf: &["expert_feed_forward_length"] };
 pub(super) const NORMALIZED: Key = Key { json: &["norm_topk_prob"], gguf: &["expert_weights_norm"] };
 const SCALE: Key = Key { json: &["routed_scaling_factor"], gguf: &["expert_weights_scale"] };
@@ -30,7 +31,7 @@ const SCORE_NAMES: [(RouterScores, &str, u32); 3] = [
     (RouterScores::SoftmaxOfChosen, "softmax_weight", 3),
 ];
 
-const fn half(gguf: &'static str, stored: &'static str, half: Half) -> Rename {
+pub(super) const fn half(gguf: &'static str, stored: &'static str, half: Half) -> Rename {
     Rename { gguf, stored, form: Form::Rows(half) }
 }
 
@@ -116,6 +117,7 @@ fn by_settings(source: &Source<'_>, layer: usize, dense: DenseSpec) -> Result<Ex
             }),
             normalized: settings.flag(NORMALIZED)?.unwrap_or(false),
             scale: settings.positive(SCALE)?.unwrap_or(1.0),
+            expert_scaled: false,
         },
         shared,
     })

@@ -1,31 +1,31 @@
 //! Gemma 4: layers with and without a window have heads of different sizes, the last layers read caches of earlier ones,
-//! and each layer may have an input of its own.
+//! each layer may have an input of its own, and experts beside its dense part.
 
 use cascadia_kernels::Activation;
 use cascadia_weights::FileKind;
 use serde_json::{Value, json};
 
 use super::decoder::{each_attention, share_caches};
+use super::experts::{half, with_experts};
 use super::gemma::{norms_around, scaled_decoder, windows};
 use super::keys::*;
 use super::positions::{plain_rope, rope_with};
 use super::{Family, GgufHabits, Source};
-use crate::names::{Rename, common_but, same};
+use crate::names::{Half, Rename, common_but, same};
 use crate::rope::RopeStyle;
 use crate::settings::{Key, json_float};
-use crate::spec::{FeedForwardSpec, HeadNorm, PerLayerSpec, ValueSource};
+use crate::spec::{Branch, FeedForwardSpec, HeadNorm, PerLayerSpec, SidesSpec, ValueSource};
 use crate::{ModelError, ModelSpec};
 
 const LOCAL_HEAD: Key = Key { json: &["head_dim"], gguf: &["attention.key_length_swa"] };
 const FULL_HEAD: Key = Key { json: &["global_head_dim"], gguf: &["attention.key_length"] };
 const FULL_KV_HEADS: Key = Key { json: &["num_global_key_value_heads"], gguf: &["attention.head_count_kv"] };
-const EXPERTS: Key = Key { json: &["enable_moe_block"], gguf: &["expert_count"] };
 const BOTH_WAYS: Key = Key { json: &["use_bidirectional_attention"], gguf: &["attention.causal"] };
 
 /// One layer in so many sees everything, unless the file lists them.
 const PERIOD: usize = 6;
 
-const NAMES: [Rename; 12] = [
+const NAMES: [Rename; 21] = [
     same("blk.{}.post_attention_norm", "model.layers.{}.post_attention_layernorm"),
     same("blk.{}.ffn_norm", "model.layers.{}.pre_feedforward_layernorm"),
     same("blk.{}.post_ffw_norm", "model.layers.{}.post_feedforward_layernorm"),
@@ -38,6 +38,15 @@ const NAMES: [Rename; 12] = [
     same("per_layer_token_embd", "model.embed_tokens_per_layer"),
     same("per_layer_model_proj", "model.per_layer_model_projection"),
     same("per_layer_proj_norm", "model.per_layer_projection_norm"),
+    same("blk.{}.post_ffw_norm_1", "model.layers.{}.post_feedforward_layernorm_1"),
+    same("blk.{}.pre_ffw_norm_2", "model.layers.{}.pre_feedforward_layernorm_2"),
+    same("blk.{}.post_ffw_norm_2", "model.layers.{}.post_feedforward_layernorm_2"),
+    same("blk.{}.ffn_gate_inp", "model.layers.{}.router.proj"),
+    same("blk.{}.ffn_gate_inp.scale", "model.layers.{}.router.scale"),
+    same("blk.{}.ffn_down_exps.scale", "model.layers.{}.router.per_expert_scale"),
+    half("blk.{}.ffn_gate_exps.weight", "model.layers.{}.experts.gate_up_proj", Half::First),
+    half("blk.{}.ffn_up_exps.weight", "model.layers.{}.experts.gate_up_proj", Half::Second),
+    same("blk.{}.ffn_down_exps.weight", "model.layers.{}.experts.down_proj"),
 ];
 
 pub(super) const FAMILY: Family = Family {
@@ -51,9 +60,6 @@ fn spec(source: &Source<'_>) -> Result<ModelSpec, ModelError> {
     let settings = &source.settings;
     if settings.config()["use_bidirectional_attention"] == "all" {
         return Err(settings.error(BOTH_WAYS, "is `all`; this version lets tokens read only those before them"));
-    }
-    if settings.config()["enable_moe_block"] == true || source.catalog.has("blk.0.ffn_gate_inp.weight") {
-        return Err(settings.error(EXPERTS, "asks for experts, which this version does not run in this family"));
     }
     let mut spec = scaled_decoder(source)?;
     spec.head.soft_cap = settings.positive(LOGIT_SOFT_CAP)?;
@@ -72,7 +78,31 @@ fn spec(source: &Source<'_>) -> Result<ModelSpec, ModelError> {
         layer.output_scaled = source.catalog.has(&format!("blk.{index}.layer_output_scale.weight"));
     }
     spec.per_layer = per_layer(source, spec.width)?;
+    if settings.config()["enable_moe_block"] == true || source.catalog.has("blk.0.ffn_gate_inp.weight") {
+        sides(source, &mut spec)?;
+    }
     Ok(spec)
+}
+
+/// Puts experts beside the dense part of every layer that has a router.
+fn sides(source: &Source<'_>, spec: &mut ModelSpec) -> Result<(), ModelError> {
+    let parts: Vec<FeedForwardSpec> = spec.layers.iter().map(|layer| layer.feed_forward.part.clone()).collect();
+    with_experts(source, spec, |experts| {
+        experts.router.normalized = true;
+        experts.router.expert_scaled = true;
+    })?;
+    let router_scale = 1.0 / (spec.width as f32).sqrt();
+    for (Branch { norm_before, part, .. }, dense) in
+        spec.layers.iter_mut().map(|layer| &mut layer.feed_forward).zip(parts)
+    {
+        if let (FeedForwardSpec::Dense(dense), FeedForwardSpec::Experts(experts)) = (dense, &*part) {
+            let dense = Branch { norm_before: norm_before.take(), part: dense, norm_after: Some("post_ffw_norm_1") };
+            let (before, after) = (Some("pre_ffw_norm_2"), Some("post_ffw_norm_2"));
+            let experts = Branch { norm_before: before, part: experts.clone(), norm_after: after };
+            *part = FeedForwardSpec::Sides(Box::new(SidesSpec { dense, experts, router_scale }));
+        }
+    }
+    Ok(())
 }
 
 /// Heads and positions of the two kinds of layers.

@@ -1,0 +1,62 @@
+//! A dense part and experts side by side. Each side and the router read the hidden states through norms of their own.
+
+use crate::decoder::BranchNorms;
+use crate::experts::Experts;
+use crate::feed_forward::Dense;
+use crate::norm::Norm;
+use crate::workspace::Workspace;
+use crate::{FeedForwardSpec, Kind, Machine, ModelSpec};
+
+/// Both sides, whose results are added.
+pub(crate) struct Sides {
+    pub(crate) dense: Dense,
+    pub(crate) dense_norms: BranchNorms,
+    pub(crate) router_norm: Norm,
+    pub(crate) experts: Experts,
+    pub(crate) experts_norms: BranchNorms,
+}
+
+/// Buffers of a layer with two sides.
+pub(crate) struct SidesWorkspace {
+    hidden: Vec<f32>,
+    /// What the dense side makes, while the other one runs.
+    dense: Vec<f32>,
+}
+
+impl SidesWorkspace {
+    /// Room for `rows` rows where the model has such a layer.
+    pub(crate) fn new(spec: &ModelSpec, rows: usize) -> SidesWorkspace {
+        let sides = |layer: &crate::LayerSpec| matches!(layer.feed_forward.part, FeedForwardSpec::Sides(_));
+        let numbers = if spec.layers.iter().any(sides) { rows * spec.width } else { 0 };
+        SidesWorkspace { hidden: Vec::with_capacity(numbers), dense: Vec::with_capacity(numbers) }
+    }
+}
+
+impl Sides {
+    /// Reads hidden states from `workspace.input`, leaves the result in `workspace.output`.
+    pub(crate) fn run(&self, rows: usize, workspace: &mut Workspace, machine: &Machine) {
+        let width = workspace.width;
+        let mut hidden = std::mem::take(&mut workspace.sides.hidden);
+        hidden.clear();
+        (0..rows).for_each(|row| hidden.extend_from_slice(workspace.input.float().row(row)));
+        self.dense_norms.enter(&hidden, rows, workspace, machine);
+        self.dense.run(rows, workspace, machine);
+        self.dense_norms.leave(workspace, machine);
+        std::mem::swap(&mut workspace.output, &mut workspace.sides.dense);
+
+        self.router_norm.apply(&hidden, workspace.input.reset(rows, width), machine);
+        machine.profile.mark(Kind::Norm);
+        self.experts.route(rows, workspace, machine);
+        self.experts_norms.enter(&hidden, rows, workspace, machine);
+        workspace.output.clear();
+        workspace.output.resize(rows * width, 0.0);
+        self.experts.run_routed(workspace, machine);
+        self.experts_norms.leave(workspace, machine);
+        let Workspace { output, sides, .. } = workspace;
+        machine.pool.chunks(output, width, |row, out| {
+            machine.ops.add(&sides.dense[row * width..(row + 1) * width], out);
+        });
+        machine.profile.mark(Kind::Add);
+        sides.hidden = hidden;
+    }
+}
