@@ -43,6 +43,7 @@ step "build" cargo build --locked --release --quiet
 step "test" cargo test --locked --release --workspace --quiet
 step "documentation" documentation
 step "licences" licences
+step "coverage" python3 checks/coverage.py --check
 for check in gguf_py llama_cpp reference_eval tokenizing templates; do
     step "$check" .venv/bin/python "checks/$check.py"
 done

@@ -87,7 +87,8 @@ def compare_text(path, limit):
 # StarCoder2, scores scaled by other than the head in Gemma 3.
 FAMILIES = ("llama-linear", "qwen3", "phi4", "gemma", "gemma2", "gemma3-new", "gemma4", "gemma4-keys", "falcon",
             "falcon-new", "neox", "neox-in-turn", "mpt", "bloom", "gpt2", "olmo2", "olmo3", "granite", "smollm3",
-            "mixtral", "qwen2-moe", "qwen3-moe", "olmoe", "granite-moe", "glm4-moe", "gemma4-moe", "gpt-oss")
+            "mixtral", "qwen2-moe", "qwen3-moe", "olmoe", "granite-moe", "glm4-moe", "gemma4-moe", "gpt-oss",
+            "qwen2-yarn", "phi4-long", "deepseek-v3")
 
 # What a copy of a fixture is changed to where llama.cpp has no word for it: YaRN that starts inside a pair of numbers,
 # and bounds on gates other than those of the published models.
