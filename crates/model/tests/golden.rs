@@ -2,6 +2,7 @@
 
 mod harness;
 
+use std::fs;
 use std::path::Path;
 
 use cascadia_kernels::quantize::{TARGETS, quantize};
@@ -9,7 +10,7 @@ use cascadia_kernels::{Dtype, Layout, interleave};
 use cascadia_weights::gguf::write::{Outline, TensorEntry, write_laid_out};
 use cascadia_weights::{MetadataValue, WeightsError};
 
-use harness::{WAYS, check, check_bits, check_within, fixtures, run};
+use harness::{WAYS, check, check_against, check_bits, check_within, fixtures, run};
 
 fixtures! {
     llama2: "llama2" "";
@@ -67,6 +68,20 @@ fn windows_are_kept_in_few_pages() {
         let first = run(&path, &tokens, WAYS[0]);
         check_bits(fixture, &path, &tokens, &first);
     }
+}
+
+/// Models that also see and hear keep the same text model apart, some under another name.
+#[test]
+fn text_beside_other_senses() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/gemma4-keys");
+    let scratch = tempfile::tempdir().expect("a temporary folder");
+    fs::copy(folder.join("model.safetensors"), scratch.path().join("model.safetensors")).expect("a copy");
+    let config = fs::read_to_string(folder.join("config.json")).expect("the fixture");
+    let mut text: serde_json::Value = serde_json::from_str(&config).expect("JSON");
+    text["model_type"] = "gemma4_unified_text".into();
+    let whole = serde_json::json!({"model_type": "gemma4_unified", "text_config": text});
+    fs::write(scratch.path().join("config.json"), whole.to_string()).expect("written");
+    check_against(&folder, scratch.path());
 }
 
 /// Checkpoints quantised for other engines. Bytes meet their weights instead of floats, so the logits of the

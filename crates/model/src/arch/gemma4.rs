@@ -50,7 +50,7 @@ const NAMES: [Rename; 21] = [
 ];
 
 pub(super) const FAMILY: Family = Family {
-    names: &["gemma4_text", "gemma4"],
+    names: &["gemma4_text", "gemma4_unified_text", "gemma4"],
     tensors: |_| Ok(common_but(&NAMES)),
     spec,
     gguf: GgufHabits { architecture: "gemma4", rope: RopeStyle::Halves },
