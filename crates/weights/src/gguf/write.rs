@@ -55,7 +55,7 @@ where
     write_laid_out(path, outline, |_| Layout::Rows, fill)
 }
 
-/// Like [`write`], with the layout of every tensor; `fill` gives the bytes in that layout.
+/// Like [`write()`], with the layout of every tensor; `fill` gives the bytes in that layout.
 pub fn write_laid_out<E, F>(
     path: &Path,
     outline: Outline<'_>,
