@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Our quantiser beside llama.cpp's on the same model, measured by one program. Not part of check.sh: it takes an hour.
+"""Our quantiser beside llama.cpp's on the same model, measured by one program. Not part of check.sh: it takes a quarter of an hour.
 
     python3 checks/quantisation.py MODEL CALIBRATION TEXT LLAMA_BIN [--types Q4_K_M,Q3_K_M] [--windows 16]
 
