@@ -14,6 +14,7 @@ mod recipe;
 mod request;
 mod sampler;
 mod sampling;
+pub mod service;
 mod session;
 mod special_tokens;
 mod vocabulary;

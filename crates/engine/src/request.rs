@@ -54,6 +54,8 @@ pub enum FinishReason {
     ContextFull,
     /// The receiver asked to stop.
     Cancelled,
+    /// Its time was over.
+    Deadline,
 }
 
 impl FinishReason {
@@ -64,6 +66,7 @@ impl FinishReason {
             FinishReason::Length => "length",
             FinishReason::ContextFull => "context_full",
             FinishReason::Cancelled => "cancelled",
+            FinishReason::Deadline => "deadline",
         }
     }
 }

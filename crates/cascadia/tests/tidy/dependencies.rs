@@ -6,14 +6,15 @@ use std::process::Command;
 use crate::source::{SourceFile, root};
 
 /// Which crates of the workspace each crate may use; ARCHITECTURE.md has the same table with the reasons.
-const LAYERS: [(&str, &[&str]); 7] = [
+const LAYERS: [(&str, &[&str]); 8] = [
     ("kernels", &[]),
     ("text", &[]),
     ("weights", &["kernels"]),
     ("model", &["kernels", "weights"]),
     ("engine", &["kernels", "weights", "model", "text"]),
     ("eval", &["kernels", "weights", "model", "engine", "text"]),
-    ("cascadia", &["kernels", "weights", "model", "text", "engine", "eval"]),
+    ("server", &["engine", "text"]),
+    ("cascadia", &["kernels", "weights", "model", "text", "engine", "eval", "server"]),
 ];
 
 /// External crates that only the named crates may use directly.

@@ -1,0 +1,131 @@
+//! A job for the service: what to compute, for whom, and where the answer goes.
+
+use std::time::Instant;
+
+use crate::{EngineError, FinishReason, Flow, Sampling};
+
+/// One piece of work. Its tokens depend on `prompt` and `task` alone, never on what else the service does.
+pub struct Job {
+    /// The whole prompt; what the cache already holds of it is not computed again.
+    pub prompt: Vec<u32>,
+    /// What to do with it.
+    pub task: Task,
+    /// For whom; decides fair shares and which cached prefixes may be used.
+    pub tenant: Tenant,
+    /// How urgent it is among the jobs of its tenant and of others.
+    pub priority: Priority,
+    /// When nobody waits for the answer any more; it then ends with [`FinishReason::Deadline`].
+    pub deadline: Option<Instant>,
+    /// Receives everything that happens to the job.
+    pub sink: JobSink,
+}
+
+/// Receives the updates of a job, in order, on the service's own thread: it must not block. [`Flow::Stop`] cancels.
+pub type JobSink = Box<dyn FnMut(Update) -> Flow + Send>;
+
+/// Numbers jobs of one service in the order of their arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobId(pub u64);
+
+/// What a job wants to know of its prompt.
+pub enum Task {
+    /// How it goes on.
+    Generate(Generation),
+    /// Where it lies: the mean of its final hidden states.
+    Embed,
+}
+
+/// How an answer is generated.
+#[derive(Clone, Debug)]
+pub struct Generation {
+    /// How tokens are chosen.
+    pub sampling: Sampling,
+    /// The most tokens to generate.
+    pub max_tokens: u32,
+    /// Texts that end the answer; none of them is part of it.
+    pub stop: Vec<String>,
+    /// Tokens that end the answer; none of them is part of it.
+    pub stop_tokens: Vec<u32>,
+    /// Report the chance of every token, and of this many of the most likely ones in its place.
+    pub alternatives: Option<u32>,
+}
+
+/// Whom a job belongs to. Tenants share the machine fairly, and never each other's cached prefixes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Tenant(pub u64);
+
+/// How urgent a job is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Priority {
+    /// When nothing else waits.
+    Low,
+    /// In its turn.
+    #[default]
+    Normal,
+    /// Before the others.
+    High,
+}
+
+/// Something that happened to a job.
+#[derive(Debug)]
+pub enum Update {
+    /// It left the queue.
+    Started {
+        /// Tokens of the prompt whose cache was still there.
+        reused_tokens: usize,
+    },
+    /// The answer has one more token.
+    Token(NewToken),
+    /// The answer is complete; nothing follows.
+    Finished(JobOutcome),
+    /// The embedding of the prompt; nothing follows.
+    Embedded(Vec<f32>),
+    /// It could not be done; nothing follows.
+    Failed(EngineError),
+}
+
+/// One token of an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewToken {
+    /// The token.
+    pub token: u32,
+    /// Text that may be shown now: whole characters, never part of a stop text, possibly none.
+    pub text: String,
+    /// Its chance, where that was asked for.
+    pub chance: Option<TokenChance>,
+}
+
+/// How likely a token was, before penalties, temperature and filters.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TokenChance {
+    /// Natural logarithm of its probability.
+    pub log_probability: f32,
+    /// The most likely tokens in its place, best first.
+    pub alternatives: Vec<Alternative>,
+}
+
+/// A token that could have come.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Alternative {
+    /// The token.
+    pub token: u32,
+    /// Natural logarithm of its probability.
+    pub log_probability: f32,
+}
+
+/// How an answer ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobOutcome {
+    /// Why it ended.
+    pub finish: FinishReason,
+    /// Text that was held back until now.
+    pub text: String,
+    /// Which of the stop texts ended it.
+    pub stop: Option<usize>,
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Tokens of the prompt whose cache was still there.
+    pub reused_tokens: usize,
+    /// Tokens of the answer; one that ended it is not counted.
+    pub tokens: usize,
+}

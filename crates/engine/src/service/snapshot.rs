@@ -1,0 +1,44 @@
+//! What the service is doing, as numbers.
+
+/// The service at one moment; counters only grow.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Snapshot {
+    /// Jobs that wait.
+    pub waiting: u64,
+    /// Jobs that are being computed.
+    pub running: u64,
+    /// Pages of the cache.
+    pub pages: u64,
+    /// Of those, pages that running jobs hold.
+    pub pages_held: u64,
+    /// Of those, pages kept because a later prompt may begin with them.
+    pub pages_cached: u64,
+    /// Jobs that ended with an answer.
+    pub finished: u64,
+    /// Jobs whose receiver went away.
+    pub cancelled: u64,
+    /// Jobs that ended with an error.
+    pub failed: u64,
+    /// Jobs refused because the queue was full.
+    pub refused: u64,
+    /// Tokens of prompts that were computed.
+    pub prompt_tokens: u64,
+    /// Tokens of prompts that the cache already held.
+    pub reused_tokens: u64,
+    /// Tokens of answers.
+    pub generated_tokens: u64,
+    /// Steps computed.
+    pub steps: u64,
+    /// Tokens computed in all steps, prompts and answers together.
+    pub step_rows: u64,
+    /// Seconds spent in steps.
+    pub step_seconds: f64,
+    /// Jobs put back into the queue to free their pages.
+    pub preemptions: u64,
+    /// Cached pages given up for new ones.
+    pub evictions: u64,
+    /// Tokens guessed ahead.
+    pub drafted_tokens: u64,
+    /// Of those, tokens that were right.
+    pub accepted_tokens: u64,
+}
