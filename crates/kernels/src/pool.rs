@@ -1,4 +1,4 @@
-//! Fork-join threads: one job at a time, split into tasks that idle threads claim.
+//! Fork-join threads: one job at a time, split into tasks that threads claim.
 //!
 //! Which thread runs a task never changes its result, because a task owns the part of the output it writes.
 //! A thread that is slow to wake (its core is busy with other work) is not waited for: the job is closed as soon as
@@ -35,13 +35,20 @@ pub struct Pool {
 
 struct Shared {
     state: AtomicU64,
-    next_task: AtomicUsize,
+    /// The part of the job's tasks that each thread begins with.
+    parts: Vec<Part>,
     tasks: AtomicUsize,
     job: UnsafeCell<Option<*const Job<'static>>>,
     asleep: Vec<AtomicBool>,
     panicked: AtomicBool,
     running: AtomicBool,
     quit: AtomicBool,
+}
+
+/// The next unclaimed task of one part, in a cache line of its own (two, as they are fetched in pairs).
+#[repr(align(128))]
+struct Part {
+    next: AtomicUsize,
 }
 
 // SAFETY: `job` is written only by the caller of `run` while no thread is inside, and read only by threads that have
@@ -62,7 +69,7 @@ impl Pool {
         let threads = threads.clamp(1, MAX_THREADS);
         let shared = Arc::new(Shared {
             state: AtomicU64::new(0),
-            next_task: AtomicUsize::new(0),
+            parts: (0..threads).map(|_| Part { next: AtomicUsize::new(0) }).collect(),
             tasks: AtomicUsize::new(0),
             job: UnsafeCell::new(None),
             asleep: (1..threads).map(|_| AtomicBool::new(false)).collect(),
@@ -102,8 +109,10 @@ impl Pool {
         // SAFETY: nobody is inside a job now (see `running` and the wait below), so the cell is ours; the lifetime is
         // erased, and this function does not return before the last thread that could follow the pointer has left.
         unsafe { *shared.job.get() = Some(std::mem::transmute::<*const Job<'_>, *const Job<'static>>(job)) };
-        shared.next_task.store(0, Ordering::Relaxed);
         shared.tasks.store(tasks, Ordering::Relaxed);
+        for (part, start) in shared.parts.iter().zip(shared.bounds(tasks)) {
+            part.next.store(start, Ordering::Relaxed);
+        }
         let number =
             (shared.state.load(Ordering::Relaxed) >> NUMBER_SHIFT).wrapping_add(1) & (u64::MAX >> NUMBER_SHIFT);
         // Sequentially consistent against the sleeper's own store-then-look: one of the two sees the other.
@@ -239,14 +248,26 @@ impl Shared {
         self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, enterable).is_ok()
     }
 
+    /// Where the parts of a job start; the last number is where the last one ends.
+    fn bounds(&self, tasks: usize) -> impl Iterator<Item = usize> + Clone + use<> {
+        let threads = self.parts.len();
+        (0..=threads).map(move |part| tasks * part / threads)
+    }
+
+    /// Runs tasks until none is left: first those of the thread's own part, which lie one behind the other, so that
+    /// memory is read in long streams and by the same thread every time; then what other threads have not begun.
     fn claim_tasks(&self, job: &Job<'_>, worker: usize) {
         let tasks = self.tasks.load(Ordering::Relaxed);
-        loop {
-            let task = self.next_task.fetch_add(1, Ordering::Relaxed);
-            if task >= tasks {
-                return;
+        let ends = self.bounds(tasks).skip(1);
+        let parts = self.parts.iter().zip(ends).cycle().skip(worker).take(self.parts.len());
+        for (part, end) in parts {
+            loop {
+                let task = part.next.fetch_add(1, Ordering::Relaxed);
+                if task >= end {
+                    break;
+                }
+                job(task, worker);
             }
-            job(task, worker);
         }
     }
 }

@@ -3,6 +3,10 @@
 use std::hint::black_box;
 
 const LANES: usize = 32;
+/// Places read at once, bytes read in each before the next has its turn, and how far ahead memory is asked for more.
+const STREAMS: usize = 4;
+const PIECE: usize = 8 * LANES;
+const AHEAD: usize = 2048;
 
 /// Integer multiply-adds; returns how many operations were done.
 pub(super) fn int8(rounds: usize) -> u64 {
@@ -25,14 +29,29 @@ pub(super) fn float(rounds: usize) -> u64 {
 }
 
 /// Reads every byte of whole groups of words and returns a sum that keeps the compiler from leaving any out.
+pub(super) fn read(bytes: &[u8]) -> u64 {
+    read_streams(bytes, |_, _| ())
+}
+
+/// The same in several places at once, as matrices are read row beside row: one stream alone leaves a core waiting.
+/// `prefetch` asks for what lies so many bytes after a piece.
 #[inline(always)]
-pub(crate) fn read(bytes: &[u8]) -> u64 {
+pub(crate) fn read_streams(bytes: &[u8], prefetch: impl Fn(&[u8], usize)) -> u64 {
+    let length = bytes.len() / STREAMS / PIECE * PIECE;
     let mut lanes = [0u64; LANES];
-    for words in bytes.chunks_exact(8 * LANES) {
-        for (lane, word) in lanes.iter_mut().zip(words.chunks_exact(8)) {
+    let mut add = |piece: &[u8]| {
+        for (lane, word) in lanes.iter_mut().zip(piece.chunks_exact(8)) {
             *lane = lane.wrapping_add(u64::from_le_bytes(word.try_into().expect("eight bytes")));
         }
+    };
+    for at in (0..length).step_by(PIECE) {
+        for stream in 0..STREAMS {
+            let piece = &bytes[stream * length + at..][..PIECE];
+            prefetch(piece, AHEAD);
+            add(piece);
+        }
     }
+    bytes[STREAMS * length..].chunks_exact(PIECE).for_each(add);
     lanes.iter().fold(0, |sum, lane| sum.wrapping_add(*lane))
 }
 
@@ -42,8 +61,8 @@ mod tests {
 
     #[test]
     fn reading_sums_every_whole_group_of_words() {
-        let bytes: Vec<u8> = 1u64.to_le_bytes().repeat(2 * LANES);
-        assert_eq!(read(&bytes), 2 * LANES as u64);
+        let bytes: Vec<u8> = 1u64.to_le_bytes().repeat(9 * LANES);
+        assert_eq!(read(&bytes), 9 * LANES as u64);
         assert_eq!(read(&bytes[1..]) & 0xff, 0);
     }
 }
