@@ -3,46 +3,52 @@
 use std::arch::x86_64::*;
 
 use super::interleaved256;
-use super::lanes::{field, four_halves, integer_sums4, load, load16, pair, prefetch, store4};
+use super::lanes::{field, four_halves, integer_sums4, load, load_words, load16, pair, prefetch, store4};
 use crate::activations::{Int8Block256, Rows};
 use crate::blocks::{q4_k, q5_k, q6_k};
 use crate::ops::WeightRows;
 use crate::pool::TileMut;
 use crate::x86::LEAST_TURNED;
-use crate::x86::four_rows::four_row_loops;
+use crate::x86::four_rows::{AHEAD, four_row_loops};
 
-/// One block of one row, ready to be multiplied with any number of columns.
-#[derive(Clone, Copy)]
-struct Unpacked {
-    /// Eight runs of 32 unsigned quants.
-    quants: [__m256i; 8],
-    /// 16-bit scales: run `j` takes entry `j` of the lower half for its first 16 quants, of the upper for its last.
-    scales: __m256i,
-    /// 16-bit factors of the sixteen partial sums of x that are to be subtracted.
-    offsets: __m256i,
+/// What a block of four rows has beside quants, where scales belong to 32 of them and minima are their own.
+struct WithMinima {
+    /// Scales 0 to 3, minima 0 to 3, scales 4 to 7, minima 4 to 7 of two rows, and of the other two.
+    bytes: [__m256i; 2],
+    /// The minima of two rows as eight words each, and of the other two.
+    minima: [__m256i; 2],
+    /// The scales of the scales, and above them those of the minima.
+    factors: __m256,
 }
 
-/// Σ scale × quant × x as eight integers.
+/// The same where scales belong to 16 quants, which are centred.
+struct Centred {
+    scales: [__m128i; 4],
+    factors: __m128,
+}
+
+/// One block of one row.
+struct Row {
+    /// Eight runs of 32 unsigned quants.
+    quants: [__m256i; 8],
+    /// Where the scales of the runs are.
+    scales: __m256i,
+}
+
+/// Σ scale × quant × x as eight integers; `pick` says which bytes of the scales a run takes.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn products(block: &Unpacked, x: &&[i8; 256]) -> __m256i {
+fn products(row: &Row, x: &[i8; 256], pick: impl Fn(usize) -> i16) -> __m256i {
     let mut sum = _mm256_setzero_si256();
     for (run, x) in x.as_chunks::<32>().0.iter().enumerate() {
-        let pairs = _mm256_maddubs_epi16(block.quants[run], load(x));
-        let pick = _mm256_set1_epi16(((2 * run + 1) << 8 | (2 * run)) as i16);
-        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_shuffle_epi8(block.scales, pick)));
+        let pairs = _mm256_maddubs_epi16(row.quants[run], load(x));
+        let scales = _mm256_shuffle_epi8(row.scales, _mm256_set1_epi16(pick(run)));
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, scales));
     }
     sum
 }
 
-/// The kernel reads x where it lies.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn load_x<const BYTES: usize, F: Format<BYTES>>(x: &Int8Block256) -> &[i8; 256] {
-    &x.values
-}
-
-four_row_loops!("avx2,fma,f16c");
+four_row_loops!("avx2,fma,f16c", __m256i);
 
 /// How a format turns four rows' integers into floats.
 pub(crate) trait Format<const BYTES: usize> {
@@ -76,24 +82,86 @@ impl Format<{ q6_k::BYTES }> for Q6K {
     const GREATEST: i32 = 63;
 }
 
-/// The eight 6-bit scales (twice, for both halves of a register) and minima (each twice, per 16 of x) of Q4_K and Q5_K.
+/// The heads of four rows of Q4_K or Q5_K, sixteen bytes of the same form: the two factors and twelve bytes of scales
+/// and minima. They are unpacked two by two, half a register each.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+fn with_minima<const BYTES: usize>(blocks: [&[u8; BYTES]; 4]) -> WithMinima {
+    let [a, b, c, d] = blocks.map(|block| load16(field(block, 0)));
+    let bytes = [scales_and_minima(_mm256_set_m128i(b, a)), scales_and_minima(_mm256_set_m128i(d, c))];
+    let words = _mm_setr_epi8(4, -1, 5, -1, 6, -1, 7, -1, 12, -1, 13, -1, 14, -1, 15, -1);
+    let words = _mm256_broadcastsi128_si256(words);
+    let halves = _mm_unpacklo_epi64(_mm_unpacklo_epi32(a, b), _mm_unpacklo_epi32(c, d));
+    let halves = _mm_shuffle_epi8(halves, _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
+    let minima = bytes.map(|bytes| _mm256_shuffle_epi8(bytes, words));
+    WithMinima { bytes, minima, factors: _mm256_cvtph_ps(halves) }
+}
+
+impl WithMinima {
+    /// The bytes of one row, twice.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn scales(&self, row: usize) -> __m256i {
+        let both = self.bytes[row / 2];
+        match row % 2 {
+            0 => _mm256_permute2x128_si256::<0x00>(both, both),
+            _ => _mm256_permute2x128_si256::<0x11>(both, both),
+        }
+    }
+}
+
+/// The 6-bit scales and minima of two rows of Q4_K or Q5_K, by the first sixteen bytes of each: scales 0 to 3, minima 0
+/// to 3, scales 4 to 7, minima 4 to 7.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(crate) fn scales_and_minima<const BYTES: usize>(block: &[u8; BYTES]) -> (__m256i, __m256i) {
-    // Bytes 4..16 are the packed scales, so a load from 0 keeps inside the block.
-    let header = load16(field(block, 0));
-    let low = _mm_setr_epi8(4, 5, 6, 7, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15);
-    let high = _mm_setr_epi8(-1, -1, -1, -1, 4, 5, 6, 7, -1, -1, -1, -1, 8, 9, 10, 11);
-    let packed = _mm_shuffle_epi8(header, low);
-    // Entries 4..8 of the scales take low nibbles, of the minima high nibbles.
-    let shifted = _mm_srli_epi16::<4>(packed);
-    let nibbles = _mm_blend_epi32::<0b1000>(packed, shifted);
-    let mask = _mm_setr_epi32(0x3f3f_3f3f, 0x0f0f_0f0f, 0x3f3f_3f3f, 0x0f0f_0f0f);
-    let upper = _mm_and_si128(_mm_srli_epi16::<2>(_mm_shuffle_epi8(header, high)), _mm_set1_epi8(0x30));
-    let bytes = _mm_or_si128(_mm_and_si128(nibbles, mask), upper);
-    let scales = _mm256_broadcastsi128_si256(_mm_cvtepu8_epi16(bytes));
-    let minima = _mm_srli_si128::<8>(bytes);
-    (scales, _mm256_cvtepu8_epi16(_mm_unpacklo_epi8(minima, minima)))
+fn scales_and_minima(heads: __m256i) -> __m256i {
+    // Words of 32 bits: 1 and 2 hold the first four scales and minima and, above them, two bits each of the last four;
+    // 3 holds the low nibbles of the last four.
+    let first = _mm256_and_si256(heads, _mm256_set1_epi8(0x3f));
+    let upper = _mm256_and_si256(_mm256_srli_epi16::<2>(heads), _mm256_set1_epi8(0x30));
+    let nibbles = _mm256_shuffle_epi32::<0b11_11_11_11>(heads);
+    let nibbles = _mm256_srlv_epi32(nibbles, _mm256_setr_epi32(0, 0, 4, 0, 0, 0, 4, 0));
+    let last = _mm256_or_si256(_mm256_and_si256(nibbles, _mm256_set1_epi8(15)), upper);
+    let (first, last) = (_mm256_castsi256_ps(first), _mm256_castsi256_ps(last));
+    _mm256_castps_si256(_mm256_shuffle_ps::<0b10_01_10_01>(first, last))
+}
+
+/// Adds the products of four rows with minima and a block of x.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn add_with_minima(sums: __m128, head: &WithMinima, [a, b, c, d]: [__m256i; 4], x: &Int8Block256) -> __m128 {
+    let totals = integer_sums4(a, b, c, d);
+    let x_sums = _mm256_broadcastsi128_si256(load_words(&x.wide_sums));
+    let offset = |rows: usize| _mm256_madd_epi16(head.minima[rows], x_sums);
+    let halves = _mm256_hadd_epi32(offset(0), offset(1));
+    let offsets = _mm256_hadd_epi32(halves, halves);
+    let offsets = _mm_unpacklo_epi32(_mm256_castsi256_si128(offsets), _mm256_extracti128_si256::<1>(offsets));
+    let factors = _mm256_mul_ps(head.factors, _mm256_set1_ps(x.scale));
+    let sums = _mm_fmadd_ps(_mm256_castps256_ps128(factors), _mm_cvtepi32_ps(totals), sums);
+    _mm_fnmadd_ps(_mm256_extractf128_ps::<1>(factors), _mm_cvtepi32_ps(offsets), sums)
+}
+
+/// Adds the products of four rows of Q6_K and a block of x.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn add_centred(sums: __m128, head: &Centred, products: [__m256i; 4], x: &Int8Block256) -> __m128 {
+    let x_sums = load(&x.sums);
+    let total = |row: usize| {
+        let offsets = _mm256_slli_epi16::<5>(_mm256_cvtepi8_epi16(head.scales[row]));
+        _mm256_sub_epi32(products[row], _mm256_madd_epi16(offsets, x_sums))
+    };
+    let totals = integer_sums4(total(0), total(1), total(2), total(3));
+    _mm_fmadd_ps(_mm_mul_ps(head.factors, _mm_set1_ps(x.scale)), _mm_cvtepi32_ps(totals), sums)
+}
+
+/// Which bytes of a row's scales run `run` takes where they are bytes; the byte above stays empty.
+fn byte_of(run: usize) -> i16 {
+    i16::from_le_bytes([(run % 4 + run / 4 * 8) as u8, 0x80])
+}
+
+/// The same where they are words: for the first 16 quants in the lower half of the register, for the last in the upper.
+fn word_of(run: usize) -> i16 {
+    i16::from_le_bytes([2 * run as u8, 2 * run as u8 + 1])
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -101,8 +169,7 @@ pub(super) fn multiply_q4_k(weights: WeightRows<'_>, x: Rows<'_, Int8Block256>, 
     if x.count() >= LEAST_TURNED {
         return interleaved256::turned_q4_k(weights, x, out);
     }
-    multiply::<{ q4_k::BYTES }, Q4K>(weights, x, out, |block| {
-        let (scales, offsets) = scales_and_minima(block);
+    let quants = |block: &[u8; q4_k::BYTES]| {
         let mut quants = [_mm256_setzero_si256(); 8];
         let nibble = _mm256_set1_epi8(15);
         for pair in 0..4 {
@@ -110,8 +177,12 @@ pub(super) fn multiply_q4_k(weights: WeightRows<'_>, x: Rows<'_, Int8Block256>, 
             quants[2 * pair] = _mm256_and_si256(bytes, nibble);
             quants[2 * pair + 1] = _mm256_and_si256(_mm256_srli_epi16::<4>(bytes), nibble);
         }
-        Unpacked { quants, scales, offsets }
-    });
+        quants
+    };
+    let row = |block: &_, head: &WithMinima, at| Row { quants: quants(block), scales: head.scales(at) };
+    let products = |row: &Row, x: &Int8Block256| products(row, &x.values, byte_of);
+    let add = |sums, head: &_, products, x: &_| add_with_minima(sums, head, products, x);
+    multiply(weights, x, out, (|blocks| with_minima(blocks), row, products, add));
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -119,8 +190,7 @@ pub(super) fn multiply_q5_k(weights: WeightRows<'_>, x: Rows<'_, Int8Block256>, 
     if x.count() >= LEAST_TURNED {
         return interleaved256::turned_q5_k(weights, x, out);
     }
-    multiply::<{ q5_k::BYTES }, Q5K>(weights, x, out, |block| {
-        let (scales, offsets) = scales_and_minima(block);
+    let quants = |block: &[u8; q5_k::BYTES]| {
         let high = load::<[u8; 32]>(field(block, q5_k::HIGH_BITS));
         let (nibble, fifth) = (_mm256_set1_epi8(15), _mm256_set1_epi8(16));
         let mut quants = [_mm256_setzero_si256(); 8];
@@ -138,8 +208,12 @@ pub(super) fn multiply_q5_k(weights: WeightRows<'_>, x: Rows<'_, Int8Block256>, 
                 _mm256_and_si256(second, fifth),
             );
         }
-        Unpacked { quants, scales, offsets }
-    });
+        quants
+    };
+    let row = |block: &_, head: &WithMinima, at| Row { quants: quants(block), scales: head.scales(at) };
+    let products = |row: &Row, x: &Int8Block256| products(row, &x.values, byte_of);
+    let add = |sums, head: &_, products, x: &_| add_with_minima(sums, head, products, x);
+    multiply(weights, x, out, (|blocks| with_minima(blocks), row, products, add));
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -147,7 +221,7 @@ pub(super) fn multiply_q6_k(weights: WeightRows<'_>, x: Rows<'_, Int8Block256>, 
     if x.count() >= LEAST_TURNED {
         return interleaved256::turned_q6_k(weights, x, out);
     }
-    multiply::<{ q6_k::BYTES }, Q6K>(weights, x, out, |block| {
+    let quants = |block: &[u8; q6_k::BYTES]| {
         let (nibble, pairs) = (_mm256_set1_epi8(15), _mm256_set1_epi8(0x30));
         let mut quants = [_mm256_setzero_si256(); 8];
         for half in 0..2 {
@@ -160,10 +234,19 @@ pub(super) fn multiply_q6_k(weights: WeightRows<'_>, x: Rows<'_, Int8Block256>, 
             quants[4 * half + 2] = join(_mm256_srli_epi16::<4>(first), high);
             quants[4 * half + 3] = join(_mm256_srli_epi16::<4>(second), _mm256_srli_epi16::<2>(high));
         }
-        let bytes = load16(field(block, q6_k::SCALES));
+        quants
+    };
+    let head = |blocks: [&[u8; q6_k::BYTES]; 4]| {
+        let [a, b, c, d] = blocks.map(|block| pair(block, q6_k::SCALE));
+        let scales = blocks.map(|block| load16(field(block, q6_k::SCALES)));
+        Centred { scales, factors: four_halves(a, b, c, d) }
+    };
+    let row = |block: &_, head: &Centred, at: usize| {
         let split = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
-        let scales = _mm256_cvtepi8_epi16(_mm_shuffle_epi8(bytes, split));
-        let offsets = _mm256_slli_epi16::<5>(_mm256_cvtepi8_epi16(bytes));
-        Unpacked { quants, scales, offsets }
-    });
+        let scales = _mm256_cvtepi8_epi16(_mm_shuffle_epi8(head.scales[at], split));
+        Row { quants: quants(block), scales }
+    };
+    let products = |row: &Row, x: &Int8Block256| products(row, &x.values, word_of);
+    let add = |sums, head: &_, products, x: &_| add_centred(sums, head, products, x);
+    multiply(weights, x, out, (head, row, products, add));
 }

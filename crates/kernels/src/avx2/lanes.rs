@@ -148,6 +148,13 @@ pub(crate) fn load16(values: &[u8; 16]) -> __m128i {
     unsafe { _mm_loadu_si128(values.as_ptr().cast()) }
 }
 
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(crate) fn load_words(values: &[i16; 8]) -> __m128i {
+    // SAFETY: the reference guarantees sixteen readable bytes.
+    unsafe { _mm_loadu_si128(values.as_ptr().cast()) }
+}
+
 /// The `N` bytes at `at` of a block; the layout of the format keeps them inside.
 #[inline]
 pub(crate) fn field<const N: usize, const BYTES: usize>(block: &[u8; BYTES], at: usize) -> &[u8; N] {

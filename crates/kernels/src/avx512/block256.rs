@@ -4,56 +4,76 @@ use std::arch::x86_64::*;
 
 use super::interleaved256;
 use crate::activations::{Int8Block256, Rows};
-use crate::avx2::block256::{Format, Q4K, Q5K, Q6K, scales_and_minima};
-use crate::avx2::lanes::{field, four_halves, integer_sums4, load, load16, pair, prefetch, store4};
+use crate::avx2::lanes::{field, four_halves, load, load_words, load16, pair, prefetch, store4};
 use crate::blocks::{q4_k, q5_k, q6_k};
 use crate::ops::WeightRows;
 use crate::pool::TileMut;
 use crate::x86::LEAST_TURNED;
-use crate::x86::four_rows::four_row_loops;
+use crate::x86::four_rows::{AHEAD, four_row_loops};
 
-/// One block of one row, ready to be multiplied with any number of columns.
-#[derive(Clone, Copy)]
-struct Unpacked {
+/// What a block of four rows has beside quants, where scales belong to 32 of them and minima are their own.
+struct WithMinima {
+    /// Scales 0 to 3, minima 0 to 3, scales 4 to 7, minima 4 to 7 of every row.
+    bytes: __m512i,
+    /// The minima of the four rows as eight words each.
+    minima: __m512i,
+    /// The scales of the scales, and above them those of the minima.
+    factors: __m256,
+}
+
+/// The same where scales belong to 16 quants, which are centred.
+struct Centred {
+    scales: [__m128i; 4],
+    factors: __m128,
+}
+
+/// One block of one row.
+struct Row {
     /// Four runs of 64 unsigned quants.
     quants: [__m512i; 4],
     /// What each sum of four products is multiplied with, in the lower halves of 32-bit lanes.
     scales: [__m512i; 4],
-    /// 16-bit factors of the sixteen partial sums of x that are to be subtracted.
-    offsets: __m256i,
 }
 
-/// Σ scale × quant × x as eight integers.
+/// Σ scale × quant × x as sixteen integers, where run `i` holds the two groups of 32 of `groups[i]`.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn products(block: &Unpacked, x: &[__m512i; 4]) -> __m256i {
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2")]
+fn products(row: &Row, x: &Int8Block256, groups: [(usize, usize); 4]) -> __m512i {
+    let parts = x.values.as_chunks::<32>().0;
     let mut sum = _mm512_setzero_si512();
-    for run in 0..4 {
+    for (run, (low, high)) in groups.into_iter().enumerate() {
         // Four products of at most 63 × 127 fit sixteen bits, so the sum is a number in the lower half of its lane,
         // and the multiplication with (scale, 0) ignores the upper half.
-        let fours = _mm512_dpbusd_epi32(_mm512_setzero_si512(), block.quants[run], x[run]);
-        sum = _mm512_dpwssd_epi32(sum, fours, block.scales[run]);
+        let values = join(load(&parts[low]), load(&parts[high]));
+        let fours = _mm512_dpbusd_epi32(_mm512_setzero_si512(), row.quants[run], values);
+        sum = _mm512_dpwssd_epi32(sum, fours, row.scales[run]);
     }
-    _mm256_add_epi32(_mm512_castsi512_si256(sum), _mm512_extracti64x4_epi64::<1>(sum))
+    sum
 }
 
-/// The four runs of x. Where a format keeps two neighbours of 32 in the nibbles of the same bytes, a run of 64 holds
-/// the low nibbles of two such groups, so its halves lie 64 numbers apart.
+/// Where a format keeps two neighbours of 32 in the nibbles of the same bytes, a run holds the low or the high ones.
+const NIBBLES: [(usize, usize); 4] = [(0, 2), (1, 3), (4, 6), (5, 7)];
+const IN_ORDER: [(usize, usize); 4] = [(0, 1), (2, 3), (4, 5), (6, 7)];
+
+/// The sums of four vectors of sixteen integers.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn load_x<const BYTES: usize, F: Format<BYTES>>(x: &Int8Block256) -> [__m512i; 4] {
-    let (parts, _) = x.values.as_chunks::<32>();
-    let join = |low: usize, high: usize| {
-        _mm512_inserti64x4::<1>(_mm512_castsi256_si512(load(&parts[low])), load(&parts[high]))
-    };
-    if F::OWN_MINIMUM {
-        [join(0, 2), join(1, 3), join(4, 6), join(5, 7)]
-    } else {
-        [join(0, 1), join(2, 3), join(4, 5), join(6, 7)]
-    }
+#[target_feature(enable = "avx512f,avx512vl,avx2")]
+fn sums4([a, b, c, d]: [__m512i; 4]) -> __m128i {
+    let pairs = |a, b| _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+    let (ab, cd) = (pairs(a, b), pairs(c, d));
+    let quarters = _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
+    let halves = _mm256_add_epi32(_mm512_castsi512_si256(quarters), _mm512_extracti64x4_epi64::<1>(quarters));
+    _mm_add_epi32(_mm256_castsi256_si128(halves), _mm256_extracti128_si256::<1>(halves))
 }
 
-four_row_loops!("avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c");
+/// Two halves of 32 numbers that lie apart.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn join(low: __m256i, high: __m256i) -> __m512i {
+    _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high)
+}
+
+four_row_loops!("avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c", __m512i);
 
 /// Sixty-four bytes of a block.
 #[inline]
@@ -64,17 +84,91 @@ fn load64<const BYTES: usize>(block: &[u8; BYTES], at: usize) -> __m512i {
     unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
 }
 
-/// Scales of the four runs of Q4_K and Q5_K, and the factors of the sums of x.
+/// The heads of four rows of Q4_K or Q5_K, sixteen bytes of the same form: the two factors and twelve bytes of scales
+/// and minima. The four are unpacked together, a quarter of a register each.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2")]
-fn run_scales<const BYTES: usize>(block: &[u8; BYTES]) -> ([__m512i; 4], __m256i) {
-    let (scales, offsets) = scales_and_minima(block);
-    let wide = _mm512_castsi256_si512(_mm256_cvtepu16_epi32(_mm256_castsi256_si128(scales)));
-    let pick = |low: i32, high: i32| {
-        let index = _mm512_mask_blend_epi32(0xff00, _mm512_set1_epi32(low), _mm512_set1_epi32(high));
-        _mm512_permutexvar_epi32(index, wide)
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,f16c")]
+fn with_minima<const BYTES: usize>(blocks: [&[u8; BYTES]; 4]) -> WithMinima {
+    let [a, b, c, d] = blocks.map(|block| load16(field(block, 0)));
+    let heads = join(_mm256_set_m128i(b, a), _mm256_set_m128i(d, c));
+    // Words of 32 bits: 1 and 2 hold the first four scales and minima and, above them, two bits each of the last four;
+    // 3 holds the low nibbles of the last four.
+    let first = _mm512_and_si512(heads, _mm512_set1_epi8(0x3f));
+    let upper = _mm512_and_si512(_mm512_srli_epi16::<2>(heads), _mm512_set1_epi8(0x30));
+    let nibbles = _mm512_srlv_epi32(_mm512_shuffle_epi32::<0b11_11_11_11>(heads), spread([0, 0, 4, 0]));
+    let last = _mm512_or_si512(_mm512_and_si512(nibbles, _mm512_set1_epi8(15)), upper);
+    // Scales 0 to 3, minima 0 to 3, scales 4 to 7, minima 4 to 7.
+    let bytes =
+        _mm512_castps_si512(_mm512_shuffle_ps::<0b10_01_10_01>(_mm512_castsi512_ps(first), _mm512_castsi512_ps(last)));
+    let minima =
+        _mm512_shuffle_epi8(bytes, spread([word_pair(4, 5), word_pair(6, 7), word_pair(12, 13), word_pair(14, 15)]));
+    let halves = _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0), heads);
+    let halves = _mm_shuffle_epi8(
+        _mm512_castsi512_si128(halves),
+        _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15),
+    );
+    WithMinima { bytes, minima, factors: _mm256_cvtph_ps(halves) }
+}
+
+impl WithMinima {
+    /// The scales of the runs of one row.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw")]
+    fn scales(&self, row: usize) -> [__m512i; 4] {
+        let own = match row {
+            0 => _mm512_shuffle_i32x4::<0b00_00_00_00>(self.bytes, self.bytes),
+            1 => _mm512_shuffle_i32x4::<0b01_01_01_01>(self.bytes, self.bytes),
+            2 => _mm512_shuffle_i32x4::<0b10_10_10_10>(self.bytes, self.bytes),
+            _ => _mm512_shuffle_i32x4::<0b11_11_11_11>(self.bytes, self.bytes),
+        };
+        let pick = |low: i32, high: i32| {
+            let empty = i32::from_le_bytes([0, 0x80, 0x80, 0x80]);
+            _mm512_shuffle_epi8(own, join(_mm256_set1_epi32(low | empty), _mm256_set1_epi32(high | empty)))
+        };
+        // A run holds the low or the high nibbles of two groups of 32 bytes: its halves are two sub-blocks apart.
+        [pick(0, 2), pick(1, 3), pick(8, 10), pick(9, 11)]
+    }
+}
+
+/// Four words of 32 bits, the same in every quarter.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn spread([a, b, c, d]: [i32; 4]) -> __m512i {
+    _mm512_broadcast_i32x4(_mm_setr_epi32(a, b, c, d))
+}
+
+/// A shuffle that makes two words of two bytes.
+const fn word_pair(low: u8, high: u8) -> i32 {
+    i32::from_le_bytes([low, 0x80, high, 0x80])
+}
+
+/// Adds the products of four rows with minima and a block of x.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma")]
+fn add_with_minima(sums: __m128, head: &WithMinima, products: [__m512i; 4], x: &Int8Block256) -> __m128 {
+    let totals = sums4(products);
+    let offsets = _mm512_madd_epi16(head.minima, _mm512_broadcast_i32x4(load_words(&x.wide_sums)));
+    let offsets = _mm512_add_epi32(offsets, _mm512_shuffle_epi32::<0b10_11_00_01>(offsets));
+    let offsets = _mm512_add_epi32(offsets, _mm512_shuffle_epi32::<0b01_00_11_10>(offsets));
+    let rows = _mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+    let offsets = _mm512_castsi512_si128(_mm512_permutexvar_epi32(rows, offsets));
+    let factors = _mm256_mul_ps(head.factors, _mm256_set1_ps(x.scale));
+    let sums = _mm_fmadd_ps(_mm256_castps256_ps128(factors), _mm_cvtepi32_ps(totals), sums);
+    _mm_fnmadd_ps(_mm256_extractf128_ps::<1>(factors), _mm_cvtepi32_ps(offsets), sums)
+}
+
+/// Adds the products of four rows of Q6_K and a block of x.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma")]
+fn add_centred(sums: __m128, head: &Centred, products: [__m512i; 4], x: &Int8Block256) -> __m128 {
+    let x_sums = load(&x.sums);
+    let total = |row: usize| {
+        let offsets = _mm256_slli_epi16::<5>(_mm256_cvtepi8_epi16(head.scales[row]));
+        _mm512_sub_epi32(products[row], _mm512_zextsi256_si512(_mm256_madd_epi16(offsets, x_sums)))
     };
-    ([pick(0, 2), pick(1, 3), pick(4, 6), pick(5, 7)], offsets)
+    let totals = sums4([total(0), total(1), total(2), total(3)]);
+    let factors = _mm_mul_ps(head.factors, _mm_set1_ps(x.scale));
+    _mm_fmadd_ps(factors, _mm_cvtepi32_ps(totals), sums)
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
@@ -82,14 +176,17 @@ pub(super) fn multiply_q4_k(weights: WeightRows<'_>, x: Rows<'_, Int8Block256>, 
     if x.count() >= LEAST_TURNED {
         return interleaved256::turned_q4_k(weights, x, out);
     }
-    multiply::<{ q4_k::BYTES }, Q4K>(weights, x, out, |block| {
-        let (scales, offsets) = run_scales(block);
+    let quants = |block: &[u8; q4_k::BYTES]| {
         let nibble = _mm512_set1_epi8(15);
         let (first, second) = (load64(block, q4_k::QUANTS), load64(block, q4_k::QUANTS + 64));
         let low = |bytes| _mm512_and_si512(bytes, nibble);
         let high = |bytes| _mm512_and_si512(_mm512_srli_epi16::<4>(bytes), nibble);
-        Unpacked { quants: [low(first), high(first), low(second), high(second)], scales, offsets }
-    });
+        [low(first), high(first), low(second), high(second)]
+    };
+    let row = |block: &_, head: &WithMinima, at| Row { quants: quants(block), scales: head.scales(at) };
+    let products = |row: &Row, x: &_| products(row, x, NIBBLES);
+    let add = |sums, head: &_, products, x: &_| add_with_minima(sums, head, products, x);
+    multiply(weights, x, out, (|blocks| with_minima(blocks), row, products, add));
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
@@ -97,24 +194,25 @@ pub(super) fn multiply_q5_k(weights: WeightRows<'_>, x: Rows<'_, Int8Block256>, 
     if x.count() >= LEAST_TURNED {
         return interleaved256::turned_q5_k(weights, x, out);
     }
-    multiply::<{ q5_k::BYTES }, Q5K>(weights, x, out, |block| {
-        let (scales, offsets) = run_scales(block);
+    let quants = |block: &[u8; q5_k::BYTES]| {
         let (nibble, fifth) = (_mm512_set1_epi8(15), _mm512_set1_epi8(16));
         let (first, second) = (load64(block, q5_k::QUANTS), load64(block, q5_k::QUANTS + 64));
         // Bit b of a byte belongs to sub-block b: both halves of a run take their bit from the same 32 bytes.
         let bits = load::<[u8; 32]>(field(block, q5_k::HIGH_BITS));
-        let join = |nibbles, low, high| {
-            let bits = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high);
-            _mm512_or_si512(_mm512_and_si512(nibbles, nibble), _mm512_and_si512(bits, fifth))
+        let complete = |nibbles, low, high| {
+            _mm512_or_si512(_mm512_and_si512(nibbles, nibble), _mm512_and_si512(join(low, high), fifth))
         };
-        let quants = [
-            join(first, _mm256_slli_epi16::<4>(bits), _mm256_slli_epi16::<2>(bits)),
-            join(_mm512_srli_epi16::<4>(first), _mm256_slli_epi16::<3>(bits), _mm256_slli_epi16::<1>(bits)),
-            join(second, bits, _mm256_srli_epi16::<2>(bits)),
-            join(_mm512_srli_epi16::<4>(second), _mm256_srli_epi16::<1>(bits), _mm256_srli_epi16::<3>(bits)),
-        ];
-        Unpacked { quants, scales, offsets }
-    });
+        [
+            complete(first, _mm256_slli_epi16::<4>(bits), _mm256_slli_epi16::<2>(bits)),
+            complete(_mm512_srli_epi16::<4>(first), _mm256_slli_epi16::<3>(bits), _mm256_slli_epi16::<1>(bits)),
+            complete(second, bits, _mm256_srli_epi16::<2>(bits)),
+            complete(_mm512_srli_epi16::<4>(second), _mm256_srli_epi16::<1>(bits), _mm256_srli_epi16::<3>(bits)),
+        ]
+    };
+    let row = |block: &_, head: &WithMinima, at| Row { quants: quants(block), scales: head.scales(at) };
+    let products = |row: &Row, x: &_| products(row, x, NIBBLES);
+    let add = |sums, head: &_, products, x: &_| add_with_minima(sums, head, products, x);
+    multiply(weights, x, out, (|blocks| with_minima(blocks), row, products, add));
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
@@ -122,25 +220,33 @@ pub(super) fn multiply_q6_k(weights: WeightRows<'_>, x: Rows<'_, Int8Block256>, 
     if x.count() >= LEAST_TURNED {
         return interleaved256::turned_q6_k(weights, x, out);
     }
-    multiply::<{ q6_k::BYTES }, Q6K>(weights, x, out, |block| {
+    let quants = |block: &[u8; q6_k::BYTES]| {
         let (nibble, pairs) = (_mm512_set1_epi8(15), _mm512_set1_epi8(0x30));
         let mut quants = [_mm512_setzero_si512(); 4];
         for half in 0..2 {
             let low = load64(block, 64 * half);
             let bits = load::<[u8; 32]>(field(block, q6_k::HIGH_BITS + 32 * half));
-            let join = |nibbles, first, second| {
-                let bits = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(first), second);
-                _mm512_or_si512(_mm512_and_si512(nibbles, nibble), _mm512_and_si512(bits, pairs))
+            let complete = |nibbles, first, second| {
+                _mm512_or_si512(_mm512_and_si512(nibbles, nibble), _mm512_and_si512(join(first, second), pairs))
             };
-            quants[2 * half] = join(low, _mm256_slli_epi16::<4>(bits), _mm256_slli_epi16::<2>(bits));
-            quants[2 * half + 1] = join(_mm512_srli_epi16::<4>(low), bits, _mm256_srli_epi16::<2>(bits));
+            quants[2 * half] = complete(low, _mm256_slli_epi16::<4>(bits), _mm256_slli_epi16::<2>(bits));
+            quants[2 * half + 1] = complete(_mm512_srli_epi16::<4>(low), bits, _mm256_srli_epi16::<2>(bits));
         }
-        let bytes = load16(field(block, q6_k::SCALES));
+        quants
+    };
+    let head = |blocks: [&[u8; q6_k::BYTES]; 4]| {
+        let [a, b, c, d] = blocks.map(|block| pair(block, q6_k::SCALE));
+        let scales = blocks.map(|block| load16(field(block, q6_k::SCALES)));
+        Centred { scales, factors: four_halves(a, b, c, d) }
+    };
+    let row = |block: &_, head: &Centred, at: usize| {
         // Sign extension would fill the upper halves, which have to stay empty.
-        let wide = _mm512_and_si512(_mm512_cvtepi8_epi32(bytes), _mm512_set1_epi32(0xffff));
+        let wide = _mm512_and_si512(_mm512_cvtepi8_epi32(head.scales[at]), _mm512_set1_epi32(0xffff));
         let quarters = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
         let pick = |first| _mm512_permutexvar_epi32(_mm512_add_epi32(_mm512_set1_epi32(first), quarters), wide);
-        let scales = [pick(0), pick(4), pick(8), pick(12)];
-        Unpacked { quants, scales, offsets: _mm256_slli_epi16::<5>(_mm256_cvtepi8_epi16(bytes)) }
-    });
+        Row { quants: quants(block), scales: [pick(0), pick(4), pick(8), pick(12)] }
+    };
+    let products = |row: &Row, x: &_| products(row, x, IN_ORDER);
+    let add = |sums, head: &_, products, x: &_| add_centred(sums, head, products, x);
+    multiply(weights, x, out, (head, row, products, add));
 }

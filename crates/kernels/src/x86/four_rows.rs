@@ -1,95 +1,75 @@
 //! The loops around the 256-block kernels: four weight rows at a time, one lane of the float sums per row.
 //!
-//! A macro, because a function belongs to one instruction set. It expects in scope: `Unpacked` (one block of one row),
-//! `load_x::<F>(&Int8Block256)` and `products(&Unpacked, &x) -> __m256i` with eight integers to be summed.
+//! A macro, because a function belongs to one instruction set, and closures take the place of a trait for the same
+//! reason. `head` unpacks what a block of four rows has beside its quants, `row` the quants and scales of one of them,
+//! `products` multiplies these with a block of x, and `add` makes of the products of four rows floats.
+
+/// How far ahead of what is multiplied memory is asked for more, in bytes of each row's stream.
+pub(crate) const AHEAD: usize = 2048;
 
 macro_rules! four_row_loops {
-    ($features:literal) => {
+    ($features:literal, $register:ty) => {
         /// Columns that share one unpacking of the weights.
         const COLUMNS: usize = 64;
-
-        /// Adds one block of four rows times one column to the four sums.
-        #[inline]
-        #[target_feature(enable = $features)]
-        fn add_block<const BYTES: usize, F: Format<BYTES>>(
-            sums: __m128,
-            raw: [&[u8; BYTES]; 4],
-            [a, b, c, d]: [&Unpacked; 4],
-            x: &Int8Block256,
-        ) -> __m128 {
-            let halves = |at| four_halves(pair(raw[0], at), pair(raw[1], at), pair(raw[2], at), pair(raw[3], at));
-            let (values, x_sums) = (load_x::<BYTES, F>(x), load(&x.sums));
-            let product = |block| products(block, &values);
-            let offset = |block: &Unpacked| _mm256_madd_epi16(block.offsets, x_sums);
-            let scales = _mm_mul_ps(halves(F::SCALE), _mm_set1_ps(x.scale));
-            if F::OWN_MINIMUM {
-                let totals = integer_sums4(product(a), product(b), product(c), product(d));
-                let offsets = integer_sums4(offset(a), offset(b), offset(c), offset(d));
-                let minima = _mm_mul_ps(halves(q4_k::MINIMUM_SCALE), _mm_set1_ps(x.scale));
-                let sums = _mm_fmadd_ps(scales, _mm_cvtepi32_ps(totals), sums);
-                _mm_fnmadd_ps(minima, _mm_cvtepi32_ps(offsets), sums)
-            } else {
-                let total = |block| _mm256_sub_epi32(product(block), offset(block));
-                let totals = integer_sums4(total(a), total(b), total(c), total(d));
-                _mm_fmadd_ps(scales, _mm_cvtepi32_ps(totals), sums)
-            }
-        }
 
         /// Multiplies weight rows, four at a time.
         #[inline]
         #[target_feature(enable = $features)]
-        fn multiply<const BYTES: usize, F: Format<BYTES>>(
+        fn multiply<const BYTES: usize, Head, Row>(
             weights: WeightRows<'_>,
             x: Rows<'_, Int8Block256>,
             out: &mut TileMut<'_>,
-            unpack: impl Fn(&[u8; BYTES]) -> Unpacked,
+            (head, row, products, add): (
+                impl Fn([&[u8; BYTES]; 4]) -> Head,
+                impl Fn(&[u8; BYTES], &Head, usize) -> Row,
+                impl Fn(&Row, &Int8Block256) -> $register,
+                impl Fn(__m128, &Head, [$register; 4], &Int8Block256) -> __m128,
+            ),
         ) {
             let count = weights.count();
-            for first in (0..count).step_by(4) {
-                // A last short group repeats its last row and drops the copies.
-                let row = |at: usize| weights.row((first + at).min(count - 1)).as_chunks::<BYTES>().0;
-                let rows = [row(0), row(1), row(2), row(3)];
-                let kept = (count - first).min(4);
+            // Four rows far apart, so that each is one long stream of memory; short streams defeat the hardware's own
+            // prefetching. Where the rows are no multiple of four, the last is computed more than once.
+            let apart = count.div_ceil(4);
+            for first in 0..apart {
+                let index = |at: usize| (first + at * apart).min(count - 1);
+                let [a, b, c, d] = [0, 1, 2, 3].map(|at| weights.row(index(at)).as_chunks::<BYTES>().0);
+                let mut write = |column: usize, sums| {
+                    let out = out.row(column);
+                    store4(sums).into_iter().enumerate().for_each(|(at, sum)| out[index(at)] = sum);
+                };
                 if x.count() == 1 {
-                    let sums = one_column::<BYTES, F>(rows, x.row(0), &unpack);
-                    out.row(0)[first..first + kept].copy_from_slice(&store4(sums)[..kept]);
+                    let mut sums = _mm_setzero_ps();
+                    for ((((x, a), b), c), d) in x.row(0).iter().zip(a).zip(b).zip(c).zip(d) {
+                        [a, b, c, d].into_iter().for_each(|block| prefetch(block, AHEAD));
+                        let head = head([a, b, c, d]);
+                        // One row after the other, so that its quants never leave the registers.
+                        let product = |block, at| products(&row(block, &head, at), x);
+                        sums = add(sums, &head, [product(a, 0), product(b, 1), product(c, 2), product(d, 3)], x);
+                    }
+                    write(0, sums);
                     continue;
                 }
                 for tile in (0..x.count()).step_by(COLUMNS) {
                     let columns = (x.count() - tile).min(COLUMNS);
                     let mut sums = [_mm_setzero_ps(); COLUMNS];
                     for at in 0..x.length() {
-                        let raw = [&rows[0][at], &rows[1][at], &rows[2][at], &rows[3][at]];
-                        let blocks = [unpack(raw[0]), unpack(raw[1]), unpack(raw[2]), unpack(raw[3])];
-                        let blocks = [&blocks[0], &blocks[1], &blocks[2], &blocks[3]];
+                        let head = head([&a[at], &b[at], &c[at], &d[at]]);
+                        let rows = [
+                            row(&a[at], &head, 0),
+                            row(&b[at], &head, 1),
+                            row(&c[at], &head, 2),
+                            row(&d[at], &head, 3),
+                        ];
                         for (column, sums) in sums[..columns].iter_mut().enumerate() {
-                            *sums = add_block::<BYTES, F>(*sums, raw, blocks, &x.row(tile + column)[at]);
+                            let x = &x.row(tile + column)[at];
+                            let [a, b, c, d] = &rows;
+                            let products = [products(a, x), products(b, x), products(c, x), products(d, x)];
+                            *sums = add(*sums, &head, products, x);
                         }
                     }
-                    for (column, sums) in sums[..columns].iter().enumerate() {
-                        out.row(tile + column)[first..first + kept].copy_from_slice(&store4(*sums)[..kept]);
-                    }
+                    sums[..columns].iter().enumerate().for_each(|(column, sums)| write(tile + column, *sums));
                 }
             }
-        }
-
-        /// Four rows times one column: nothing is kept, so the unpacked quants never leave the registers.
-        #[inline]
-        #[target_feature(enable = $features)]
-        fn one_column<const BYTES: usize, F: Format<BYTES>>(
-            [a, b, c, d]: [&[[u8; BYTES]]; 4],
-            x: &[Int8Block256],
-            unpack: &impl Fn(&[u8; BYTES]) -> Unpacked,
-        ) -> __m128 {
-            let mut sums = _mm_setzero_ps();
-            // The next four rows follow these in the file.
-            let distance = 4 * BYTES * x.len();
-            for ((((x, a), b), c), d) in x.iter().zip(a).zip(b).zip(c).zip(d) {
-                [a, b, c, d].into_iter().for_each(|block| prefetch(block, distance));
-                let blocks = [&unpack(a), &unpack(b), &unpack(c), &unpack(d)];
-                sums = add_block::<BYTES, F>(sums, [a, b, c, d], blocks, x);
-            }
-            sums
         }
     };
 }
