@@ -8,8 +8,8 @@ use crate::activations::{Int8Block256, Rows};
 use crate::blocks::{q4_k, q5_k, q6_k};
 use crate::ops::WeightRows;
 use crate::pool::TileMut;
-use crate::x86::LEAST_TURNED;
-use crate::x86::four_rows::{AHEAD, four_row_loops};
+use crate::x86::four_rows::four_row_loops;
+use crate::x86::{LEAST_TURNED, STREAM_AHEAD, four_streams, write4};
 
 /// What a block of four rows has beside quants, where scales belong to 32 of them and minima are their own.
 struct WithMinima {
@@ -87,13 +87,14 @@ impl Format<{ q6_k::BYTES }> for Q6K {
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 fn with_minima<const BYTES: usize>(blocks: [&[u8; BYTES]; 4]) -> WithMinima {
-    let [a, b, c, d] = blocks.map(|block| load16(field(block, 0)));
+    let head = |row: usize| load16(field(blocks[row], 0));
+    let [a, b, c, d] = [head(0), head(1), head(2), head(3)];
     let bytes = [scales_and_minima(_mm256_set_m128i(b, a)), scales_and_minima(_mm256_set_m128i(d, c))];
     let words = _mm_setr_epi8(4, -1, 5, -1, 6, -1, 7, -1, 12, -1, 13, -1, 14, -1, 15, -1);
     let words = _mm256_broadcastsi128_si256(words);
     let halves = _mm_unpacklo_epi64(_mm_unpacklo_epi32(a, b), _mm_unpacklo_epi32(c, d));
     let halves = _mm_shuffle_epi8(halves, _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
-    let minima = bytes.map(|bytes| _mm256_shuffle_epi8(bytes, words));
+    let minima = [_mm256_shuffle_epi8(bytes[0], words), _mm256_shuffle_epi8(bytes[1], words)];
     WithMinima { bytes, minima, factors: _mm256_cvtph_ps(halves) }
 }
 
@@ -237,9 +238,12 @@ pub(super) fn multiply_q6_k(weights: WeightRows<'_>, x: Rows<'_, Int8Block256>, 
         quants
     };
     let head = |blocks: [&[u8; q6_k::BYTES]; 4]| {
-        let [a, b, c, d] = blocks.map(|block| pair(block, q6_k::SCALE));
-        let scales = blocks.map(|block| load16(field(block, q6_k::SCALES)));
-        Centred { scales, factors: four_halves(a, b, c, d) }
+        let scales = |row: usize| load16(field(blocks[row], q6_k::SCALES));
+        let half = |row: usize| pair(blocks[row], q6_k::SCALE);
+        Centred {
+            scales: [scales(0), scales(1), scales(2), scales(3)],
+            factors: four_halves(half(0), half(1), half(2), half(3)),
+        }
     };
     let row = |block: &_, head: &Centred, at: usize| {
         let split = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);

@@ -13,6 +13,7 @@ use crate::codes::{CodeRange, with_format256};
 use crate::ops::{Multiply, WeightRows};
 use crate::pool::TileMut;
 use crate::x86::codes256::codes256_kernels;
+use crate::x86::{STREAM_AHEAD, four_streams, write4};
 
 pub(crate) use super::unpack256::{Registers, Unpacked, unpack};
 

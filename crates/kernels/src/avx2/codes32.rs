@@ -14,6 +14,7 @@ use crate::codes::{self, Format32, Scale, with_format32};
 use crate::ops::{Multiply, WeightRows};
 use crate::pool::TileMut;
 use crate::x86::codes32::codes32_kernels;
+use crate::x86::{STREAM_AHEAD, four_streams, write4};
 
 codes32_kernels!("avx2,fma,f16c");
 

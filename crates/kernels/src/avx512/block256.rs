@@ -8,8 +8,8 @@ use crate::avx2::lanes::{field, four_halves, load, load_words, load16, pair, pre
 use crate::blocks::{q4_k, q5_k, q6_k};
 use crate::ops::WeightRows;
 use crate::pool::TileMut;
-use crate::x86::LEAST_TURNED;
-use crate::x86::four_rows::{AHEAD, four_row_loops};
+use crate::x86::four_rows::four_row_loops;
+use crate::x86::{LEAST_TURNED, STREAM_AHEAD, four_streams, write4};
 
 /// What a block of four rows has beside quants, where scales belong to 32 of them and minima are their own.
 struct WithMinima {
@@ -89,7 +89,8 @@ fn load64<const BYTES: usize>(block: &[u8; BYTES], at: usize) -> __m512i {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,f16c")]
 fn with_minima<const BYTES: usize>(blocks: [&[u8; BYTES]; 4]) -> WithMinima {
-    let [a, b, c, d] = blocks.map(|block| load16(field(block, 0)));
+    let head = |row: usize| load16(field(blocks[row], 0));
+    let [a, b, c, d] = [head(0), head(1), head(2), head(3)];
     let heads = join(_mm256_set_m128i(b, a), _mm256_set_m128i(d, c));
     // Words of 32 bits: 1 and 2 hold the first four scales and minima and, above them, two bits each of the last four;
     // 3 holds the low nibbles of the last four.
@@ -235,9 +236,12 @@ pub(super) fn multiply_q6_k(weights: WeightRows<'_>, x: Rows<'_, Int8Block256>, 
         quants
     };
     let head = |blocks: [&[u8; q6_k::BYTES]; 4]| {
-        let [a, b, c, d] = blocks.map(|block| pair(block, q6_k::SCALE));
-        let scales = blocks.map(|block| load16(field(block, q6_k::SCALES)));
-        Centred { scales, factors: four_halves(a, b, c, d) }
+        let scales = |row: usize| load16(field(blocks[row], q6_k::SCALES));
+        let half = |row: usize| pair(blocks[row], q6_k::SCALE);
+        Centred {
+            scales: [scales(0), scales(1), scales(2), scales(3)],
+            factors: four_halves(half(0), half(1), half(2), half(3)),
+        }
     };
     let row = |block: &_, head: &Centred, at: usize| {
         // Sign extension would fill the upper halves, which have to stay empty.

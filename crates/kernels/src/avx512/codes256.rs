@@ -15,5 +15,6 @@ use crate::codes::{CodeRange, with_format256};
 use crate::ops::{Multiply, WeightRows};
 use crate::pool::TileMut;
 use crate::x86::codes256::codes256_kernels;
+use crate::x86::{STREAM_AHEAD, four_streams, write4};
 
 codes256_kernels!("avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c");

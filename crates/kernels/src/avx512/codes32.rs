@@ -12,5 +12,6 @@ use crate::codes::{Format32, with_format32};
 use crate::ops::{Multiply, WeightRows};
 use crate::pool::TileMut;
 use crate::x86::codes32::codes32_kernels;
+use crate::x86::{STREAM_AHEAD, four_streams, write4};
 
 codes32_kernels!("avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c");

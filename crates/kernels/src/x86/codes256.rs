@@ -27,12 +27,10 @@ macro_rules! codes256_kernels {
             // A last short group repeats its last row and drops the copies.
             let row = |at: usize| weights.row(at.min(count - 1)).as_chunks::<BYTES>().0;
             if x.count() < LEAST_COLUMNS {
-                for first in (0..count).step_by(4) {
-                    let rows = [row(first), row(first + 1), row(first + 2), row(first + 3)];
-                    let kept = (count - first).min(4);
+                for rows in four_streams(count) {
                     for column in 0..x.count() {
-                        let sums = store4(four_rows::<BYTES, F>(rows, x.row(column)));
-                        out.row(column)[first..first + kept].copy_from_slice(&sums[..kept]);
+                        let sums = four_rows::<BYTES, F>(rows.map(row), x.row(column));
+                        write4(out.row(column), rows, store4(sums));
                     }
                 }
                 return;
@@ -55,10 +53,8 @@ macro_rules! codes256_kernels {
             x: &[Int8Block256],
         ) -> __m128 {
             let mut sums = _mm_setzero_ps();
-            // The next four rows follow these in the file.
-            let distance = 4 * BYTES * a.len();
             for ((((x, a), b), c), d) in x.iter().zip(a).zip(b).zip(c).zip(d) {
-                [a, b, c, d].into_iter().for_each(|block| prefetch(block, distance));
+                [a, b, c, d].into_iter().for_each(|block| prefetch(block, STREAM_AHEAD));
                 let x_scale = _mm_set1_ps(x.scale);
                 let [(a_total, a_offset), (b_total, b_offset), (c_total, c_offset), (d_total, d_offset)] = [
                     products::<BYTES, F>(a, x),

@@ -27,12 +27,10 @@ macro_rules! codes32_kernels {
             // A last short group repeats its last row and drops the copies.
             let row = |at: usize| weights.row(at.min(count - 1)).as_chunks::<BYTES>().0;
             if x.count() < LEAST_COLUMNS {
-                for first in (0..count).step_by(4) {
-                    let rows = [row(first), row(first + 1), row(first + 2), row(first + 3)];
-                    let kept = (count - first).min(4);
+                for rows in four_streams(count) {
                     for column in 0..x.count() {
-                        let sums = store4(four_rows::<BYTES, F>(rows, x.row(column)));
-                        out.row(column)[first..first + kept].copy_from_slice(&sums[..kept]);
+                        let sums = four_rows::<BYTES, F>(rows.map(row), x.row(column));
+                        write4(out.row(column), rows, store4(sums));
                     }
                 }
                 return;
@@ -55,10 +53,8 @@ macro_rules! codes32_kernels {
             x: &[Int8Block32],
         ) -> __m128 {
             let mut sums = _mm_setzero_ps();
-            // The next four rows follow these in the file.
-            let distance = 4 * BYTES * a.len();
             for ((((x, a), b), c), d) in x.chunks_exact(F::RUNS).zip(a).zip(b).zip(c).zip(d) {
-                [a, b, c, d].into_iter().for_each(|block| prefetch(block, distance));
+                [a, b, c, d].into_iter().for_each(|block| prefetch(block, STREAM_AHEAD));
                 let (scales, zeros) = (scales4::<BYTES, F>([a, b, c, d]), zeros4::<BYTES, F>([a, b, c, d]));
                 for (run, x) in x.iter().enumerate() {
                     let values = load(&x.values);

@@ -4,9 +4,6 @@
 //! reason. `head` unpacks what a block of four rows has beside its quants, `row` the quants and scales of one of them,
 //! `products` multiplies these with a block of x, and `add` makes of the products of four rows floats.
 
-/// How far ahead of what is multiplied memory is asked for more, in bytes of each row's stream.
-pub(crate) const AHEAD: usize = 2048;
-
 macro_rules! four_row_loops {
     ($features:literal, $register:ty) => {
         /// Columns that share one unpacking of the weights.
@@ -26,27 +23,18 @@ macro_rules! four_row_loops {
                 impl Fn(__m128, &Head, [$register; 4], &Int8Block256) -> __m128,
             ),
         ) {
-            let count = weights.count();
-            // Four rows far apart, so that each is one long stream of memory; short streams defeat the hardware's own
-            // prefetching. Where the rows are no multiple of four, the last is computed more than once.
-            let apart = count.div_ceil(4);
-            for first in 0..apart {
-                let index = |at: usize| (first + at * apart).min(count - 1);
-                let [a, b, c, d] = [0, 1, 2, 3].map(|at| weights.row(index(at)).as_chunks::<BYTES>().0);
-                let mut write = |column: usize, sums| {
-                    let out = out.row(column);
-                    store4(sums).into_iter().enumerate().for_each(|(at, sum)| out[index(at)] = sum);
-                };
+            for rows in four_streams(weights.count()) {
+                let [a, b, c, d] = rows.map(|row| weights.row(row).as_chunks::<BYTES>().0);
                 if x.count() == 1 {
                     let mut sums = _mm_setzero_ps();
                     for ((((x, a), b), c), d) in x.row(0).iter().zip(a).zip(b).zip(c).zip(d) {
-                        [a, b, c, d].into_iter().for_each(|block| prefetch(block, AHEAD));
+                        [a, b, c, d].into_iter().for_each(|block| prefetch(block, STREAM_AHEAD));
                         let head = head([a, b, c, d]);
                         // One row after the other, so that its quants never leave the registers.
                         let product = |block, at| products(&row(block, &head, at), x);
                         sums = add(sums, &head, [product(a, 0), product(b, 1), product(c, 2), product(d, 3)], x);
                     }
-                    write(0, sums);
+                    write4(out.row(0), rows, store4(sums));
                     continue;
                 }
                 for tile in (0..x.count()).step_by(COLUMNS) {
@@ -54,7 +42,7 @@ macro_rules! four_row_loops {
                     let mut sums = [_mm_setzero_ps(); COLUMNS];
                     for at in 0..x.length() {
                         let head = head([&a[at], &b[at], &c[at], &d[at]]);
-                        let rows = [
+                        let blocks = [
                             row(&a[at], &head, 0),
                             row(&b[at], &head, 1),
                             row(&c[at], &head, 2),
@@ -62,12 +50,14 @@ macro_rules! four_row_loops {
                         ];
                         for (column, sums) in sums[..columns].iter_mut().enumerate() {
                             let x = &x.row(tile + column)[at];
-                            let [a, b, c, d] = &rows;
+                            let [a, b, c, d] = &blocks;
                             let products = [products(a, x), products(b, x), products(c, x), products(d, x)];
                             *sums = add(*sums, &head, products, x);
                         }
                     }
-                    sums[..columns].iter().enumerate().for_each(|(column, sums)| write(tile + column, *sums));
+                    for (column, sums) in sums[..columns].iter().enumerate() {
+                        write4(out.row(tile + column), rows, store4(*sums));
+                    }
                 }
             }
         }
