@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cascadia_kernels::Pool;
-use cascadia_model::{EnergyMeter, LoadOptions, ModelSpec, Profile, load};
+use cascadia_model::{CacheDemand, CachePages, EnergyMeter, LoadOptions, ModelSpec, PAGE_TOKENS, Profile, load};
 use cascadia_weights::ModelFiles;
 
-use crate::{EngineError, ModelText, Session, SessionLimits};
+use crate::{EngineError, ModelText, Pipeline, Session};
 
 /// Where a model comes from.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +28,8 @@ pub enum Source<'a> {
 pub struct OpenOptions {
     /// The most tokens a sequence may hold; `None` takes the model's own limit, but no more than 4096.
     pub context: Option<u32>,
+    /// How much is kept of all sequences together.
+    pub cache: CacheSize,
     /// The most tokens computed in one step.
     pub rows_per_step: u32,
     /// The threads to compute with.
@@ -38,6 +40,22 @@ pub struct OpenOptions {
     pub memory: Option<u64>,
     /// Measures the activations that meet each matrix; `None` unless the model is run to be calibrated.
     pub meter: Option<EnergyMeter>,
+}
+
+/// How many keys and values a model may keep at a time.
+#[derive(Clone, Copy, Debug)]
+pub enum CacheSize {
+    /// Enough for so many sequences at their full length.
+    Sequences(u32),
+    /// What fits into memory when some sequences run at a time; at least enough for one at its full length.
+    Bytes {
+        /// The memory.
+        bytes: u64,
+        /// Sequences that run at a time.
+        sequences: u32,
+    },
+    /// Exactly these pages.
+    Pages(CachePages),
 }
 
 /// Tokens computed in one step: enough to keep the matrices busy, few enough for the caches.
@@ -58,12 +76,35 @@ impl OpenOptions {
     pub fn new(pool: Arc<Pool>) -> OpenOptions {
         OpenOptions {
             context: None,
+            cache: CacheSize::Sequences(1),
             rows_per_step: ROWS_PER_STEP,
             pool,
             profile: Arc::default(),
             memory: None,
             meter: None,
         }
+    }
+}
+
+impl CacheSize {
+    /// The pages of a model whose sequences are as `demand` says, but for their number.
+    pub fn pages(&self, spec: &ModelSpec, demand: CacheDemand) -> CachePages {
+        match *self {
+            CacheSize::Sequences(sequences) => CachePages::whole(spec, &CacheDemand { sequences, ..demand }),
+            CacheSize::Bytes { bytes, sequences } => {
+                CachePages::within(spec, &CacheDemand { sequences, ..demand }, bytes)
+            }
+            CacheSize::Pages(pages) => pages,
+        }
+    }
+
+    /// Tokens of all sequences at once, about: a step need not be larger.
+    fn most_tokens(&self, context: u32) -> u32 {
+        match *self {
+            CacheSize::Sequences(sequences) | CacheSize::Bytes { sequences, .. } => context.saturating_mul(sequences),
+            CacheSize::Pages(pages) => pages.pages.saturating_mul(PAGE_TOKENS),
+        }
+        .max(1)
     }
 }
 
@@ -94,11 +135,11 @@ impl Engine {
                 allowed: "at least 1 and at most what the model was made for",
             });
         }
-        let limits = SessionLimits { context, rows_per_step: options.rows_per_step.clamp(1, context) };
+        let rows_per_step = options.rows_per_step.clamp(1, options.cache.most_tokens(context));
         let load_options = LoadOptions {
             context,
-            sequences: 1,
-            rows_per_step: limits.rows_per_step,
+            cache: Some(options.cache.pages(&spec, CacheDemand { context, rows_per_step, sequences: 1 })),
+            rows_per_step,
             pool: Arc::clone(&options.pool),
             profile: Arc::clone(&options.profile),
             memory: options.memory,
@@ -106,7 +147,7 @@ impl Engine {
         };
         let files = Arc::new(files);
         let model = load(&files, &load_options)?;
-        Ok(Engine { files, session: Session::new(model, limits) })
+        Ok(Engine { files, session: Session::new(Pipeline::new(model, &load_options)) })
     }
 
     /// The files the model came from.

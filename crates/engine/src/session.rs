@@ -1,57 +1,50 @@
 //! One sequence on one pipeline: feed tokens, read logits, go back to an earlier position.
 
-use cascadia_model::{Hidden, LoadedModel, ModelSpec, PAGE_TOKENS, SequenceStep, StepPlan, WindowPages};
+use cascadia_model::{ModelSpec, PAGE_TOKENS, SequenceStep, StepPlan, WindowPages};
 
-use crate::EngineError;
+use crate::{EngineError, Pipeline};
 
 /// Logits held in memory at once when every row is wanted (16 MiB of them).
-const LOGITS_AT_ONCE: usize = 4 << 20;
+pub(crate) const LOGITS_AT_ONCE: usize = 4 << 20;
 
 /// A sequence of tokens with its cache.
 pub struct Session {
-    model: LoadedModel,
-    context: u32,
-    rows_per_step: usize,
+    pipeline: Pipeline,
     tokens: Vec<u32>,
     /// Pages that layers with a window use in turn; none for models without windows.
     window_pages: u32,
     /// The most tokens it has held since it was empty, which says what the windows still hold.
     computed: usize,
     plan: StepPlan,
-    hidden: Hidden,
+    rows: Vec<u32>,
     logits: Vec<f32>,
 }
 
-/// Limits of a session, fixed when the model is loaded.
-#[derive(Clone, Copy, Debug)]
-pub struct SessionLimits {
-    /// The most tokens the sequence may hold.
-    pub context: u32,
-    /// The most tokens computed in one step.
-    pub rows_per_step: u32,
-}
-
 impl Session {
-    /// An empty sequence on a loaded model. The limits must be those that the model was loaded with.
-    pub fn new(model: LoadedModel, limits: SessionLimits) -> Session {
+    /// An empty sequence that has the pipeline and the beginning of its cache for itself.
+    pub fn new(pipeline: Pipeline) -> Session {
         let step = SequenceStep { rows: 0..0, start: 0, pages: Vec::new(), window: WindowPages::default() };
+        let limits = pipeline.limits();
         let all_pages = limits.context.div_ceil(PAGE_TOKENS);
         Session {
-            window_pages: model.spec.window_pages(limits.rows_per_step.max(1)).min(all_pages),
+            window_pages: pipeline.spec().window_pages(limits.rows_per_step).min(all_pages),
             computed: 0,
-            model,
-            context: limits.context,
-            rows_per_step: limits.rows_per_step.max(1) as usize,
+            pipeline,
             tokens: Vec::new(),
             plan: StepPlan { tokens: Vec::new(), steps: vec![step] },
-            hidden: Hidden::default(),
+            rows: Vec::new(),
             logits: Vec::new(),
         }
     }
 
     /// The model's description.
     pub fn spec(&self) -> &ModelSpec {
-        &self.model.spec
+        self.pipeline.spec()
+    }
+
+    /// Gives up the sequence.
+    pub fn into_pipeline(self) -> Pipeline {
+        self.pipeline
     }
 
     /// The tokens whose cache is held.
@@ -61,17 +54,17 @@ impl Session {
 
     /// The most tokens the sequence may hold.
     pub fn context(&self) -> u32 {
-        self.context
+        self.pipeline.limits().context
     }
 
     /// The most tokens computed in one step.
     pub fn rows_per_step(&self) -> usize {
-        self.rows_per_step
+        self.pipeline.limits().rows_per_step as usize
     }
 
     /// Tokens that still fit.
     pub fn room(&self) -> usize {
-        (self.context as usize).saturating_sub(self.tokens.len())
+        (self.context() as usize).saturating_sub(self.tokens.len())
     }
 
     /// Forgets everything after the first `length` tokens; returns how many it still holds. That is none if layers
@@ -87,7 +80,7 @@ impl Session {
 
     /// Whether layers with a window still hold what a token after the first `length` reads.
     fn holds_window_of(&self, length: usize) -> bool {
-        let Some(window) = self.model.spec.window() else { return true };
+        let Some(window) = self.spec().window() else { return true };
         let oldest_page = self.computed.div_ceil(PAGE_TOKENS as usize).saturating_sub(self.window_pages as usize);
         oldest_page * PAGE_TOKENS as usize <= (length + 1).saturating_sub(window as usize)
     }
@@ -103,15 +96,15 @@ impl Session {
     /// After an error the sequence holds what was computed before the failing step.
     pub fn feed(&mut self, tokens: &[u32]) -> Result<&[f32], EngineError> {
         self.append(tokens)?;
-        let last_row = (tokens.len() - 1) % self.rows_per_step;
-        self.model.token_io.logits(&self.hidden, last_row..last_row + 1, &mut self.logits)?;
+        let last_row = (tokens.len() - 1) % self.rows_per_step();
+        self.pipeline.logits(&[last_row as u32], &mut self.logits)?;
         Ok(&self.logits)
     }
 
     /// Appends tokens without computing logits.
     pub fn append(&mut self, tokens: &[u32]) -> Result<(), EngineError> {
         self.check(tokens)?;
-        tokens.chunks(self.rows_per_step).try_for_each(|chunk| self.step(chunk))
+        tokens.chunks(self.rows_per_step()).try_for_each(|chunk| self.step(chunk))
     }
 
     /// The logits that `feed` returned last.
@@ -126,7 +119,7 @@ impl Session {
         mut each: impl FnMut(u32, &[f32]) -> Result<(), E>,
     ) -> Result<(), E> {
         self.check(tokens)?;
-        for chunk in tokens.chunks(self.rows_per_step) {
+        for chunk in tokens.chunks(self.rows_per_step()) {
             self.step(chunk)?;
             self.each_row(chunk.len(), &mut each)?;
         }
@@ -135,7 +128,7 @@ impl Session {
 
     /// An error unless these tokens belong to the vocabulary and still fit.
     pub fn check(&self, tokens: &[u32]) -> Result<(), EngineError> {
-        let vocabulary = self.model.spec.vocabulary;
+        let vocabulary = self.spec().vocabulary;
         if let Some(&token) = tokens.iter().find(|&&token| token as usize >= vocabulary) {
             return Err(EngineError::UnknownToken { token, vocabulary });
         }
@@ -144,7 +137,7 @@ impl Session {
         }
         if tokens.len() > self.room() {
             let (used, more) = (self.tokens.len(), tokens.len());
-            return Err(EngineError::ContextFull { used, more, context: self.context });
+            return Err(EngineError::ContextFull { used, more, context: self.context() });
         }
         Ok(())
     }
@@ -164,10 +157,7 @@ impl Session {
             step.window.pages.clear();
             step.window.pages.extend((step.window.first..pages).map(|page| page % self.window_pages));
         }
-        self.model.token_io.embed(&self.plan, &mut self.hidden)?;
-        for stage in &self.model.stages {
-            stage.run(&self.plan, &mut self.hidden)?;
-        }
+        self.pipeline.run(&self.plan)?;
         self.tokens.extend_from_slice(chunk);
         self.computed = self.computed.max(self.tokens.len());
         Ok(())
@@ -178,12 +168,14 @@ impl Session {
         rows: usize,
         each: &mut impl FnMut(u32, &[f32]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let vocabulary = self.model.spec.vocabulary.max(1);
+        let vocabulary = self.spec().vocabulary.max(1);
         let first = self.tokens.len() - rows;
         let at_once = (LOGITS_AT_ONCE / vocabulary).clamp(1, rows);
         for start in (0..rows).step_by(at_once) {
             let piece = start..rows.min(start + at_once);
-            self.model.token_io.logits(&self.hidden, piece.clone(), &mut self.logits).map_err(EngineError::from)?;
+            self.rows.clear();
+            self.rows.extend(piece.clone().map(|row| row as u32));
+            self.pipeline.logits(&self.rows, &mut self.logits).map_err(EngineError::from)?;
             for (row, logits) in piece.zip(self.logits.chunks_exact(vocabulary)) {
                 each((first + row) as u32, logits)?;
             }

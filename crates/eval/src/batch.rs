@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use cascadia_engine::EngineError;
-use cascadia_model::{Hidden, LoadOptions, LoadedModel, PAGE_TOKENS, SequenceStep, StepPlan, WindowPages, load};
+use cascadia_engine::{EngineError, Pipeline};
+use cascadia_model::{
+    CacheDemand, CachePages, LoadOptions, ModelSpec, PAGE_TOKENS, SequenceStep, StepPlan, WindowPages, load,
+};
 use cascadia_weights::ModelFiles;
 
 use crate::EvalError;
@@ -29,28 +31,32 @@ impl BatchPlan {
         (self.prompt + self.generate).div_ceil(PAGE_TOKENS as usize)
     }
 
-    /// Tokens of context that the model must be loaded with to hold all sequences.
+    /// Tokens of context that the model must be loaded with.
     pub fn context(&self) -> usize {
-        self.pages() * self.sequences * PAGE_TOKENS as usize
+        self.pages() * PAGE_TOKENS as usize
     }
 }
 
-/// Loads the model for the plan and returns generated tokens per second, of all sequences together.
+/// Loads the model for the plan, with pages for all its sequences, and returns generated tokens per second, of all sequences together.
 pub fn measure_batch(files: &Arc<ModelFiles>, plan: &BatchPlan, options: &LoadOptions) -> Result<Spread, EvalError> {
     for (name, value) in [("batch", plan.sequences), ("gen", plan.generate), ("repeat", plan.repeat)] {
         if value == 0 || value > options.rows_per_step as usize {
             return Err(EvalError::Option { name, value, allowed: "at least 1 and at most what one step computes" });
         }
     }
-    let model = load(files, options).map_err(EngineError::from)?;
+    let spec = ModelSpec::from_files(files).map_err(EngineError::from)?;
+    let (context, rows_per_step) = (options.context, options.rows_per_step);
+    let cache = CachePages::whole(&spec, &CacheDemand { context, rows_per_step, sequences: plan.sequences as u32 });
+    let options = LoadOptions { cache: Some(cache), ..options.clone() };
+    let pipeline = Pipeline::new(load(files, &options).map_err(EngineError::from)?, &options);
+    let rows: Vec<u32> = (0..plan.sequences as u32).collect();
     let mut batch = Batch {
-        ring: model.spec.window_pages(options.rows_per_step).min(options.context.div_ceil(PAGE_TOKENS)),
-        model,
+        ring: cache.window / plan.sequences as u32,
+        pipeline,
         plan: StepPlan::default(),
-        hidden: Hidden::default(),
         logits: Vec::new(),
     };
-    let tokens = synthetic_tokens(batch.model.spec.vocabulary, plan.context());
+    let tokens = synthetic_tokens(spec.vocabulary, plan.context() * plan.sequences);
     for sequence in 0..plan.sequences {
         let own = &tokens[sequence * plan.prompt..(sequence + 1) * plan.prompt];
         for (index, chunk) in own.chunks(options.rows_per_step as usize).enumerate() {
@@ -68,8 +74,7 @@ pub fn measure_batch(files: &Arc<ModelFiles>, plan: &BatchPlan, options: &LoadOp
             let places = (0..plan.sequences).map(|sequence| (sequence, plan.prompt + step, 1));
             batch.set(&tokens[at..at + plan.sequences], places, plan);
             batch.step()?;
-            let LoadedModel { token_io, .. } = &mut batch.model;
-            token_io.logits(&batch.hidden, 0..plan.sequences, &mut batch.logits).map_err(EngineError::from)?;
+            batch.pipeline.logits(&rows, &mut batch.logits).map_err(EngineError::from)?;
         }
         speeds.push((plan.sequences * plan.generate) as f64 / begin.elapsed().as_secs_f64().max(1e-9));
     }
@@ -79,9 +84,8 @@ pub fn measure_batch(files: &Arc<ModelFiles>, plan: &BatchPlan, options: &LoadOp
 
 /// A model and the step it runs.
 struct Batch {
-    model: LoadedModel,
+    pipeline: Pipeline,
     plan: StepPlan,
-    hidden: Hidden,
     logits: Vec<f32>,
     /// Pages of one sequence in layers with a window; none for models without one.
     ring: u32,
@@ -112,8 +116,6 @@ impl Batch {
     }
 
     fn step(&mut self) -> Result<(), EngineError> {
-        self.model.token_io.embed(&self.plan, &mut self.hidden)?;
-        self.model.stages.iter().try_for_each(|stage| stage.run(&self.plan, &mut self.hidden))?;
-        Ok(())
+        Ok(self.pipeline.run(&self.plan)?)
     }
 }

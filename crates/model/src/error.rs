@@ -88,6 +88,14 @@ pub enum StageError {
     /// The mapped model file changed underneath.
     #[error(transparent)]
     Weights(#[from] WeightsError),
+    /// The stage is gone, and its cache with it; what it held must be computed again.
+    #[error("layers {} to {} are lost: {problem}", layers.start, layers.end.saturating_sub(1))]
+    Lost {
+        /// The layers it ran.
+        layers: Range<u32>,
+        /// What happened, and on which machine.
+        problem: String,
+    },
     /// The plan asks for something this stage was not loaded for.
     #[error("the step cannot run here: {problem}")]
     Plan {

@@ -4,6 +4,7 @@
 mod arch;
 mod arrange;
 mod assemble;
+mod cache_pages;
 mod cache_precision;
 mod catalog;
 mod decoder;
@@ -36,6 +37,7 @@ mod stage;
 mod token_io;
 mod workspace;
 
+pub use cache_pages::{CacheDemand, CachePages};
 pub use cache_precision::CachePrecision;
 pub use energy::{ColumnEnergy, EnergyMeter, MatrixId};
 pub use error::{ModelError, StageError};

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use cascadia_kernels::{Ops, Pool};
 use cascadia_weights::ModelFiles;
 
-use crate::{EnergyMeter, LocalStage, Machine, ModelError, ModelSpec, PAGE_TOKENS, Profile, Stage, TokenIo};
+use crate::{CacheDemand, CachePages, EnergyMeter, LocalStage, Machine, ModelError, ModelSpec, Profile, Stage, TokenIo};
 
 /// Limits and threads of a loaded model; nothing grows beyond them later.
 #[derive(Clone)]
 pub struct LoadOptions {
-    /// Tokens that the cache has room for.
+    /// Tokens of the longest sequence.
     pub context: u32,
-    /// Sequences that share it.
-    pub sequences: u32,
+    /// Pages that all sequences share; `None` has what one sequence needs.
+    pub cache: Option<CachePages>,
     /// The most tokens of one step.
     pub rows_per_step: u32,
     /// Threads that compute.
@@ -29,13 +29,13 @@ pub struct LoadOptions {
 impl LoadOptions {
     /// One sequence, no cap on memory, and counters that nobody else reads.
     pub fn new(context: u32, rows_per_step: u32, pool: Arc<Pool>) -> LoadOptions {
-        LoadOptions { context, sequences: 1, rows_per_step, pool, profile: Arc::default(), memory: None, meter: None }
+        LoadOptions { context, cache: None, rows_per_step, pool, profile: Arc::default(), memory: None, meter: None }
     }
 
-    /// Pages for the windows of all sequences.
-    pub(crate) fn window_pages(&self, spec: &ModelSpec) -> u32 {
-        let all = self.context.div_ceil(PAGE_TOKENS);
-        spec.window_pages(self.rows_per_step).min(all).saturating_mul(self.sequences)
+    /// The pages of the cache for a model.
+    pub fn cache_pages(&self, spec: &ModelSpec) -> CachePages {
+        let demand = CacheDemand { context: self.context, rows_per_step: self.rows_per_step, sequences: 1 };
+        self.cache.unwrap_or_else(|| CachePages::whole(spec, &demand))
     }
 
     pub(crate) fn machine(&self) -> Machine {

@@ -20,6 +20,12 @@ pub(crate) struct Residency {
     pub(crate) streamed: Vec<usize>,
 }
 
+/// What takes memory besides weights.
+pub(crate) struct FixedMemory<'a> {
+    pub(crate) step: &'a StepLimits,
+    pub(crate) cache_bytes: u64,
+}
+
 /// Bytes that a model takes.
 pub(crate) struct MemoryNeeds {
     pub(crate) layers: Vec<u64>,
@@ -33,7 +39,7 @@ impl Residency {
         files: &ModelFiles,
         spec: &ModelSpec,
         range: Range<u32>,
-        (limits, memory): (&StepLimits, Option<u64>),
+        (FixedMemory { step: limits, cache_bytes }, memory): (FixedMemory<'_>, Option<u64>),
     ) -> Result<Residency, ModelError> {
         let layers: Vec<_> = range.clone().map(|layer| files.joined(|name| layer_of(name) == Some(layer))).collect();
         let bytes = |parts: &Vec<TensorBytes>| parts.iter().map(|part| part.as_ref().len() as u64).sum::<u64>();
@@ -43,7 +49,7 @@ impl Residency {
         let needs = MemoryNeeds {
             fixed: bytes(&files.joined(|name| layer_of(name).is_none()))
                 .saturating_add(made)
-                .saturating_add(spec.kv_bytes(limits.context as u32))
+                .saturating_add(cache_bytes)
                 .saturating_add(buffer_bytes(files, spec, limits))
                 .saturating_add(PROGRAM_BYTES),
             layers: layers.iter().map(bytes).collect(),

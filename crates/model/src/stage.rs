@@ -11,11 +11,11 @@ use crate::mixer::StepView;
 use crate::per_layer::PerLayerInputs;
 use crate::plan::{PlanLimits, RowPlaces};
 use crate::read_ahead::ReadAhead;
-use crate::residency::Residency;
+use crate::residency::{FixedMemory, Residency};
 use crate::rope::{RopeSpec, Rotation};
 use crate::workspace::{StepLimits, Workspace};
 use crate::{
-    Kind, LoadOptions, Machine, ModelError, ModelSpec, PAGE_TOKENS, Place, StageError, StepPlan, arch, assemble,
+    Kind, LoadOptions, Machine, ModelError, ModelSpec, Place, StageError, StepPlan, arch, assemble,
 };
 
 /// Hidden states of one step, one row of `width` numbers per token.
@@ -57,19 +57,20 @@ struct State {
 }
 
 impl LocalStage {
-    /// Builds the layers `range` of a model with a cache for `options.context` tokens.
+    /// Builds the layers `range` of a model with the cache that `options` ask for.
     pub fn new(
         files: &Arc<ModelFiles>,
         spec: &ModelSpec,
         range: Range<u32>,
         options: &LoadOptions,
     ) -> Result<LocalStage, ModelError> {
+        let cache_pages = options.cache_pages(spec);
         let limits = PlanLimits {
             rows: options.rows_per_step,
             context: options.context,
-            pages: options.context.div_ceil(PAGE_TOKENS),
+            pages: cache_pages.pages,
             window: spec.window().unwrap_or(0),
-            window_pages: options.window_pages(spec),
+            window_pages: cache_pages.window,
         };
         let catalog = arch::catalog(files)?;
         let meter = options.meter.as_ref();
@@ -83,7 +84,8 @@ impl LocalStage {
             context: options.context as usize,
             threads: machine.pool.threads(),
         };
-        let residency = Residency::new(files, spec, range.clone(), (&step, options.memory))?;
+        let fixed = FixedMemory { step: &step, cache_bytes: cache_pages.bytes(spec) };
+        let residency = Residency::new(files, spec, range.clone(), (fixed, options.memory))?;
         let state = State { cache: KvPool::new(spec, own, &limits)?, workspace: Workspace::new(spec, &step) };
         Ok(LocalStage {
             files: Arc::clone(files),

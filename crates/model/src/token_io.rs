@@ -1,6 +1,5 @@
 //! Both ends of the model: tokens to hidden states, hidden states to logits.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use cascadia_kernels::{Activations, Shape};
@@ -22,6 +21,8 @@ pub struct TokenIo {
     scale: f32,
     soft_cap: Option<f32>,
     rows_per_step: usize,
+    /// Rows of a step that were asked for, side by side.
+    gathered: Vec<f32>,
     normed: Activations,
     machine: Machine,
 }
@@ -47,6 +48,7 @@ impl TokenIo {
             scale: spec.head.scale,
             soft_cap: spec.head.soft_cap,
             rows_per_step,
+            gathered: Vec::with_capacity(rows_per_step * spec.width),
             normed: Activations::with_capacity(rows_per_step, spec.width),
             machine: options.machine(),
         })
@@ -62,18 +64,11 @@ impl TokenIo {
         Ok(self.files.check_intact()?)
     }
 
-    /// out = the logits of some rows of `hidden`, `rows × vocabulary`.
-    pub fn logits(&mut self, hidden: &Hidden, rows: Range<usize>, out: &mut Vec<f32>) -> Result<(), StageError> {
-        let Shape { rows: vocabulary, columns: width } = self.output.matrix.shape();
-        let held = hidden.values.len() / width;
-        if hidden.width != width || rows.is_empty() || rows.end > held || rows.len() > self.rows_per_step {
-            return Err(StageError::Plan { problem: format!("logits of rows {rows:?}, where the step has {held}") });
-        }
+    /// out = the logits of some rows of `hidden`, in the order asked for, `rows × vocabulary`.
+    pub fn logits(&mut self, hidden: &Hidden, rows: &[u32], out: &mut Vec<f32>) -> Result<(), StageError> {
+        self.normalise(hidden, rows)?;
         let profile = &self.machine.profile;
-        profile.begin(Place::Ends);
-        let source = &hidden.values[rows.start * width..rows.end * width];
-        self.norm.apply(source, self.normed.reset(rows.len(), width), &self.machine);
-        profile.mark(Kind::Norm);
+        let Shape { rows: vocabulary, .. } = self.output.matrix.shape();
         out.resize(rows.len() * vocabulary, 0.0);
         self.output.apply(&mut self.normed, out, &self.machine);
         if self.scale != 1.0 {
@@ -84,5 +79,33 @@ impl TokenIo {
         }
         profile.mark(Kind::Output);
         Ok(self.files.check_intact()?)
+    }
+
+    /// out = some rows of `hidden` after the final norm, in the order asked for, `rows × width`.
+    pub fn normed(&mut self, hidden: &Hidden, rows: &[u32], out: &mut Vec<f32>) -> Result<(), StageError> {
+        self.normalise(hidden, rows)?;
+        out.clear();
+        let normed = self.normed.float();
+        (0..rows.len()).for_each(|row| out.extend_from_slice(normed.row(row)));
+        Ok(self.files.check_intact()?)
+    }
+
+    /// normed = some rows of `hidden` after the final norm.
+    fn normalise(&mut self, hidden: &Hidden, rows: &[u32]) -> Result<(), StageError> {
+        let Shape { columns: width, .. } = self.output.matrix.shape();
+        let held = hidden.values.len() / width;
+        let known = rows.iter().all(|&row| (row as usize) < held);
+        if hidden.width != width || rows.is_empty() || !known || rows.len() > self.rows_per_step {
+            let asked = (rows.len(), rows.iter().max());
+            return Err(StageError::Plan { problem: format!("{asked:?} rows and last row, of a step with {held}") });
+        }
+        self.machine.profile.begin(Place::Ends);
+        self.gathered.clear();
+        for row in rows.iter().map(|&row| row as usize) {
+            self.gathered.extend_from_slice(&hidden.values[row * width..(row + 1) * width]);
+        }
+        self.norm.apply(&self.gathered, self.normed.reset(rows.len(), width), &self.machine);
+        self.machine.profile.mark(Kind::Norm);
+        Ok(())
     }
 }

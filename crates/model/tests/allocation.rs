@@ -62,8 +62,8 @@ fn a_step_allocates_nothing() {
             let before = ALLOCATIONS.get();
             model.token_io.embed(plan, &mut hidden).expect("the step runs");
             model.stages.iter().for_each(|stage| stage.run(plan, &mut hidden).expect("the step runs"));
-            let last = plan.tokens.len() - 1;
-            model.token_io.logits(&hidden, last..last + 1, &mut logits).expect("the step runs");
+            let last = plan.tokens.len() as u32 - 1;
+            model.token_io.logits(&hidden, &[last], &mut logits).expect("the step runs");
             let made = ALLOCATIONS.get() - before;
             // The first step sizes the caller's own `hidden` and `logits`.
             assert!(index == 0 || made == 0, "{fixture}: step {index} allocated {made} times");

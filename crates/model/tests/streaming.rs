@@ -29,7 +29,7 @@ fn run(memory: Option<u64>, threads: usize) -> Result<(Vec<u32>, u64), ModelErro
         let plan = StepPlan { tokens: (1..=rows).map(|token| 7 * token).collect(), steps: vec![step] };
         model.token_io.embed(&plan, &mut hidden).expect("the step runs");
         model.stages.iter().for_each(|stage| stage.run(&plan, &mut hidden).expect("the step runs"));
-        model.token_io.logits(&hidden, rows as usize - 1..rows as usize, &mut logits).expect("the step runs");
+        model.token_io.logits(&hidden, &[rows - 1], &mut logits).expect("the step runs");
         bits.extend(logits.iter().map(|logit| logit.to_bits()));
     }
     let waits = profile.take().iter().filter(|row| row.1 == Kind::WaitForWeights).map(|row| row.2.calls).sum();

@@ -1,21 +1,20 @@
 //! How the rest of the program talks to the service.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::run::Runner;
-use super::{Job, JobId, Snapshot};
-use crate::{Engine, EngineError, ModelText};
+use cascadia_model::{CachePages, ModelSpec, PAGE_TOKENS};
 
-/// Limits of a service, fixed at its start.
-#[derive(Clone, Debug)]
-pub struct ServiceOptions {
-    /// Jobs that may wait; more are refused at once.
-    pub queue: usize,
-}
+use super::answer::Answer;
+use super::embedding::Embedding;
+use super::live::{Live, LiveTask};
+use super::run::{Runner, Submitted};
+use super::schedule::{Needs, Work};
+use super::{Job, JobId, ServiceOptions, Snapshot, Task};
+use crate::{Engine, EngineError, ModelText, PipelineLimits};
 
 /// A running service; dropping it ends what it is doing.
 pub struct Service {
@@ -48,27 +47,60 @@ pub enum SubmitError {
     Invalid(#[from] EngineError),
 }
 
+/// What a thread that computes is told.
+pub(super) enum Command {
+    Submit(Box<Submitted>),
+    Cancel(JobId),
+}
+
 /// What the handle and the thread both see.
 pub(super) struct Shared {
-    next: AtomicU64,
-    jobs: Mutex<Option<SyncSender<Job>>>,
+    /// The number of the next job; `None` after the last one was taken.
+    entrance: Mutex<Option<Entrance>>,
+    /// Jobs that were accepted and have not started.
+    pub(super) waiting: AtomicU64,
+    /// Set when nobody wants the answers any more.
+    pub(super) abandoned: AtomicBool,
     pub(super) snapshot: Mutex<Snapshot>,
+    /// Seconds that one job occupies the service, at most a minute, in milliseconds.
+    pub(super) pace_ms: AtomicU64,
+    refused: AtomicU64,
+    text: Arc<ModelText>,
+    queue: u64,
     context: u32,
+    vocabulary: usize,
+    begin: Instant,
+}
+
+struct Entrance {
+    commands: Sender<Command>,
+    next: u64,
 }
 
 impl Service {
     /// Starts the thread that computes.
-    pub fn start(engine: Engine, text: Arc<ModelText>, options: &ServiceOptions) -> Service {
-        let (jobs, waiting): (_, Receiver<Job>) = sync_channel(options.queue);
+    pub fn start(engine: Engine, text: Arc<ModelText>, options: ServiceOptions) -> Result<Service, EngineError> {
+        let pipeline = engine.session.into_pipeline();
+        let limits = pipeline.limits();
+        check_cache(&limits, pipeline.spec())?;
+        let (commands, received) = channel();
         let shared = Arc::new(Shared {
-            next: AtomicU64::new(0),
-            jobs: Mutex::new(Some(jobs)),
+            entrance: Mutex::new(Some(Entrance { commands, next: 0 })),
+            waiting: AtomicU64::new(0),
+            abandoned: AtomicBool::new(false),
             snapshot: Mutex::default(),
-            context: engine.session.context(),
+            pace_ms: AtomicU64::new(1000),
+            refused: AtomicU64::new(0),
+            text,
+            queue: options.queue.max(1) as u64,
+            // A sequence that cannot fit even alone is never taken in.
+            context: limits.context.min(limits.cache.pages.saturating_mul(PAGE_TOKENS)),
+            vocabulary: pipeline.spec().vocabulary,
+            begin: Instant::now(),
         });
-        let runner = Runner { engine, text, shared: Arc::clone(&shared) };
-        let thread = std::thread::spawn(move || runner.run(&waiting));
-        Service { handle: ServiceHandle { shared }, thread: Some(thread) }
+        let runner = Runner::new(pipeline, Arc::clone(&shared), options);
+        let thread = std::thread::spawn(move || runner.run(&received));
+        Ok(Service { handle: ServiceHandle { shared }, thread: Some(thread) })
     }
 
     /// A handle to submit jobs with.
@@ -82,7 +114,7 @@ impl Service {
     }
 
     fn stop(&mut self) {
-        self.handle.shared.jobs.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.handle.shared.entrance().take();
         if let Some(thread) = self.thread.take() {
             // A panic on that thread has been reported there.
             let _ = thread.join();
@@ -90,8 +122,23 @@ impl Service {
     }
 }
 
+/// An error unless the cache has room for one sequence that computes a token at a time.
+fn check_cache(limits: &PipelineLimits, spec: &ModelSpec) -> Result<(), EngineError> {
+    let least = CachePages { pages: 1, window: spec.window_pages(1).min(limits.context.div_ceil(PAGE_TOKENS)) };
+    if limits.cache.pages >= least.pages && limits.cache.window >= least.window {
+        return Ok(());
+    }
+    let CachePages { pages, window } = limits.cache;
+    Err(EngineError::Setting {
+        name: "cache",
+        value: format!("{pages} pages and {window} for windows, where one sequence needs {least:?}"),
+        allowed: "enough for one sequence: allow more memory or a shorter context",
+    })
+}
+
 impl Drop for Service {
     fn drop(&mut self) {
+        self.handle.shared.abandoned.store(true, Ordering::Relaxed);
         self.stop();
     }
 }
@@ -99,16 +146,29 @@ impl Drop for Service {
 impl ServiceHandle {
     /// Puts a job into the queue; never waits. Everything that follows comes through its sink.
     pub fn submit(&self, job: Job) -> Result<JobId, SubmitError> {
-        let jobs = self.shared.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        let jobs = jobs.as_ref().ok_or(SubmitError::ShuttingDown)?;
-        match jobs.try_send(job) {
-            Ok(()) => Ok(JobId(self.shared.next.fetch_add(1, Ordering::Relaxed))),
-            Err(TrySendError::Disconnected(_)) => Err(SubmitError::ShuttingDown),
-            Err(TrySendError::Full(_)) => {
-                let mut snapshot = self.shared.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
-                snapshot.refused += 1;
-                Err(SubmitError::QueueFull { waiting: snapshot.waiting, retry_after: Duration::from_secs(1) })
-            }
+        let submitted = self.shared.check(job)?;
+        let mut entrance = self.shared.entrance();
+        let Entrance { commands, next } = entrance.as_mut().ok_or(SubmitError::ShuttingDown)?;
+        let waiting = self.shared.waiting.load(Ordering::Acquire);
+        if waiting >= self.shared.queue {
+            self.shared.refused.fetch_add(1, Ordering::Relaxed);
+            return Err(SubmitError::QueueFull { waiting, retry_after: self.shared.retry_after(waiting) });
+        }
+        let id = JobId(*next);
+        let submitted = Box::new(Submitted { work: Work { id, ..submitted.work }, ..submitted });
+        self.shared.waiting.fetch_add(1, Ordering::AcqRel);
+        if commands.send(Command::Submit(submitted)).is_err() {
+            return Err(SubmitError::ShuttingDown);
+        }
+        *next += 1;
+        Ok(id)
+    }
+
+    /// Ends a job whose receiver is gone, also while it waits or its prompt is computed.
+    pub fn cancel(&self, id: JobId) {
+        if let Some(entrance) = self.shared.entrance().as_ref() {
+            // If the thread is gone, so is the job.
+            let _ = entrance.commands.send(Command::Cancel(id));
         }
     }
 
@@ -119,6 +179,57 @@ impl ServiceHandle {
 
     /// What the service is doing now.
     pub fn snapshot(&self) -> Snapshot {
-        self.shared.snapshot.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let snapshot = self.shared.snapshot.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Snapshot {
+            waiting: self.shared.waiting.load(Ordering::Acquire),
+            refused: self.shared.refused.load(Ordering::Relaxed),
+            ..snapshot
+        }
+    }
+}
+
+impl Shared {
+    /// Seconds since the service started.
+    pub(super) fn now(&self) -> f64 {
+        self.begin.elapsed().as_secs_f64()
+    }
+
+    pub(super) fn context(&self) -> u32 {
+        self.context
+    }
+
+    fn entrance(&self) -> MutexGuard<'_, Option<Entrance>> {
+        self.entrance.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// When about half of the queue will have started.
+    fn retry_after(&self, waiting: u64) -> Duration {
+        let milliseconds = waiting.saturating_mul(self.pace_ms.load(Ordering::Relaxed)) / 2;
+        Duration::from_secs(milliseconds.div_ceil(1000).clamp(1, 60))
+    }
+
+    /// A job that can be done, or why it cannot.
+    fn check(&self, job: Job) -> Result<Submitted, EngineError> {
+        let Job { prompt, task, tenant, priority, deadline, sink } = job;
+        let (vocabulary, context) = (self.vocabulary, self.context);
+        if prompt.is_empty() {
+            return Err(EngineError::Setting { name: "prompt", value: "empty".into(), allowed: "at least one token" });
+        }
+        if prompt.len() > context as usize {
+            return Err(EngineError::ContextFull { used: 0, more: prompt.len(), context });
+        }
+        if let Some(&token) = prompt.iter().find(|token| **token as usize >= vocabulary) {
+            return Err(EngineError::UnknownToken { token, vocabulary });
+        }
+        let (needs, task) = match task {
+            Task::Generate(wanted) => {
+                let answer = Answer::new(wanted, &prompt, self.text.tokenizer())?;
+                (Needs::NextToken, LiveTask::Answer(Box::new(answer)))
+            }
+            Task::Embed => (Needs::EveryRow, LiveTask::Embedding(Embedding::default())),
+        };
+        let deadline = deadline.map(|deadline| deadline.saturating_duration_since(self.begin).as_secs_f64());
+        let live = Live { task, sink, prompt_tokens: prompt.len(), reused_tokens: 0, started: None };
+        Ok(Submitted { work: Work { id: JobId(0), tokens: prompt, needs, tenant, priority, deadline }, live })
     }
 }

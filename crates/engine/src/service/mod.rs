@@ -1,12 +1,20 @@
 //! Many requests on one model: jobs go in through a handle, updates come out through their sinks.
 
+mod answer;
+mod chance;
+mod embedding;
 mod handle;
 mod job;
+mod live;
+mod options;
+mod read;
 mod run;
+pub mod schedule;
 mod snapshot;
 
-pub use handle::{Service, ServiceHandle, ServiceOptions, SubmitError};
+pub use handle::{Service, ServiceHandle, SubmitError};
 pub use job::{
     Alternative, Generation, Job, JobId, JobOutcome, JobSink, NewToken, Priority, Task, Tenant, TokenChance, Update,
 };
+pub use options::ServiceOptions;
 pub use snapshot::Snapshot;

@@ -1,59 +1,215 @@
-//! The thread that computes: one job after the other.
+//! The thread that computes: takes jobs in, plans, runs steps, and says what came of them.
 
-use std::sync::mpsc::Receiver;
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Arc, PoisonError};
+use std::time::Instant;
 
-use super::handle::Shared;
-use super::{Job, JobOutcome, NewToken, Task, Update};
-use crate::{Engine, EngineError, Event, FinishReason, Flow, ModelText, Request, generate};
+use cascadia_model::StageError;
+
+use super::handle::{Command, Shared};
+use super::live::{Ending, Live};
+use super::schedule::{Advance, Plan, ScheduleLimits, Scheduler, Work};
+use super::{JobId, ServiceOptions, Snapshot};
+use crate::{FinishReason, Flow, Pipeline};
+
+/// Steps in a row that may lose their stage before the jobs in them are given up.
+const LOST_STEPS: u32 = 3;
+
+/// A job as it was accepted.
+pub(super) struct Submitted {
+    pub(super) work: Work,
+    pub(super) live: Live,
+}
 
 pub(super) struct Runner {
-    pub(super) engine: Engine,
-    pub(super) text: Arc<ModelText>,
+    pub(super) pipeline: Pipeline,
+    pub(super) scheduler: Scheduler,
+    pub(super) jobs: HashMap<JobId, Live>,
     pub(super) shared: Arc<Shared>,
+    /// Counters that no one else keeps.
+    pub(super) counted: Snapshot,
+    pub(super) logits: Vec<f32>,
+    parallel: u32,
+    lost: u32,
 }
 
 impl Runner {
-    pub(super) fn run(mut self, jobs: &Receiver<Job>) {
-        while let Ok(mut job) = jobs.recv() {
-            let last = match self.answer(&mut job) {
-                Ok(outcome) => Update::Finished(outcome),
-                Err(error) => Update::Failed(error),
-            };
-            let mut snapshot = self.shared.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
-            snapshot.finished += 1;
-            drop(snapshot);
-            (job.sink)(last);
+    pub(super) fn new(pipeline: Pipeline, shared: Arc<Shared>, options: ServiceOptions) -> Runner {
+        let limits = pipeline.limits();
+        let scheduler = Scheduler::new(ScheduleLimits {
+            context: shared.context(),
+            cache: limits.cache,
+            window: pipeline.spec().window().unwrap_or(0),
+            rows_per_step: limits.rows_per_step,
+            prompt_rows_beside_answers: options.prompt_rows_beside_answers,
+            draft_rows: options.draft_rows,
+            parallel: options.parallel,
+            patience_seconds: options.patience_seconds,
+            sharing: options.sharing,
+            weights: options.weights,
+        });
+        Runner {
+            pipeline,
+            scheduler,
+            jobs: HashMap::new(),
+            shared,
+            counted: Snapshot::default(),
+            logits: Vec::new(),
+            parallel: options.parallel.max(1),
+            lost: 0,
         }
     }
 
-    fn answer(&mut self, job: &mut Job) -> Result<JobOutcome, EngineError> {
-        let Job { prompt, task, sink, .. } = job;
-        let Task::Generate(wanted) = task else {
-            return Err(EngineError::Setting { name: "task", value: "embed".into(), allowed: "generate" });
+    pub(super) fn run(mut self, commands: &Receiver<Command>) {
+        while self.receive(commands) {
+            for id in self.scheduler.expire(self.shared.now()) {
+                self.finish(id, FinishReason::Deadline);
+            }
+            self.step();
+            self.publish();
+        }
+    }
+
+    /// Takes in what has come, and waits for it when there is nothing to do; `false` after the last job.
+    fn receive(&mut self, commands: &Receiver<Command>) -> bool {
+        if self.shared.abandoned.load(Ordering::Relaxed) {
+            let all: Vec<JobId> = self.jobs.keys().copied().collect();
+            all.into_iter().for_each(|id| self.cancel(id));
+        }
+        if self.scheduler.is_empty() {
+            match commands.recv() {
+                Ok(command) => self.obey(command),
+                Err(_) => return false,
+            }
+        }
+        loop {
+            match commands.try_recv() {
+                Ok(command) => self.obey(command),
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => return true,
+            }
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Submit(submitted) => {
+                let Submitted { work, live } = *submitted;
+                self.jobs.insert(work.id, live);
+                self.scheduler.admit(work, self.shared.now());
+            }
+            Command::Cancel(id) => self.cancel(id),
+        }
+    }
+
+    fn cancel(&mut self, id: JobId) {
+        self.scheduler.remove(id);
+        self.finish(id, FinishReason::Cancelled);
+    }
+
+    /// Tells a job that it is over.
+    fn finish(&mut self, id: JobId, finish: FinishReason) {
+        if let Some(mut live) = self.jobs.remove(&id) {
+            let ending = live.end(finish);
+            self.count(&live, ending);
+        }
+    }
+
+    /// Plans one step and computes it.
+    fn step(&mut self) {
+        let Some(plan) = self.scheduler.plan(self.shared.now()) else { return };
+        self.start(&plan);
+        let begin = Instant::now();
+        let ran = self.pipeline.run(&plan.step);
+        let results = match ran {
+            Ok(()) => self.read(&plan),
+            Err(error) => return self.step_failed(plan, error),
         };
-        let request = Request {
-            prompt: std::mem::take(prompt),
-            sampling: wanted.sampling.clone(),
-            max_tokens: wanted.max_tokens,
-            stop: wanted.stop.clone(),
-            stop_tokens: wanted.stop_tokens.clone(),
+        self.lost = 0;
+        self.counted.steps += 1;
+        self.counted.step_rows += plan.step.tokens.len() as u64;
+        self.counted.step_seconds += begin.elapsed().as_secs_f64();
+        self.scheduler.commit(plan, results);
+    }
+
+    /// Tells jobs that they left the queue.
+    fn start(&mut self, plan: &Plan) {
+        for part in &plan.parts {
+            let (Some(reused), Some(live)) = (part.reused, self.jobs.get_mut(&part.id)) else { continue };
+            self.shared.waiting.fetch_sub(1, Ordering::AcqRel);
+            if live.start(reused) == Flow::Stop {
+                self.cancel(part.id);
+            }
+        }
+    }
+
+    /// A step that could not be computed: jobs that were in it together are tried one by one, so that only those fail
+    /// that fail alone. If a stage is lost, everything is computed again, a few times.
+    fn step_failed(&mut self, plan: Plan, error: StageError) {
+        if let StageError::Lost { layers, problem } = &error {
+            self.lost += 1;
+            if self.lost >= LOST_STEPS {
+                for part in &plan.parts {
+                    let (layers, problem) = (layers.clone(), problem.clone());
+                    self.fail(part.id, StageError::Lost { layers, problem });
+                }
+                self.lost = 0;
+            }
+            return self.scheduler.lose(plan);
+        }
+        let results = plan.parts.iter().map(|_| Advance::Again).collect();
+        if let [part] = plan.parts.as_slice() {
+            self.fail(part.id, error);
+        }
+        self.scheduler.commit(plan, results);
+    }
+
+    pub(super) fn fail(&mut self, id: JobId, error: StageError) {
+        self.scheduler.remove(id);
+        if let Some(mut live) = self.jobs.remove(&id) {
+            let ending = live.fail(error.into());
+            self.count(&live, ending);
+        }
+    }
+
+    /// Counts a job that ended.
+    pub(super) fn count(&mut self, live: &Live, ending: Ending) {
+        match ending {
+            Ending::Done => self.counted.finished += 1,
+            Ending::Cancelled => self.counted.cancelled += 1,
+            Ending::Failed => self.counted.failed += 1,
+        }
+        let Some(started) = live.started else {
+            self.shared.waiting.fetch_sub(1, Ordering::AcqRel);
+            return;
         };
-        sink(Update::Started { reused_tokens: 0 });
-        let outcome = generate(self.text.tokenizer(), &mut self.engine.session, &request, &mut |event| match event {
-            Event::Text(text) => sink(Update::Token(NewToken { token: 0, text: text.to_owned(), chance: None })),
-            Event::Prompt { .. } => Flow::Continue,
-        })?;
-        Ok(JobOutcome {
-            finish: match outcome.finish {
-                FinishReason::ContextFull => FinishReason::Length,
-                other => other,
-            },
-            text: String::new(),
-            stop: None,
-            prompt_tokens: outcome.stats.prompt_tokens,
-            reused_tokens: outcome.stats.reused_tokens,
-            tokens: outcome.tokens.len(),
-        })
+        let share = started.elapsed().as_millis() as u64 / u64::from(self.parallel);
+        let pace = self.shared.pace_ms.load(Ordering::Relaxed);
+        self.shared.pace_ms.store((3 * pace + share.min(60_000)) / 4, Ordering::Relaxed);
+    }
+
+    /// Lets others see what the service is doing.
+    fn publish(&self) {
+        let (memory, counters) = (self.scheduler.memory(), self.scheduler.counters());
+        let now = Snapshot {
+            running: self.scheduler.running() as u64,
+            preempted: self.scheduler.waiting() as u64 - self.scheduler.waiting_new(),
+            pages: u64::from(memory.pages().count()),
+            pages_held: u64::from(memory.pages().running()),
+            pages_cached: u64::from(memory.pages().cached()),
+            window_pages: u64::from(memory.windows().count()),
+            window_pages_held: u64::from(memory.windows().running()),
+            window_pages_cached: u64::from(memory.windows().cached()),
+            prompt_tokens: counters.prompt_tokens,
+            reused_tokens: counters.reused_tokens,
+            recomputed_tokens: counters.recomputed_tokens,
+            preemptions: counters.preemptions,
+            evictions: memory.evictions(),
+            drafted_tokens: counters.drafted_tokens,
+            tenants: self.scheduler.shares(),
+            ..self.counted.clone()
+        };
+        *self.shared.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = now;
     }
 }

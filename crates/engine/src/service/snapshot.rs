@@ -1,5 +1,7 @@
 //! What the service is doing, as numbers.
 
+use super::schedule::TenantShare;
+
 /// The service at one moment; counters only grow.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
@@ -7,12 +9,20 @@ pub struct Snapshot {
     pub waiting: u64,
     /// Jobs that are being computed.
     pub running: u64,
+    /// Jobs that were computed and had to make room for others; they go on later.
+    pub preempted: u64,
     /// Pages of the cache.
     pub pages: u64,
     /// Of those, pages that running jobs hold.
     pub pages_held: u64,
     /// Of those, pages kept because a later prompt may begin with them.
     pub pages_cached: u64,
+    /// Pages of layers that read a window.
+    pub window_pages: u64,
+    /// Of those, pages that running jobs hold.
+    pub window_pages_held: u64,
+    /// Of those, pages kept for later prompts.
+    pub window_pages_cached: u64,
     /// Jobs that ended with an answer.
     pub finished: u64,
     /// Jobs whose receiver went away.
@@ -37,8 +47,12 @@ pub struct Snapshot {
     pub preemptions: u64,
     /// Cached pages given up for new ones.
     pub evictions: u64,
+    /// Tokens computed once more after a job had to give way: the cost of too little memory.
+    pub recomputed_tokens: u64,
     /// Tokens guessed ahead.
     pub drafted_tokens: u64,
     /// Of those, tokens that were right.
     pub accepted_tokens: u64,
+    /// Every tenant that has something to do, or was just served.
+    pub tenants: Vec<TenantShare>,
 }

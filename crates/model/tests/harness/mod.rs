@@ -9,7 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cascadia_kernels::Pool;
-use cascadia_model::{Hidden, LoadOptions, LoadedModel, PAGE_TOKENS, SequenceStep, StepPlan, WindowPages, load};
+use cascadia_model::{
+    CacheDemand, CachePages, Hidden, LoadOptions, LoadedModel, ModelSpec, PAGE_TOKENS, SequenceStep, StepPlan,
+    WindowPages, load,
+};
 use cascadia_weights::ModelFiles;
 
 /// Largest difference from the reference, relative to the largest logit of the row.
@@ -139,8 +142,11 @@ pub(crate) fn open(path: &Path, length: usize, way: Way) -> LoadedModel {
     let context = 2 * (length as u32).next_multiple_of(PAGE_TOKENS);
     let rows_per_step = 2 * way.rows_per_step.min(length) as u32;
     let pool = Arc::new(Pool::new(way.threads));
-    let options = LoadOptions { sequences: 2, ..LoadOptions::new(context, rows_per_step, pool) };
     let files = Arc::new(ModelFiles::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())));
+    let spec = ModelSpec::from_files(&files).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let demand = CacheDemand { context, rows_per_step, sequences: 2 };
+    let cache = Some(CachePages { pages: context.div_ceil(PAGE_TOKENS), ..CachePages::whole(&spec, &demand) });
+    let options = LoadOptions { cache, ..LoadOptions::new(context, rows_per_step, pool) };
     load(&files, &options).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
@@ -166,7 +172,8 @@ fn step(model: &mut LoadedModel, plan: &StepPlan) -> Vec<Vec<f32>> {
     for stage in &model.stages {
         stage.run(plan, &mut hidden).expect("the plan fits the pages");
     }
-    model.token_io.logits(&hidden, 0..plan.tokens.len(), &mut logits).expect("the rows exist");
+    let rows: Vec<u32> = (0..plan.tokens.len() as u32).collect();
+    model.token_io.logits(&hidden, &rows, &mut logits).expect("the rows exist");
     logits.chunks_exact(model.spec.vocabulary).map(<[f32]>::to_vec).collect()
 }
 

@@ -29,7 +29,6 @@ pub(crate) fn batch(flags: &BenchFlags) -> anyhow::Result<()> {
         let rows_per_step = flags.prompt.max(flags.generate).max(sequences).min(512);
         let options = LoadOptions {
             memory: flags.memory,
-            sequences,
             ..LoadOptions::new(u32::try_from(plan.context())?, rows_per_step, Arc::clone(&pool))
         };
         rows.push((sequences, measure_batch(&files, &plan, &options)?));

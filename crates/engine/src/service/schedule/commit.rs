@@ -1,0 +1,71 @@
+//! What came of a plan.
+
+use super::sequence::State;
+use super::{Plan, Scheduler};
+use crate::service::JobId;
+
+/// What came of a job's part of a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Advance {
+    /// Its rows were computed, and these tokens follow; they may be more than one row gives, if they are known.
+    Computed(Vec<u32>),
+    /// The same, and nobody wants more of it.
+    Finished(Vec<u32>),
+    /// Its rows were not computed: they are tried again in a step of its own.
+    Again,
+}
+
+impl Scheduler {
+    /// Takes in the results of a plan, one for each of its parts in order.
+    pub fn commit(&mut self, plan: Plan, results: Vec<Advance>) {
+        assert_eq!(plan.parts.len(), results.len(), "every part has a result");
+        for (part, advance) in plan.parts.iter().zip(results) {
+            self.settle(part.id, part.rows.len(), &advance);
+        }
+    }
+
+    /// The caches of a stage are gone: the plan was not computed, and everything that ran must be computed again.
+    pub fn lose(&mut self, plan: Plan) {
+        for part in &plan.parts {
+            if let Some(sequence) = self.sequences.get_mut(&part.id) {
+                sequence.state = State::Ready;
+                sequence.draft.clear();
+            }
+        }
+        for id in self.running.clone() {
+            match self.sequences.get_mut(&id) {
+                Some(sequence) if sequence.state == State::InFlight => sequence.lost = true,
+                Some(sequence) if sequence.ending => self.remove(id),
+                Some(_) => self.requeue(id),
+                None => {}
+            }
+        }
+        self.memory.forget();
+    }
+
+    fn settle(&mut self, id: JobId, rows: usize, advance: &Advance) {
+        let Some(sequence) = self.sequences.get_mut(&id) else { return };
+        sequence.state = State::Ready;
+        let start = sequence.computed;
+        let ends = match advance {
+            Advance::Computed(tokens) | Advance::Finished(tokens) => {
+                sequence.advance(start, rows - sequence.draft.len(), tokens);
+                self.memory.settle(&mut sequence.holding, &sequence.work.tokens, sequence.computed);
+                sequence.alone = false;
+                matches!(advance, Advance::Finished(_))
+            }
+            Advance::Again => {
+                sequence.alone = true;
+                false
+            }
+        };
+        sequence.draft.clear();
+        let lost = std::mem::take(&mut sequence.lost);
+        if ends || sequence.ending {
+            sequence.ending = false;
+            self.remove(id);
+        } else if lost {
+            self.requeue(id);
+        }
+    }
+}

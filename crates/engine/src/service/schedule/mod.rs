@@ -1,0 +1,217 @@
+//! Decides what is computed next: a state machine without clock, threads or model.
+//!
+//! `admit` takes a job in, `plan` says what to compute in the next step, `commit` says what came of it. `plan` may be
+//! called again before `commit`: a sequence whose plan is not committed is left alone.
+
+mod commit;
+mod memory;
+mod pages;
+mod plan;
+mod prefix;
+mod sequence;
+mod tenants;
+
+use std::collections::BTreeMap;
+
+use cascadia_model::CachePages;
+
+pub use commit::Advance;
+pub use memory::{Holding, Memory, Reach};
+pub use pages::{Holder, Pages};
+pub use plan::{Part, Plan};
+pub use prefix::{NodeId, PrefixKey, PrefixTree, Removed};
+pub use sequence::{Needs, Work};
+pub use tenants::{Place, TenantShare, Tenants};
+
+use self::sequence::{Sequence, State};
+use crate::service::{JobId, Tenant};
+
+/// Limits of a scheduler, fixed at its start.
+#[derive(Clone, Debug)]
+pub struct ScheduleLimits {
+    /// Tokens of the longest sequence.
+    pub context: u32,
+    /// Pages that all sequences share.
+    pub cache: CachePages,
+    /// Positions that layers with a window read; zero without any.
+    pub window: u32,
+    /// The most rows of a step.
+    pub rows_per_step: u32,
+    /// The most rows of prompts in a step that also continues answers; it bounds the time between their tokens.
+    pub prompt_rows_beside_answers: u32,
+    /// The most guessed rows of a step, of all sequences together.
+    pub draft_rows: u32,
+    /// Sequences that run at a time.
+    pub parallel: u32,
+    /// Waiting this long makes a job as urgent as those of the next priority.
+    pub patience_seconds: f64,
+    /// Whether tenants use each other's cached prefixes.
+    pub sharing: Sharing,
+    /// Shares of tenants; 1 where there is none.
+    pub weights: BTreeMap<Tenant, u32>,
+}
+
+/// Who may use a cached prefix.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sharing {
+    /// The tenant it was computed for.
+    #[default]
+    WithinTenant,
+    /// Everyone: only for services whose users may know of each other's prompts.
+    Everyone,
+}
+
+/// What the scheduler has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScheduleCounters {
+    /// Rows of prompts that were planned for the first time.
+    pub prompt_tokens: u64,
+    /// Tokens of prompts that were cached.
+    pub reused_tokens: u64,
+    /// Rows planned once more, because the sequence had to give way.
+    pub recomputed_tokens: u64,
+    /// Sequences that had to give way.
+    pub preemptions: u64,
+    /// Guessed tokens that were planned.
+    pub drafted_tokens: u64,
+}
+
+/// Plans between a preemption and the next start, so that a sequence that gave way does not come back at once and push
+/// out another.
+const COOL_DOWN_PLANS: u32 = 16;
+
+/// All sequences, those that wait and those that run.
+#[derive(Debug)]
+pub struct Scheduler {
+    limits: ScheduleLimits,
+    sequences: BTreeMap<JobId, Sequence>,
+    running: Vec<JobId>,
+    tenants: Tenants,
+    memory: Memory,
+    counters: ScheduleCounters,
+    /// Plans until something may start again.
+    cool_down: u32,
+    now: f64,
+    waiting_new: u64,
+}
+
+impl Scheduler {
+    /// Nothing to do.
+    pub fn new(mut limits: ScheduleLimits) -> Scheduler {
+        limits.rows_per_step = limits.rows_per_step.max(1);
+        limits.parallel = limits.parallel.clamp(1, limits.rows_per_step);
+        limits.draft_rows = limits.draft_rows.min(limits.rows_per_step - limits.parallel);
+        limits.prompt_rows_beside_answers = limits.prompt_rows_beside_answers.max(1);
+        Scheduler {
+            sequences: BTreeMap::new(),
+            running: Vec::new(),
+            tenants: Tenants::new(limits.weights.clone(), limits.patience_seconds),
+            memory: Memory::new(limits.cache, limits.window),
+            counters: ScheduleCounters::default(),
+            cool_down: 0,
+            now: 0.0,
+            waiting_new: 0,
+            limits,
+        }
+    }
+
+    /// Takes a job in. Its tokens must fit into the context, and the context into the pages.
+    pub fn admit(&mut self, work: Work, now: f64) {
+        let salt = match self.limits.sharing {
+            Sharing::WithinTenant => work.tenant.0,
+            Sharing::Everyone => 0,
+        };
+        self.tenants.wait((work.tenant, work.priority), work.id, (Place::Back, now));
+        self.waiting_new += 1;
+        self.sequences.insert(work.id, Sequence::new(work, PrefixKey { salt, ..PrefixKey::default() }));
+    }
+
+    /// Forgets a job. If it is in a plan, its pages are freed when that is committed.
+    pub fn remove(&mut self, id: JobId) {
+        let Some(sequence) = self.sequences.get_mut(&id) else { return };
+        if sequence.state == State::InFlight {
+            sequence.ending = true;
+            return;
+        }
+        let Some(sequence) = self.sequences.remove(&id) else { return };
+        let tenant = sequence.work.tenant;
+        self.waiting_new -= u64::from(!sequence.begun);
+        match sequence.state {
+            State::Waiting => self.tenants.remove(tenant, id),
+            State::Ready | State::InFlight => {
+                self.running.retain(|running| *running != id);
+                self.tenants.stop(tenant);
+                // There is room now.
+                self.cool_down = 0;
+            }
+        }
+        self.memory.release(sequence.holding);
+    }
+
+    /// Forgets the jobs whose time is over, and names them.
+    pub fn expire(&mut self, now: f64) -> Vec<JobId> {
+        let late = self.sequences.values().filter(|sequence| {
+            !sequence.ending && sequence.work.deadline.is_some_and(|deadline| deadline <= now)
+        });
+        let late: Vec<JobId> = late.map(|sequence| sequence.work.id).collect();
+        late.iter().for_each(|id| self.remove(*id));
+        late
+    }
+
+    /// Sequences whose next step continues an answer, with how many guesses fit into it.
+    pub fn drafting(&self) -> Vec<(JobId, usize)> {
+        let ready = |sequence: &&Sequence| sequence.state == State::Ready && sequence.streams() && !sequence.alone;
+        let running = self.running.iter().filter_map(|id| self.sequences.get(id));
+        let streams: Vec<&Sequence> = running.filter(ready).collect();
+        let each = self.limits.draft_rows as usize / streams.len().max(1);
+        let room = |sequence: &Sequence| (self.limits.context as usize).saturating_sub(sequence.work.tokens.len());
+        streams.iter().map(|sequence| (sequence.work.id, each.min(room(sequence)))).collect()
+    }
+
+    /// Guesses what follows the tokens of a sequence; its next plan has rows for them too.
+    pub fn guess(&mut self, id: JobId, draft: Vec<u32>) {
+        if let Some(sequence) = self.sequences.get_mut(&id).filter(|sequence| sequence.state == State::Ready) {
+            sequence.draft = draft;
+        }
+    }
+
+    /// The tokens of a job, prompt and answer.
+    pub fn tokens(&self, id: JobId) -> Option<&[u32]> {
+        self.sequences.get(&id).map(|sequence| sequence.work.tokens.as_slice())
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.sequences.is_empty()
+    }
+
+    /// Jobs that wait for the first time.
+    pub fn waiting_new(&self) -> u64 {
+        self.waiting_new
+    }
+
+    /// Jobs that wait, new ones and those that had to give way.
+    pub fn waiting(&self) -> usize {
+        self.sequences.len() - self.running.len()
+    }
+
+    /// Jobs that run.
+    pub fn running(&self) -> usize {
+        self.running.len()
+    }
+
+    /// Pages and their holders.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// What it has done so far.
+    pub fn counters(&self) -> ScheduleCounters {
+        self.counters
+    }
+
+    /// What every tenant has and was given.
+    pub fn shares(&self) -> Vec<TenantShare> {
+        self.tenants.shares()
+    }
+}

@@ -1,0 +1,240 @@
+//! Which pages hold the beginning of which text: a tree with one full page per node.
+//!
+//! A node is found by walking from the root of its owner and comparing all tokens of every page on the way, so nothing
+//! that a client sends can make two texts look alike: there is no hash to forge.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use cascadia_model::PageId;
+
+/// What cached keys and values depend on besides tokens. Texts of different keys never meet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PrefixKey {
+    /// Whose text it is; the same for all tenants where they share prefixes.
+    pub salt: u64,
+    /// The adapter that computed it; a service has one model and no adapters so far.
+    pub adapter: u64,
+    /// Counts how often all caches were lost; what was computed before is never found after.
+    pub generation: u64,
+}
+
+/// Index of a node.
+pub type NodeId = u32;
+
+/// The tree. It names pages and does not count their holders: see [`Memory`](super::Memory).
+#[derive(Debug, Default)]
+pub struct PrefixTree {
+    nodes: Vec<Option<Node>>,
+    unused: Vec<NodeId>,
+    roots: BTreeMap<PrefixKey, Children>,
+    owners: BTreeMap<PrefixKey, Owner>,
+    /// Nodes with a page for their window that no running sequence holds, by last use.
+    windows: BTreeSet<(u64, NodeId)>,
+    clock: u64,
+}
+
+type Children = BTreeMap<Arc<[u32]>, NodeId>;
+
+/// A full page of some text.
+#[derive(Debug)]
+struct Node {
+    key: PrefixKey,
+    parent: Option<NodeId>,
+    tokens: Arc<[u32]>,
+    children: Children,
+    page: PageId,
+    window: Option<PageId>,
+    used: u64,
+    /// Running sequences that go through this node.
+    pins: u32,
+    /// Running sequences that hold its page for the window.
+    window_pins: u32,
+}
+
+/// What is kept for one key.
+#[derive(Debug, Default)]
+struct Owner {
+    /// Nodes that no running sequence goes through.
+    idle: u32,
+    /// Of those, the ones without children, by last use: they can go.
+    leaves: BTreeSet<(u64, NodeId)>,
+}
+
+/// What a node held.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Removed {
+    /// Its page.
+    pub page: PageId,
+    /// Its page for the window.
+    pub window: Option<PageId>,
+}
+
+impl PrefixTree {
+    /// The nodes of the longest known beginning of `tokens`, of whole pages of `page_tokens`.
+    pub fn find(&self, key: PrefixKey, tokens: &[u32], page_tokens: usize) -> Vec<NodeId> {
+        let mut path = Vec::new();
+        for part in tokens.chunks_exact(page_tokens) {
+            match self.child(key, path.last().copied(), part) {
+                Some(node) => path.push(node),
+                None => break,
+            }
+        }
+        path
+    }
+
+    /// The node that follows `parent` with these tokens.
+    pub fn child(&self, key: PrefixKey, parent: Option<NodeId>, tokens: &[u32]) -> Option<NodeId> {
+        let children = match parent {
+            Some(parent) => &self.node(parent).children,
+            None => self.roots.get(&key)?,
+        };
+        children.get(tokens).copied()
+    }
+
+    /// Adds a page after `parent`; nobody runs through it yet.
+    pub fn add(&mut self, key: PrefixKey, parent: Option<NodeId>, tokens: &[u32], page: PageId) -> NodeId {
+        let tokens: Arc<[u32]> = tokens.into();
+        let id = self.unused.pop().unwrap_or(self.nodes.len() as NodeId);
+        let siblings = match parent {
+            Some(parent) => &mut self.node_mut(parent).children,
+            None => self.roots.entry(key).or_default(),
+        };
+        siblings.insert(Arc::clone(&tokens), id);
+        if let Some(parent) = parent {
+            self.refresh(parent, |_| {});
+        }
+        self.clock += 1;
+        let node = Node {
+            key,
+            parent,
+            tokens,
+            children: Children::new(),
+            page,
+            window: None,
+            used: self.clock,
+            pins: 0,
+            window_pins: 0,
+        };
+        match self.nodes.get_mut(id as usize) {
+            Some(slot) => *slot = Some(node),
+            None => self.nodes.push(Some(node)),
+        }
+        let owner = self.owners.entry(key).or_default();
+        owner.idle += 1;
+        owner.leaves.insert((self.clock, id));
+        id
+    }
+
+    /// A running sequence goes through the node from now on.
+    pub fn pin(&mut self, id: NodeId) {
+        self.clock += 1;
+        let clock = self.clock;
+        self.refresh(id, |node| (node.pins, node.used) = (node.pins + 1, clock));
+    }
+
+    /// It does no longer.
+    pub fn unpin(&mut self, id: NodeId) {
+        self.clock += 1;
+        let clock = self.clock;
+        self.refresh(id, |node| (node.pins, node.used) = (node.pins - 1, clock));
+    }
+
+    /// A running sequence holds the node's page for the window from now on.
+    pub fn pin_window(&mut self, id: NodeId) {
+        self.refresh(id, |node| node.window_pins += 1);
+    }
+
+    /// It does no longer.
+    pub fn unpin_window(&mut self, id: NodeId) {
+        self.refresh(id, |node| node.window_pins -= 1);
+    }
+
+    /// Keeps a page for the window with a node that has none.
+    pub fn keep_window(&mut self, id: NodeId, page: PageId) {
+        self.refresh(id, |node| node.window = Some(page));
+    }
+
+    /// The page of a node.
+    pub fn page(&self, id: NodeId) -> PageId {
+        self.node(id).page
+    }
+
+    /// Its page for the window.
+    pub fn window(&self, id: NodeId) -> Option<PageId> {
+        self.node(id).window
+    }
+
+    /// Nodes that could go, by key.
+    pub fn idle(&self) -> impl Iterator<Item = (PrefixKey, u32)> {
+        self.owners.iter().map(|(key, owner)| (*key, owner.idle))
+    }
+
+    /// The least recently used node without children of those keys that may lose one.
+    pub fn oldest(&self, may_lose: impl Fn(PrefixKey, u32) -> bool) -> Option<NodeId> {
+        let owners = self.owners.iter().filter(|(key, owner)| may_lose(**key, owner.idle));
+        owners.filter_map(|(_, owner)| owner.leaves.first()).min().map(|(_, node)| *node)
+    }
+
+    /// The least recently used node whose page for the window nobody needs.
+    pub fn oldest_window(&self) -> Option<NodeId> {
+        self.windows.first().map(|(_, node)| *node)
+    }
+
+    /// Forgets the page for the window of a node.
+    pub fn drop_window(&mut self, id: NodeId) -> Option<PageId> {
+        let window = self.node(id).window;
+        self.refresh(id, |node| node.window = None);
+        window
+    }
+
+    /// Forgets a node without children that nobody runs through.
+    pub fn remove(&mut self, id: NodeId) -> Removed {
+        let node = self.nodes[id as usize].take().expect("a node is removed once");
+        assert!(node.children.is_empty() && node.pins == 0, "what is in use stays");
+        self.unused.push(id);
+        self.windows.remove(&(node.used, id));
+        let owner = self.owners.get_mut(&node.key).expect("a node has an owner");
+        owner.leaves.remove(&(node.used, id));
+        owner.idle -= 1;
+        match node.parent {
+            Some(parent) => self.refresh(parent, |parent| {
+                parent.children.remove(&node.tokens);
+            }),
+            None => {
+                let root = self.roots.get_mut(&node.key).expect("a first page has a root");
+                root.remove(&node.tokens);
+                if root.is_empty() {
+                    self.roots.remove(&node.key);
+                    self.owners.remove(&node.key);
+                }
+            }
+        }
+        Removed { page: node.page, window: node.window }
+    }
+
+    /// Changes a node, and with it the lists that it is in.
+    fn refresh(&mut self, id: NodeId, change: impl FnOnce(&mut Node)) {
+        let node = self.nodes[id as usize].as_mut().expect("a node that is used exists");
+        let owner = self.owners.get_mut(&node.key).expect("a node has an owner");
+        owner.leaves.remove(&(node.used, id));
+        self.windows.remove(&(node.used, id));
+        owner.idle -= u32::from(node.pins == 0);
+        change(node);
+        owner.idle += u32::from(node.pins == 0);
+        if node.pins == 0 && node.children.is_empty() {
+            owner.leaves.insert((node.used, id));
+        }
+        if node.window.is_some() && node.window_pins == 0 {
+            self.windows.insert((node.used, id));
+        }
+    }
+
+    fn node(&self, id: NodeId) -> &Node {
+        self.nodes[id as usize].as_ref().expect("a node that is used exists")
+    }
+
+    fn node_mut(&mut self, id: NodeId) -> &mut Node {
+        self.nodes[id as usize].as_mut().expect("a node that is used exists")
+    }
+}

@@ -1,0 +1,101 @@
+//! One job as the scheduler sees it: tokens, how many of them are computed, and where.
+
+use super::memory::Holding;
+use super::prefix::PrefixKey;
+use crate::service::{JobId, Priority, Tenant};
+
+/// A job that the scheduler takes in.
+#[derive(Clone, Debug)]
+pub struct Work {
+    /// Its number; those that came earlier have a lower one.
+    pub id: JobId,
+    /// The prompt.
+    pub tokens: Vec<u32>,
+    /// What is wanted of it.
+    pub needs: Needs,
+    /// Whose it is.
+    pub tenant: Tenant,
+    /// How urgent it is.
+    pub priority: Priority,
+    /// When it must have ended, in seconds.
+    pub deadline: Option<f64>,
+}
+
+/// Which rows of a sequence are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// The last one, to choose what follows; and those of guesses.
+    NextToken,
+    /// Every one.
+    EveryRow,
+}
+
+/// Where a sequence is between two plans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Waiting,
+    Ready,
+    /// In a plan that is not committed: it cannot be planned, moved or freed.
+    InFlight,
+}
+
+#[derive(Debug)]
+pub(super) struct Sequence {
+    pub(super) work: Work,
+    pub(super) key: PrefixKey,
+    pub(super) state: State,
+    pub(super) prompt: usize,
+    /// Tokens whose cache is there.
+    pub(super) computed: usize,
+    /// The most it ever was; computing up to there again is waste.
+    pub(super) reached: usize,
+    pub(super) holding: Holding,
+    /// Guesses of what follows the tokens.
+    pub(super) draft: Vec<u32>,
+    /// Its first rows were planned.
+    pub(super) begun: bool,
+    /// Nobody wants it any more; it ends when its plan is committed.
+    pub(super) ending: bool,
+    /// Its cache was lost while it was in a plan.
+    pub(super) lost: bool,
+    /// A step with it failed, so it runs in steps of its own until one works.
+    pub(super) alone: bool,
+}
+
+impl Sequence {
+    pub(super) fn new(work: Work, key: PrefixKey) -> Sequence {
+        Sequence {
+            prompt: work.tokens.len(),
+            key,
+            state: State::Waiting,
+            computed: 0,
+            reached: 0,
+            holding: Holding::default(),
+            draft: Vec::new(),
+            begun: false,
+            ending: false,
+            lost: false,
+            alone: false,
+            work,
+        }
+    }
+
+    /// Tokens that are not computed.
+    pub(super) fn remaining(&self) -> usize {
+        self.work.tokens.len() - self.computed
+    }
+
+    /// Whether its answer is being read while it is made.
+    pub(super) fn streams(&self) -> bool {
+        self.remaining() == 1 && self.work.tokens.len() > self.prompt
+    }
+
+    /// Rows from `start` are computed, and `new` tokens follow: guesses that were right are computed too.
+    pub(super) fn advance(&mut self, start: usize, rows: usize, new: &[u32]) {
+        let known = self.work.tokens.len();
+        let right = self.draft.iter().zip(new).take_while(|(guess, token)| guess == token).count();
+        self.computed = if start + rows >= known { known + right } else { start + rows };
+        self.reached = self.reached.max(self.computed);
+        self.work.tokens.extend_from_slice(new);
+    }
+}

@@ -1,0 +1,161 @@
+//! Who waits, and whose turn it is: fair queueing between tenants by virtual time.
+//!
+//! A tenant's virtual time is what it was served, divided by its weight; the one with the least is next. Who comes back
+//! after a pause starts at the time of those who stayed, so nobody saves up credit by being away.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::service::{JobId, Priority, Tenant};
+
+/// The accounts of all tenants that have something to do.
+#[derive(Debug, Default)]
+pub struct Tenants {
+    accounts: BTreeMap<Tenant, Account>,
+    weights: BTreeMap<Tenant, u32>,
+    /// The least virtual time of those who have something to do; never goes back.
+    clock: f64,
+    /// Waiting this long makes a job as urgent as those of the next priority.
+    patience_seconds: f64,
+}
+
+/// What one tenant has waiting and was given.
+#[derive(Debug, Default)]
+struct Account {
+    /// One queue per priority.
+    waiting: [VecDeque<Waiting>; 3],
+    running: u32,
+    time: f64,
+    rows: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    id: JobId,
+    since: f64,
+}
+
+/// A tenant's part in what the service does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TenantShare {
+    /// The tenant.
+    pub tenant: Tenant,
+    /// Its jobs that wait.
+    pub waiting: u64,
+    /// Its jobs that are being computed.
+    pub running: u64,
+    /// Tokens computed for it since it last had nothing to do.
+    pub rows: u64,
+}
+
+/// Which end of its queue a job joins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// It has just come.
+    Back,
+    /// It was running, and had to give way.
+    Front,
+}
+
+impl Tenants {
+    /// No accounts. Tenants without a weight have 1.
+    pub fn new(weights: BTreeMap<Tenant, u32>, patience_seconds: f64) -> Tenants {
+        Tenants { weights, patience_seconds: patience_seconds.max(1e-3), ..Tenants::default() }
+    }
+
+    /// A job waits from now on.
+    pub fn wait(&mut self, (tenant, priority): (Tenant, Priority), id: JobId, (place, now): (Place, f64)) {
+        let clock = self.clock;
+        let account = self.accounts.entry(tenant).or_default();
+        if account.is_idle() {
+            account.time = account.time.max(clock);
+        }
+        let queue = &mut account.waiting[priority as usize];
+        let waiting = Waiting { id, since: now };
+        match place {
+            Place::Back => queue.push_back(waiting),
+            Place::Front => queue.push_front(waiting),
+        }
+    }
+
+    /// The job whose turn it is: the most urgent, and of those one of the tenant that was served least.
+    pub fn next(&self, now: f64) -> Option<JobId> {
+        let urgency = |priority: usize, since: f64| {
+            let aged = ((now - since).max(0.0) / self.patience_seconds) as usize;
+            priority.saturating_add(aged).min(Priority::High as usize)
+        };
+        let heads = self.accounts.values().flat_map(|account| {
+            let queues = account.waiting.iter().enumerate();
+            queues.filter_map(|(priority, queue)| queue.front().map(|head| (account.time, priority, *head)))
+        });
+        heads
+            .max_by(|(one_time, one_priority, one), (other_time, other_priority, other)| {
+                let urgent = urgency(*one_priority, one.since).cmp(&urgency(*other_priority, other.since));
+                urgent.then(other_time.total_cmp(one_time)).then(Reverse(one.id).cmp(&Reverse(other.id)))
+            })
+            .map(|(_, _, head)| head.id)
+    }
+
+    /// A waiting job runs from now on.
+    pub fn start(&mut self, tenant: Tenant, id: JobId) {
+        self.remove(tenant, id);
+        if let Some(account) = self.accounts.get_mut(&tenant) {
+            account.running += 1;
+        }
+    }
+
+    /// A running job does so no longer.
+    pub fn stop(&mut self, tenant: Tenant) {
+        if let Some(account) = self.accounts.get_mut(&tenant) {
+            account.running -= 1;
+        }
+    }
+
+    /// A job waits no longer.
+    pub fn remove(&mut self, tenant: Tenant, id: JobId) {
+        if let Some(account) = self.accounts.get_mut(&tenant) {
+            account.waiting.iter_mut().for_each(|queue| queue.retain(|waiting| waiting.id != id));
+        }
+    }
+
+    /// A tenant was served this many rows.
+    pub fn charge(&mut self, tenant: Tenant, rows: u64) {
+        let weight = self.weights.get(&tenant).copied().unwrap_or(1).max(1);
+        if let Some(account) = self.accounts.get_mut(&tenant) {
+            account.time += rows as f64 / f64::from(weight);
+            account.rows += rows;
+        }
+    }
+
+    /// Moves the clock on, and forgets tenants that would come back no different.
+    pub fn tidy(&mut self) {
+        let active = self.accounts.values().filter(|account| !account.is_idle());
+        if let Some(least) = active.map(|account| account.time).min_by(f64::total_cmp) {
+            self.clock = self.clock.max(least);
+        }
+        let clock = self.clock;
+        self.accounts.retain(|_, account| !account.is_idle() || account.time > clock);
+    }
+
+    /// The virtual time of a tenant.
+    pub fn time(&self, tenant: Tenant) -> f64 {
+        self.accounts.get(&tenant).map_or(self.clock, |account| account.time)
+    }
+
+    /// What every tenant has and was given.
+    pub fn shares(&self) -> Vec<TenantShare> {
+        let share = |(tenant, account): (&Tenant, &Account)| TenantShare {
+            tenant: *tenant,
+            waiting: account.waiting.iter().map(VecDeque::len).sum::<usize>() as u64,
+            running: u64::from(account.running),
+            rows: account.rows,
+        };
+        self.accounts.iter().map(share).collect()
+    }
+}
+
+impl Account {
+    fn is_idle(&self) -> bool {
+        self.running == 0 && self.waiting.iter().all(VecDeque::is_empty)
+    }
+}

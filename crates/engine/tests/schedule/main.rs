@@ -1,0 +1,6 @@
+//! The scheduler on a model of hashes: a lost, repeated or exchanged step changes every token after it.
+
+mod fairness;
+mod hash_model;
+mod prefixes;
+mod simulation;

@@ -1,0 +1,199 @@
+//! Seeded arrivals, cancels, guesses and failures on tiny pools: no page leaks, every job ends once, with its own tokens.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use cascadia_engine::service::schedule::{Advance, Needs, Plan, ScheduleLimits, Scheduler, Work};
+use cascadia_engine::service::{JobId, Priority, Tenant};
+use cascadia_model::{CachePages, PAGE_TOKENS};
+
+use crate::hash_model::{HashModel, Random, VOCABULARY, alone, limits};
+
+/// A job with what it should become.
+struct Expected {
+    prompt: Vec<u32>,
+    answer: Vec<u32>,
+    got: Vec<u32>,
+    ended: bool,
+}
+
+/// A plan on its way, with the token that follows each of its rows.
+struct Flight {
+    plan: Plan,
+    next: Vec<u32>,
+}
+
+struct Simulation {
+    seed: u64,
+    random: Random,
+    scheduler: Scheduler,
+    model: HashModel,
+    limits: ScheduleLimits,
+    jobs: BTreeMap<JobId, Expected>,
+    flights: VecDeque<Flight>,
+    now: f64,
+}
+
+impl Simulation {
+    fn new(seed: u64) -> Simulation {
+        let mut random = Random(seed);
+        let pages = 3 + random.below(14) as u32;
+        let window = if random.one_in(3) { 20 + random.below(120) as u32 } else { 0 };
+        let window_pages = (window + PAGE_TOKENS).div_ceil(PAGE_TOKENS) + 1 + random.below(8) as u32;
+        let rows_per_step = 6 + random.below(150) as u32;
+        let limits = ScheduleLimits {
+            cache: CachePages { pages, window: if window == 0 { 0 } else { window_pages } },
+            window,
+            rows_per_step,
+            prompt_rows_beside_answers: 1 + random.below(64) as u32,
+            draft_rows: random.below(10) as u32,
+            parallel: 1 + random.below(6) as u32,
+            patience_seconds: 20.0,
+            ..limits(pages)
+        };
+        Simulation {
+            seed,
+            scheduler: Scheduler::new(limits.clone()),
+            model: HashModel::new(&limits),
+            limits,
+            jobs: BTreeMap::new(),
+            flights: VecDeque::new(),
+            now: 0.0,
+            random,
+        }
+    }
+
+    fn arrive(&mut self) {
+        let context = u64::from(self.limits.context);
+        let tenant = Tenant(self.random.below(3));
+        let earlier = self.random.below(self.jobs.len() as u64 + 1);
+        // A new text, a text that begins like many others, or one that continues an earlier conversation.
+        let mut prompt = match self.jobs.get(&JobId(earlier)) {
+            Some(job) if self.random.one_in(3) => [job.prompt.clone(), job.got.clone()].concat(),
+            _ if self.random.one_in(2) => (0..150).map(|at| at * 7 % VOCABULARY as u32).collect(),
+            _ => Vec::new(),
+        };
+        let longest = if self.random.one_in(4) { context } else { 40 };
+        let tail = 1 + self.random.below(longest);
+        prompt.extend((0..tail).map(|_| self.random.below(VOCABULARY) as u32));
+        prompt.truncate(context as usize);
+        let room = 1 + context as usize - prompt.len();
+        let count = (1 + self.random.below(50) as usize).min(room);
+        let id = JobId(self.jobs.len() as u64);
+        let priority = [Priority::Low, Priority::Normal, Priority::High][self.random.below(3) as usize];
+        let deadline = self.random.one_in(12).then(|| self.now + self.random.below(60) as f64);
+        let answer = alone(&prompt, count, self.limits.window as usize);
+        self.jobs.insert(id, Expected { prompt: prompt.clone(), answer, got: Vec::new(), ended: false });
+        let needs = Needs::NextToken;
+        self.scheduler.admit(Work { id, tokens: prompt, needs, tenant, priority, deadline }, self.now);
+    }
+
+    fn end(&mut self, id: JobId) {
+        let job = self.jobs.get_mut(&id).expect("it is a job");
+        assert!(!job.ended, "seed {}: {id:?} ended twice", self.seed);
+        job.ended = true;
+        assert!(job.answer.starts_with(&job.got), "seed {}: {id:?} has other tokens", self.seed);
+    }
+
+    /// Guesses for some of those that could use them: right, wrong, or right for a while.
+    fn guess(&mut self) {
+        for (id, most) in self.scheduler.drafting() {
+            let job = &self.jobs[&id];
+            let rest = &job.answer[job.got.len()..];
+            let right = self.random.below(most as u64 + 1) as usize;
+            let mut draft: Vec<u32> = rest.iter().copied().take(right).collect();
+            draft.resize_with(most, || self.random.below(VOCABULARY) as u32);
+            if !self.random.one_in(3) {
+                self.scheduler.guess(id, draft);
+            }
+        }
+    }
+
+    fn plan(&mut self) {
+        self.guess();
+        let Some(plan) = self.scheduler.plan(self.now) else {
+            assert!(self.scheduler.is_empty() || !self.flights.is_empty(), "seed {}: stuck", self.seed);
+            return;
+        };
+        assert!(plan.step.tokens.len() <= self.limits.rows_per_step as usize, "seed {}", self.seed);
+        for part in &plan.parts {
+            let twice = |flight: &Flight| flight.plan.parts.iter().any(|other| other.id == part.id);
+            assert!(!self.flights.iter().any(twice), "seed {}: {:?} is in two plans", self.seed, part.id);
+        }
+        let next = self.model.run(&plan.step);
+        self.flights.push_back(Flight { plan, next });
+    }
+
+    fn land(&mut self) {
+        let Some(Flight { plan, next }) = self.flights.pop_front() else { return };
+        if self.random.one_in(40) {
+            // Nothing of a lost stage may be used again.
+            self.model = HashModel::new(&self.limits);
+            return self.scheduler.lose(plan);
+        }
+        if self.random.one_in(30) {
+            let results = plan.parts.iter().map(|_| Advance::Again).collect();
+            return self.scheduler.commit(plan, results);
+        }
+        let mut results = Vec::new();
+        for part in &plan.parts {
+            let job = self.jobs.get_mut(&part.id).expect("it is a job");
+            let mut new = Vec::new();
+            for row in part.wanted.clone().take_while(|_| !job.ended) {
+                let token = next[row as usize];
+                new.push(token);
+                job.got.push(token);
+                let guess = plan.step.tokens.get(row as usize + 1).filter(|_| row + 1 < part.rows.end);
+                if guess != Some(&token) || job.got.len() == job.answer.len() {
+                    break;
+                }
+            }
+            let done = job.got.len() == job.answer.len() && !job.ended;
+            if done {
+                self.end(part.id);
+            }
+            let gone = self.jobs[&part.id].ended;
+            results.push(if gone { Advance::Finished(new) } else { Advance::Computed(new) });
+        }
+        self.scheduler.commit(plan, results);
+    }
+
+    fn run(mut self) -> u64 {
+        let (total, lanes) = (20 + self.random.below(20), 1 + self.random.below(2) as usize);
+        let mut turns = 0;
+        while (self.jobs.len() as u64) < total || !self.scheduler.is_empty() {
+            turns += 1;
+            assert!(turns < 40_000, "seed {}: no end in sight", self.seed);
+            self.now += 1.0;
+            if (self.jobs.len() as u64) < total && self.random.one_in(4) {
+                self.arrive();
+            }
+            if self.random.one_in(25) && !self.jobs.is_empty() {
+                let id = JobId(self.random.below(self.jobs.len() as u64));
+                if !self.jobs[&id].ended {
+                    self.end(id);
+                    self.scheduler.remove(id);
+                }
+            }
+            for id in self.scheduler.expire(self.now) {
+                self.end(id);
+            }
+            self.plan();
+            if self.flights.len() >= lanes || self.random.one_in(2) || self.scheduler.waiting() == 0 {
+                self.land();
+            }
+        }
+        assert!(self.jobs.values().all(|job| job.ended), "seed {}: a job has no end", self.seed);
+        let memory = self.scheduler.memory();
+        for pages in [memory.pages(), memory.windows()] {
+            assert_eq!(pages.running(), 0, "seed {}: pages are still held", self.seed);
+            assert_eq!(pages.free() + pages.cached(), pages.count(), "seed {}", self.seed);
+        }
+        self.scheduler.counters().preemptions
+    }
+}
+
+#[test]
+fn nothing_leaks_and_every_job_ends_with_its_own_tokens() {
+    let preemptions: u64 = (0..400).map(|seed| Simulation::new(seed).run()).sum();
+    assert!(preemptions > 1000, "{preemptions} are too few to mean anything");
+}
