@@ -50,12 +50,8 @@ pub fn measure_batch(files: &Arc<ModelFiles>, plan: &BatchPlan, options: &LoadOp
     let options = LoadOptions { cache: Some(cache), ..options.clone() };
     let pipeline = Pipeline::new(load(files, &options).map_err(EngineError::from)?, &options);
     let rows: Vec<u32> = (0..plan.sequences as u32).collect();
-    let mut batch = Batch {
-        ring: cache.window / plan.sequences as u32,
-        pipeline,
-        plan: StepPlan::default(),
-        logits: Vec::new(),
-    };
+    let mut batch =
+        Batch { ring: cache.window / plan.sequences as u32, pipeline, plan: StepPlan::default(), logits: Vec::new() };
     let tokens = synthetic_tokens(spec.vocabulary, plan.context() * plan.sequences);
     for sequence in 0..plan.sequences {
         let own = &tokens[sequence * plan.prompt..(sequence + 1) * plan.prompt];

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use cascadia_kernels::{Ops, Pool};
 use cascadia_weights::ModelFiles;
 
-use crate::{CacheDemand, CachePages, EnergyMeter, LocalStage, Machine, ModelError, ModelSpec, Profile, Stage, TokenIo};
+use crate::{
+    CacheDemand, CachePages, EnergyMeter, LocalStage, Machine, ModelError, ModelSpec, Profile, Stage, TokenIo,
+};
 
 /// Limits and threads of a loaded model; nothing grows beyond them later.
 #[derive(Clone)]

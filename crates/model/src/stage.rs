@@ -14,9 +14,7 @@ use crate::read_ahead::ReadAhead;
 use crate::residency::{FixedMemory, Residency};
 use crate::rope::{RopeSpec, Rotation};
 use crate::workspace::{StepLimits, Workspace};
-use crate::{
-    Kind, LoadOptions, Machine, ModelError, ModelSpec, Place, StageError, StepPlan, arch, assemble,
-};
+use crate::{Kind, LoadOptions, Machine, ModelError, ModelSpec, Place, StageError, StepPlan, arch, assemble};
 
 /// Hidden states of one step, one row of `width` numbers per token.
 #[derive(Clone, Debug, Default)]

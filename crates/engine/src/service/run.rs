@@ -194,7 +194,7 @@ impl Runner {
         let (memory, counters) = (self.scheduler.memory(), self.scheduler.counters());
         let now = Snapshot {
             running: self.scheduler.running() as u64,
-            preempted: self.scheduler.waiting() as u64 - self.scheduler.waiting_new(),
+            preempted: self.scheduler.preempted() as u64,
             pages: u64::from(memory.pages().count()),
             pages_held: u64::from(memory.pages().running()),
             pages_cached: u64::from(memory.pages().cached()),

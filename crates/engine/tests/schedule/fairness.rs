@@ -9,7 +9,14 @@ use crate::hash_model::limits;
 
 fn work(id: u64, tenant: u64, length: usize) -> Work {
     let (needs, priority) = (Needs::NextToken, Priority::Normal);
-    Work { id: JobId(id), tokens: vec![id as u32 % 50; length], needs, tenant: Tenant(tenant), priority, deadline: None }
+    Work {
+        id: JobId(id),
+        tokens: vec![id as u32 % 50; length],
+        needs,
+        tenant: Tenant(tenant),
+        priority,
+        deadline: None,
+    }
 }
 
 /// Commits a plan: every wanted row gives a token, and jobs end after as many as `lengths` says.

@@ -178,7 +178,7 @@ impl Simulation {
                 self.end(id);
             }
             self.plan();
-            if self.flights.len() >= lanes || self.random.one_in(2) || self.scheduler.waiting() == 0 {
+            if self.flights.len() >= lanes || self.random.one_in(2) {
                 self.land();
             }
         }

@@ -232,7 +232,8 @@ impl Memory {
     fn take_page(&mut self, key: PrefixKey, reach: Reach) -> Option<PageId> {
         while self.pages.free() == 0 {
             let floor = self.floor(key);
-            let may_lose = |owner: PrefixKey, idle| reach == Reach::Everything || owner.salt == key.salt || idle > floor;
+            let may_lose =
+                |owner: PrefixKey, idle| reach == Reach::Everything || owner.salt == key.salt || idle > floor;
             let node = self.tree.oldest(may_lose)?;
             self.evict(node);
         }

@@ -92,7 +92,6 @@ pub struct Scheduler {
     /// Plans until something may start again.
     cool_down: u32,
     now: f64,
-    waiting_new: u64,
 }
 
 impl Scheduler {
@@ -110,7 +109,6 @@ impl Scheduler {
             counters: ScheduleCounters::default(),
             cool_down: 0,
             now: 0.0,
-            waiting_new: 0,
             limits,
         }
     }
@@ -122,7 +120,6 @@ impl Scheduler {
             Sharing::Everyone => 0,
         };
         self.tenants.wait((work.tenant, work.priority), work.id, (Place::Back, now));
-        self.waiting_new += 1;
         self.sequences.insert(work.id, Sequence::new(work, PrefixKey { salt, ..PrefixKey::default() }));
     }
 
@@ -135,7 +132,6 @@ impl Scheduler {
         }
         let Some(sequence) = self.sequences.remove(&id) else { return };
         let tenant = sequence.work.tenant;
-        self.waiting_new -= u64::from(!sequence.begun);
         match sequence.state {
             State::Waiting => self.tenants.remove(tenant, id),
             State::Ready | State::InFlight => {
@@ -150,9 +146,10 @@ impl Scheduler {
 
     /// Forgets the jobs whose time is over, and names them.
     pub fn expire(&mut self, now: f64) -> Vec<JobId> {
-        let late = self.sequences.values().filter(|sequence| {
-            !sequence.ending && sequence.work.deadline.is_some_and(|deadline| deadline <= now)
-        });
+        let late = self
+            .sequences
+            .values()
+            .filter(|sequence| !sequence.ending && sequence.work.deadline.is_some_and(|deadline| deadline <= now));
         let late: Vec<JobId> = late.map(|sequence| sequence.work.id).collect();
         late.iter().for_each(|id| self.remove(*id));
         late
@@ -185,14 +182,10 @@ impl Scheduler {
         self.sequences.is_empty()
     }
 
-    /// Jobs that wait for the first time.
-    pub fn waiting_new(&self) -> u64 {
-        self.waiting_new
-    }
-
-    /// Jobs that wait, new ones and those that had to give way.
-    pub fn waiting(&self) -> usize {
-        self.sequences.len() - self.running.len()
+    /// Jobs that had to give way, and wait again.
+    pub fn preempted(&self) -> usize {
+        let again = |sequence: &&Sequence| sequence.state == State::Waiting && sequence.begun;
+        self.sequences.values().filter(again).count()
     }
 
     /// Jobs that run.

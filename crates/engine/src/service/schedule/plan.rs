@@ -143,7 +143,6 @@ impl Scheduler {
             known_end.min(sequence.prompt).saturating_sub(start.max(sequence.reached)) as u64;
         self.counters.reused_tokens += reused.unwrap_or(0) as u64;
         self.counters.drafted_tokens += sequence.draft.len() as u64;
-        self.waiting_new -= u64::from(!sequence.begun);
         sequence.begun = true;
         sequence.state = State::InFlight;
         let (pages, window) = sequence.holding.places(end);

@@ -1,0 +1,170 @@
+//! Starts services on small models, and collects what jobs say.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use cascadia_engine::service::{
+    Generation, Job, JobOutcome, NewToken, Priority, Service, ServiceOptions, Task, Tenant, Update,
+};
+use cascadia_engine::{
+    CacheSize, Engine, EngineError, Flow, ModelText, OpenOptions, Request, Sampling, Source, generate,
+};
+use cascadia_kernels::Pool;
+use cascadia_model::CachePages;
+
+/// The longest that a test waits for an update; far more than it should take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How a service is set up.
+#[derive(Clone)]
+pub(crate) struct Setup {
+    pub(crate) model: PathBuf,
+    pub(crate) context: u32,
+    pub(crate) cache: CachePages,
+    pub(crate) rows_per_step: u32,
+    pub(crate) threads: usize,
+    pub(crate) options: ServiceOptions,
+}
+
+/// What became of a job.
+#[derive(Debug, Default)]
+pub(crate) struct Heard {
+    pub(crate) started: Option<usize>,
+    pub(crate) tokens: Vec<NewToken>,
+    pub(crate) outcome: Option<JobOutcome>,
+    pub(crate) embedding: Option<Vec<f32>>,
+    pub(crate) error: Option<EngineError>,
+    pub(crate) endings: usize,
+}
+
+/// When the receiver of a job goes away.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Leave {
+    Never,
+    /// After so many tokens.
+    After(usize),
+}
+
+pub(crate) fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name)
+}
+
+pub(crate) fn rainier() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../cascadia/model/rainier-33m-q4_k_m.gguf")
+}
+
+/// A fixture that says it was made for 2048 tokens.
+pub(crate) fn long(name: &str) -> PathBuf {
+    static MADE: Mutex<Option<tempfile::TempDir>> = Mutex::new(None);
+    // One test makes it, the others wait for that.
+    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = made.get_or_insert_with(|| tempfile::tempdir().unwrap()).path().join(name);
+    if folder.exists() {
+        return folder;
+    }
+    fs::create_dir_all(&folder).unwrap();
+    for file in fs::read_dir(fixture(name)).unwrap() {
+        let file = file.unwrap();
+        fs::copy(file.path(), folder.join(file.file_name())).unwrap();
+    }
+    let config = fs::read_to_string(folder.join("config.json")).unwrap();
+    let mut config: serde_json::Value = serde_json::from_str(&config).unwrap();
+    config["max_position_embeddings"] = 2048.into();
+    fs::write(folder.join("config.json"), config.to_string()).unwrap();
+    folder
+}
+
+impl Setup {
+    pub(crate) fn new(model: PathBuf, context: u32, cache: CachePages) -> Setup {
+        Setup { model, context, cache, rows_per_step: 128, threads: 2, options: ServiceOptions::default() }
+    }
+
+    fn engine(&self, cache: CacheSize) -> Engine {
+        let options = OpenOptions {
+            context: Some(self.context),
+            rows_per_step: self.rows_per_step,
+            cache,
+            ..OpenOptions::new(Arc::new(Pool::new(self.threads)))
+        };
+        Engine::open(Source::Path(&self.model), &options).unwrap()
+    }
+
+    pub(crate) fn start(&self) -> Service {
+        let engine = self.engine(CacheSize::Pages(self.cache));
+        Service::start(engine, text(), self.options.clone()).unwrap()
+    }
+
+    /// What each request gives alone.
+    pub(crate) fn alone(&self, requests: &[Request]) -> Vec<Vec<u32>> {
+        let mut session = self.engine(CacheSize::Sequences(1)).session;
+        let text = text();
+        let run = |request: &Request| {
+            session.truncate(0);
+            generate(text.tokenizer(), &mut session, request, &mut |_| Flow::Continue).unwrap().tokens
+        };
+        requests.iter().map(run).collect()
+    }
+}
+
+/// One tokenizer for all models: what text tokens become does not matter here.
+pub(crate) fn text() -> Arc<ModelText> {
+    let files = Source::Path(&fixture("llama3")).files().unwrap();
+    Arc::new(ModelText::read(&files).unwrap())
+}
+
+pub(crate) fn request(prompt: Vec<u32>, temperature: f32, max_tokens: u32) -> Request {
+    let sampling = Sampling { temperature, seed: u64::from(max_tokens), ..Sampling::default() };
+    Request { prompt, sampling, max_tokens, stop: Vec::new(), stop_tokens: vec![5] }
+}
+
+/// A job that does what a request does, and where its updates arrive.
+pub(crate) fn job(request: &Request, leave: Leave) -> (Job, Receiver<Update>) {
+    let (sender, updates) = channel();
+    let mut tokens = 0;
+    let sink = move |update: Update| {
+        tokens += usize::from(matches!(update, Update::Token(_)));
+        // A test that has seen enough may have gone.
+        let _ = sender.send(update);
+        if leave == Leave::After(tokens) { Flow::Stop } else { Flow::Continue }
+    };
+    let wanted = Generation {
+        sampling: request.sampling.clone(),
+        max_tokens: request.max_tokens,
+        stop: request.stop.clone(),
+        stop_tokens: request.stop_tokens.clone(),
+        alternatives: None,
+    };
+    let job = Job {
+        prompt: request.prompt.clone(),
+        task: Task::Generate(wanted),
+        tenant: Tenant(0),
+        priority: Priority::Normal,
+        deadline: None,
+        sink: Box::new(sink),
+    };
+    (job, updates)
+}
+
+/// Everything a job says until its last word.
+pub(crate) fn hear(updates: &Receiver<Update>) -> Heard {
+    let mut heard = Heard::default();
+    while heard.endings == 0 {
+        match updates.recv_timeout(PATIENCE).expect("a job ends") {
+            Update::Started { reused_tokens } => heard.started = Some(reused_tokens),
+            Update::Token(token) => heard.tokens.push(token),
+            Update::Finished(outcome) => (heard.outcome, heard.endings) = (Some(outcome), 1),
+            Update::Embedded(embedding) => (heard.embedding, heard.endings) = (Some(embedding), 1),
+            Update::Failed(error) => (heard.error, heard.endings) = (Some(error), 1),
+        }
+    }
+    heard
+}
+
+impl Heard {
+    pub(crate) fn numbers(&self) -> Vec<u32> {
+        self.tokens.iter().map(|token| token.token).collect()
+    }
+}

@@ -1,0 +1,99 @@
+//! Mixed requests on a pool that is too small give exactly the tokens that each gives alone.
+
+use cascadia_engine::service::{ServiceOptions, Tenant};
+use cascadia_engine::{FinishReason, Request};
+use cascadia_model::CachePages;
+
+use crate::harness::{Leave, Setup, hear, job, long, rainier, request};
+
+/// Some requests: every fourth begins with a text they share, half are greedy, half leave early.
+struct Mix {
+    requests: Vec<Request>,
+    leave: Vec<Leave>,
+}
+
+fn mix(count: usize, longest: u32, answer: u32, vocabulary: u32) -> Mix {
+    let mut state = 1_u32;
+    let mut random = |end: u32| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) % end
+    };
+    let shared: Vec<u32> = (0..longest / 3).map(|_| random(vocabulary)).collect();
+    let mut mix = Mix { requests: Vec::new(), leave: Vec::new() };
+    for index in 0..count {
+        // Mostly short, some long, as users are.
+        let length = 8 + random(longest - 8) * (1 + random(4)) / 4;
+        let mut prompt: Vec<u32> = if index % 4 == 0 { shared.clone() } else { Vec::new() };
+        prompt.extend((0..length).map(|_| random(vocabulary)));
+        prompt.truncate(longest as usize);
+        let temperature = if index % 2 == 0 { 0.0 } else { 0.8 };
+        mix.requests.push(request(prompt, temperature, 1 + random(answer)));
+        mix.leave.push(if random(2) == 0 { Leave::After(1 + random(answer) as usize) } else { Leave::Never });
+    }
+    mix
+}
+
+/// Runs the mix on a service; returns how often jobs had to give way.
+fn check(setup: &Setup, mix: &Mix, alone: &[Vec<u32>]) -> u64 {
+    let service = setup.start();
+    let handle = service.handle();
+    let submit = |(index, request): (usize, &Request)| {
+        let (mut job, updates) = job(request, mix.leave[index]);
+        job.tenant = Tenant(index as u64 % 3);
+        handle.submit(job).unwrap();
+        updates
+    };
+    let all: Vec<_> = mix.requests.iter().enumerate().map(submit).collect();
+    for (index, updates) in all.iter().enumerate() {
+        let heard = hear(updates);
+        let (whole, outcome) = (&alone[index], heard.outcome.as_ref().expect("it has an answer"));
+        let expected = match mix.leave[index] {
+            Leave::After(count) if count <= whole.len() => {
+                assert_eq!(outcome.finish, FinishReason::Cancelled, "job {index}");
+                &whole[..count]
+            }
+            _ => whole,
+        };
+        assert!(heard.numbers() == expected, "job {index} of {} tokens differs", mix.requests[index].prompt.len());
+        assert_eq!(outcome.tokens, expected.len());
+        assert!(updates.try_recv().is_err(), "nothing follows the end of job {index}");
+    }
+    service.drain();
+    let snapshot = handle.snapshot();
+    assert_eq!((snapshot.waiting, snapshot.failed, snapshot.refused), (0, 0, 0));
+    assert_eq!(snapshot.finished + snapshot.cancelled, mix.requests.len() as u64);
+    snapshot.preemptions
+}
+
+fn check_ways(model: &str, cache: CachePages) {
+    let mix = mix(64, 2000, 90, 96);
+    let setup = Setup::new(long(model), 2048, cache);
+    let alone = setup.alone(&mix.requests);
+    let ways = [(2, 128, 64, 8), (1, 64, 7, 0), (2, 33, 200, 4), (1, 512, 32, 16)];
+    for (threads, rows_per_step, prompt_rows_beside_answers, draft_rows) in ways {
+        let options = ServiceOptions { prompt_rows_beside_answers, draft_rows, ..ServiceOptions::default() };
+        let setup = Setup { threads, rows_per_step, options, ..setup.clone() };
+        let preemptions = check(&setup, &mix, &alone);
+        assert!(preemptions >= 22, "only {preemptions} gave way with {rows_per_step} rows");
+    }
+}
+
+#[test]
+fn a_small_pool_changes_no_token() {
+    check_ways("llama3", CachePages { pages: 34, window: 0 });
+}
+
+#[test]
+fn windows_change_no_token() {
+    check_ways("gemma3", CachePages { pages: 34, window: 12 });
+}
+
+#[test]
+fn quantised_kernels_change_no_token() {
+    let mix = mix(16, 200, 24, 4000);
+    let setup = Setup::new(rainier(), 512, CachePages { pages: 9, window: 0 });
+    let alone = setup.alone(&mix.requests);
+    for (threads, rows_per_step) in [(2, 96), (1, 40)] {
+        check(&Setup { threads, rows_per_step, ..setup.clone() }, &mix, &alone);
+    }
+}

@@ -1,0 +1,146 @@
+//! What jobs say: text, chances, embeddings, reuse, and errors that stay with the job that caused them.
+
+use cascadia_engine::service::{Job, Task};
+use cascadia_engine::{EngineError, FinishReason, Request, Sampling};
+use cascadia_model::CachePages;
+
+use crate::harness::{Leave, Setup, fixture, hear, job, long, request, text};
+
+fn setup() -> Setup {
+    Setup::new(long("llama3"), 512, CachePages { pages: 40, window: 0 })
+}
+
+fn prompt(length: u32) -> Vec<u32> {
+    (0..length).map(|at| at * 31 % 200 + at / 200).collect()
+}
+
+#[test]
+fn text_is_whole_and_ends_before_stop_texts() {
+    let service = setup().start();
+    let submit = |stop: Vec<String>| {
+        let (job, updates) = job(&Request { stop, ..request(prompt(20), 0.0, 60) }, Leave::Never);
+        service.handle().submit(job).unwrap();
+        hear(&updates)
+    };
+    let whole = submit(Vec::new());
+    let outcome = whole.outcome.as_ref().unwrap();
+    let said = |heard: &crate::harness::Heard| {
+        let parts: String = heard.tokens.iter().map(|token| token.text.as_str()).collect();
+        parts + &heard.outcome.as_ref().unwrap().text
+    };
+    let bytes = text().tokenizer().decode(&whole.numbers());
+    assert_eq!(said(&whole), String::from_utf8_lossy(&bytes));
+    assert_eq!((outcome.prompt_tokens, outcome.tokens), (20, whole.tokens.len()));
+    // Any two characters of the answer end it where they first occur.
+    let letters: Vec<char> = said(&whole).chars().collect();
+    let stop: String = letters[letters.len() / 2..letters.len() / 2 + 2].iter().collect();
+    let stopped = submit(vec!["no such text".into(), stop.clone()]);
+    let outcome = stopped.outcome.as_ref().unwrap();
+    assert_eq!((outcome.finish, outcome.stop), (FinishReason::Stop, Some(1)));
+    assert_eq!(said(&stopped), said(&whole).split(&stop).next().unwrap());
+}
+
+#[test]
+fn chances_are_those_of_the_model() {
+    let service = setup().start();
+    let (mut job, updates) = job(&request(prompt(20), 0.8, 8), Leave::Never);
+    if let Task::Generate(wanted) = &mut job.task {
+        wanted.alternatives = Some(3);
+    }
+    service.handle().submit(job).unwrap();
+    for token in hear(&updates).tokens {
+        let chance = token.chance.expect("it was asked for");
+        assert_eq!(chance.alternatives.len(), 3);
+        assert!(chance.alternatives.is_sorted_by(|one, other| one.log_probability >= other.log_probability));
+        assert!(chance.log_probability <= chance.alternatives[0].log_probability);
+        let known = chance.alternatives.iter().find(|alternative| alternative.token == token.token);
+        assert!(known.is_none_or(|known| known.log_probability == chance.log_probability));
+    }
+}
+
+#[test]
+fn an_embedding_does_not_depend_on_steps_or_company() {
+    let embed = |setup: &Setup, crowd: usize| {
+        let service = setup.start();
+        let company: Vec<_> = (0..crowd).map(|_| job(&request(prompt(150), 0.0, 40), Leave::Never)).collect();
+        let (plain, updates) = job(&request(prompt(170), 0.0, 1), Leave::Never);
+        let mut company = company.into_iter();
+        let before: Vec<_> = company.by_ref().take(crowd / 2).collect();
+        let submit = |(job, updates)| {
+            service.handle().submit(job).unwrap();
+            updates
+        };
+        let mut others: Vec<_> = before.into_iter().map(submit).collect();
+        service.handle().submit(Job { task: Task::Embed, ..plain }).unwrap();
+        others.extend(company.map(submit));
+        let embedding = hear(&updates).embedding.expect("it was asked for");
+        others.iter().for_each(|updates| drop(hear(updates)));
+        embedding
+    };
+    let whole = embed(&Setup { rows_per_step: 256, ..setup() }, 0);
+    assert_eq!(whole.len(), 64);
+    assert!((whole.iter().map(|number| number * number).sum::<f32>() - 1.0).abs() < 1e-5);
+    assert_eq!(embed(&Setup { rows_per_step: 7, threads: 1, ..setup() }, 0), whole);
+    let tight = Setup { cache: CachePages { pages: 8, window: 0 }, rows_per_step: 20, ..setup() };
+    assert_eq!(embed(&tight, 6), whole);
+}
+
+#[test]
+fn the_next_turn_reuses_the_last_one() {
+    let service = setup().start();
+    let run = |tokens: Vec<u32>| {
+        let (job, updates) = job(&request(tokens, 0.8, 50), Leave::Never);
+        service.handle().submit(job).unwrap();
+        hear(&updates)
+    };
+    let first = run(prompt(100));
+    assert_eq!(first.started, Some(0));
+    let second = [prompt(100), first.numbers(), prompt(30)].concat();
+    let reused = (100 + first.tokens.len() - 1) / 64 * 64;
+    let again = run(second.clone());
+    assert_eq!((again.started, again.outcome.as_ref().unwrap().reused_tokens), (Some(reused), reused));
+    assert_eq!(vec![again.numbers()], setup().alone(&[request(second, 0.8, 50)]));
+}
+
+#[test]
+fn a_job_that_cannot_be_done_is_refused_and_harms_nobody() {
+    let service = setup().start();
+    let good = request(prompt(40), 0.8, 30);
+    let (running, updates) = job(&good, Leave::Never);
+    service.handle().submit(running).unwrap();
+    let refused = |request: Request| {
+        let error = service.handle().submit(job(&request, Leave::Never).0).expect_err("it cannot be done");
+        error.to_string()
+    };
+    assert!(refused(Request { prompt: Vec::new(), ..good.clone() }).contains("at least one token"));
+    assert!(refused(Request { prompt: vec![288], ..good.clone() }).contains("vocabulary of 288"));
+    assert!(refused(Request { prompt: prompt(513), ..good.clone() }).contains("do not fit into 512"));
+    assert!(refused(Request { stop: vec![String::new()], ..good.clone() }).contains("empty"));
+    let sampling = Sampling { top_p: 0.0, ..Sampling::default() };
+    assert!(refused(Request { sampling, ..good.clone() }).contains("top_p"));
+    // Logits that cannot be ranked end one job, in the middle of a step with others.
+    let sampling = Sampling { logit_bias: vec![(1, f32::MAX), (1, f32::MAX)], ..Sampling::default() };
+    let (broken, broken_updates) = job(&Request { sampling, ..good.clone() }, Leave::Never);
+    service.handle().submit(broken).unwrap();
+    assert!(matches!(hear(&broken_updates).error, Some(EngineError::BrokenLogits { .. })));
+    assert_eq!(vec![hear(&updates).numbers()], setup().alone(&[good]));
+    let handle = service.handle();
+    service.drain();
+    assert_eq!(handle.snapshot().failed, 1);
+}
+
+#[test]
+fn a_full_context_ends_the_answer() {
+    let setup = Setup::new(fixture("llama3"), 128, CachePages { pages: 2, window: 0 });
+    let requests = [request(prompt(128), 0.0, 50), request(prompt(100), 0.0, 500)];
+    let alone = setup.alone(&requests);
+    let service = setup.start();
+    for (request, alone) in requests.iter().zip(alone) {
+        let (job, updates) = job(&Request { stop_tokens: Vec::new(), ..request.clone() }, Leave::Never);
+        service.handle().submit(job).unwrap();
+        let heard = hear(&updates);
+        assert!(heard.numbers().starts_with(&alone));
+        assert_eq!(heard.outcome.unwrap().finish, FinishReason::Length);
+        assert_eq!(heard.tokens.len(), 129 - request.prompt.len());
+    }
+}

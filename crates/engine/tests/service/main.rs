@@ -1,0 +1,6 @@
+//! The service on real models: the tokens of a job never depend on what else is going on.
+
+mod harness;
+mod identity;
+mod jobs;
+mod limits;
