@@ -102,4 +102,20 @@ pub enum TextError {
         /// Which limit, with its value.
         limit: String,
     },
+    /// A format for an answer is malformed, asks for too much or cannot be met.
+    #[error("the output format, a {format}, cannot be used: {reason}; correct or simplify it")]
+    OutputFormat {
+        /// Its kind, such as `JSON schema`.
+        format: &'static str,
+        /// What is wrong and where.
+        reason: String,
+    },
+    /// An answer cannot go on within its format.
+    #[error("cannot go on with an answer in the given format, a {format}: {reason}; simplify the format")]
+    Constraint {
+        /// The kind of the format, such as `JSON schema`.
+        format: &'static str,
+        /// Which limit was reached, or what does not fit.
+        reason: String,
+    },
 }

@@ -1,4 +1,4 @@
-//! Text to tokens and back: tokenizers, incremental decoding, stop strings, chat templates.
+//! Text to tokens and back: tokenizers, incremental decoding, stop strings, chat templates, structured output.
 #![forbid(unsafe_code)]
 
 mod added;
@@ -6,6 +6,7 @@ mod decoder;
 mod error;
 mod from_gguf;
 mod from_json;
+mod grammar;
 mod guard;
 mod pieces;
 mod pipeline;
@@ -19,6 +20,10 @@ mod vocabulary;
 
 pub use decoder::StreamDecoder;
 pub use error::TextError;
+pub use grammar::{
+    Constraint, GrammarCompiler, MAX_CACHED_FORMATS, MAX_CHOICES, MAX_FORMAT_BYTES, MAX_FORMAT_DEPTH, OutputFormat,
+    TokenMask,
+};
 pub use guard::Prompt;
 pub use presets::pre_tokenizer_names;
 pub use stop::{MAX_STOP_STRING_BYTES, MAX_STOP_STRINGS, StopOutput, StopStrings};

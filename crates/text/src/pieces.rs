@@ -78,6 +78,11 @@ impl Pieces {
         self.slot(id).map(|slot| self.slice(slot))
     }
 
+    /// Whether a token adds nothing to decoded text.
+    pub(crate) fn is_hidden(&self, id: u32) -> bool {
+        self.slot(id).is_some_and(|slot| slot.visibility == Visibility::Hidden)
+    }
+
     /// Appends what a token adds to decoded text: nothing for hidden and unknown ids.
     pub(crate) fn append(&self, id: u32, leading: &mut Leading, out: &mut Vec<u8>) {
         let Some(slot) = self.slot(id).filter(|slot| slot.visibility == Visibility::Shown) else { return };

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::added::{AddedToken, Standing};
 use crate::guard::{Guard, Prompt, StandIns};
 use crate::pieces::Pieces;
 use crate::pipeline::Pipeline;
@@ -119,6 +120,20 @@ impl Tokenizer {
 
     pub(crate) fn pieces(&self) -> &Pieces {
         &self.inner.pieces
+    }
+
+    /// Ids of control tokens and of markup, which text can only become by their names.
+    pub(crate) fn reserved_tokens(&self) -> Vec<u32> {
+        let named: Vec<&AddedToken> = match &self.inner.encoder {
+            Encoder::Pipeline(pipeline) => pipeline.named_tokens().collect(),
+            Encoder::SentencePiece(model) => model.named_tokens().collect(),
+        };
+        let named = named.into_iter().filter(|token| token.standing != Standing::Text).map(|token| token.id);
+        let hidden = (0..self.vocabulary_size() as u32).filter(|&id| self.inner.pieces.is_hidden(id));
+        let mut reserved: Vec<u32> = named.chain(hidden).collect();
+        reserved.sort_unstable();
+        reserved.dedup();
+        reserved
     }
 
     pub(crate) fn guard(&self) -> &Guard {

@@ -1,0 +1,129 @@
+//! The state of one answer that must have a format.
+
+use llguidance::Matcher;
+use toktrie::SimpleVob;
+
+use crate::TextError;
+
+/// Which tokens may come next. The state belongs to one answer; a clone goes its own way.
+pub struct Constraint {
+    matcher: Matcher,
+    mask: Option<TokenMask>,
+    format: &'static str,
+    ended: bool,
+}
+
+impl Constraint {
+    pub(super) fn new(matcher: Matcher, format: &'static str) -> Constraint {
+        Constraint { matcher, mask: None, format, ended: false }
+    }
+
+    /// The tokens that may come next. End tokens are among them once the format is complete, and alone when nothing
+    /// may follow.
+    pub fn mask(&mut self) -> Result<&TokenMask, TextError> {
+        if self.mask.is_none() {
+            let allowed = self.matcher.compute_mask_or_eos();
+            self.mask = Some(TokenMask(allowed.map_err(|error| self.failure(&error.to_string()))?));
+        }
+        self.mask.as_ref().ok_or_else(|| self.failure("it has no mask"))
+    }
+
+    /// Goes on past a token. One that does not fit is an error and changes nothing.
+    pub fn accept(&mut self, token: u32) -> Result<(), TextError> {
+        let environment = self.matcher.tok_env().map_err(|error| self.failure(&error.to_string()))?;
+        let trie = environment.tok_trie();
+        let is_known = (token as usize) < trie.vocab_size();
+        let fits = match self.matcher.is_stopped() {
+            true => !self.ended && trie.eos_tokens().contains(&token),
+            false if is_known => {
+                let accepted = self.matcher.try_consume_tokens(&[token]);
+                accepted.map_err(|error| self.failure(&error.to_string()))? == 1
+            }
+            false => false,
+        };
+        if !fits {
+            return Err(self.failure(&format!("token {token} does not fit here")));
+        }
+        self.mask = None;
+        self.ended = trie.eos_tokens().contains(&token) && self.matcher.is_stopped();
+        Ok(())
+    }
+
+    /// The tokens that must come next whatever the model says, as its tokenizer would write them; possibly none.
+    ///
+    /// Nothing is accepted: the caller accepts those it takes. Taking them at once or letting [`mask`](Constraint::mask)
+    /// force them one by one gives the same answer.
+    pub fn forced(&mut self) -> Vec<u32> {
+        if self.matcher.is_stopped() { Vec::new() } else { self.matcher.compute_ff_tokens() }
+    }
+
+    /// Whether the answer may end here.
+    pub fn may_end(&mut self) -> bool {
+        self.must_end() || self.matcher.is_accepting().unwrap_or(false)
+    }
+
+    /// Whether nothing but the end may follow.
+    pub fn must_end(&self) -> bool {
+        self.matcher.is_stopped() && !self.matcher.is_error()
+    }
+
+    fn failure(&self, reason: &str) -> TextError {
+        TextError::Constraint { format: self.format, reason: first_line(reason) }
+    }
+}
+
+impl Clone for Constraint {
+    fn clone(&self) -> Constraint {
+        // A plain clone of the matcher would share its tables, and with them the limits on their size.
+        Constraint { matcher: self.matcher.deep_clone(), mask: self.mask.clone(), ..*self }
+    }
+}
+
+impl std::fmt::Debug for Constraint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Constraint").field("format", &self.format).field("ended", &self.ended).finish_non_exhaustive()
+    }
+}
+
+/// What the library said, without the dump of its state that may follow.
+pub(super) fn first_line(reason: &str) -> String {
+    reason.lines().next().unwrap_or_default().chars().take(400).collect()
+}
+
+/// A set of tokens.
+#[derive(Debug, Clone)]
+pub struct TokenMask(SimpleVob);
+
+impl TokenMask {
+    /// Whether a token is in the set.
+    pub fn allows(&self, token: u32) -> bool {
+        (token as usize) < self.0.len() && self.0.is_allowed(token)
+    }
+
+    /// How many tokens are in the set.
+    pub fn count(&self) -> usize {
+        self.0.num_set()
+    }
+
+    /// The tokens of the set in rising order.
+    pub fn tokens(&self) -> Vec<u32> {
+        let mut tokens = Vec::with_capacity(self.count());
+        self.0.iter_set_entries(|token| tokens.push(token as u32));
+        tokens
+    }
+
+    /// Sets the scores of all other tokens to minus infinity, those beyond the vocabulary included.
+    pub fn apply(&self, logits: &mut [f32]) {
+        let words = self.0.as_slice();
+        for (index, scores) in logits.chunks_mut(32).enumerate() {
+            match words.get(index).copied().unwrap_or(0) {
+                0 => scores.fill(f32::NEG_INFINITY),
+                u32::MAX => {}
+                word => {
+                    let others = scores.iter_mut().enumerate().filter(|(bit, _)| (word >> bit) & 1 == 0);
+                    others.for_each(|(_, score)| *score = f32::NEG_INFINITY);
+                }
+            }
+        }
+    }
+}
