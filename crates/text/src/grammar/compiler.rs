@@ -26,6 +26,8 @@ const STACK_BYTES: usize = 64 << 20;
 pub struct GrammarCompiler {
     factory: ParserFactory,
     cache: Mutex<Cache<Matcher>>,
+    /// Held while compiling: one compilation at a time bounds the memory and the cores that formats can take.
+    turn: Mutex<()>,
 }
 
 impl GrammarCompiler {
@@ -46,7 +48,11 @@ impl GrammarCompiler {
             built.map_err(|_| failure("one that is too large"))?.map_err(|error| failure(&error.to_string()))?;
         factory.quiet();
         *factory.limits_mut() = limits();
-        Ok(GrammarCompiler { factory, cache: Mutex::new(Cache::new(MAX_CACHED_FORMATS, CACHE_BYTES)) })
+        Ok(GrammarCompiler {
+            factory,
+            cache: Mutex::new(Cache::new(MAX_CACHED_FORMATS, CACHE_BYTES)),
+            turn: Mutex::new(()),
+        })
     }
 
     /// The constraint for a new answer, which has not begun.
@@ -67,6 +73,7 @@ impl GrammarCompiler {
 
     fn build(&self, source: Source, format: &'static str) -> Result<Arc<Matcher>, TextError> {
         let failure = |reason: &str| TextError::OutputFormat { format, reason: describe(reason) };
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let (matcher, tables) = on_deep_stack(|| self.first_mask(source.grammar)).map_err(|reason| failure(&reason))?;
         let matcher = Arc::new(matcher);
         let bytes = source.key.len() * GROWTH + tables;
@@ -109,12 +116,12 @@ fn on_deep_stack<T: Send>(compile: impl FnOnce() -> Result<T, String> + Send) ->
 fn limits() -> ParserLimits {
     ParserLimits {
         max_items_in_row: 2_000,
-        initial_lexer_fuel: 1_000_000,
+        initial_lexer_fuel: 500_000,
         step_lexer_fuel: 200_000,
         step_max_items: 50_000,
         max_lexer_states: 20_000,
-        max_grammar_size: 100_000,
-        precompute_large_lexemes: true,
+        max_grammar_size: 40_000,
+        precompute_large_lexemes: false,
         verbose_errors: false,
     }
 }
@@ -124,6 +131,7 @@ fn describe(reason: &str) -> String {
     let shown = reason.split("<backtrace>").next().unwrap_or_default();
     let shown = shown.split("<non-verbose/>").next().unwrap_or_default().trim();
     match shown.strip_prefix("panic: ") {
+        None if shown == "NoExtensionBias" => "no text can ever satisfy it".to_owned(),
         Some(panic) => format!("it cannot be compiled ({})", first_line(panic)),
         None => shown.chars().take(1_000).collect(),
     }

@@ -5,6 +5,9 @@ use toktrie::SimpleVob;
 
 use crate::TextError;
 
+/// Most tokens that are forced at once; the rest follows with the next call.
+const MAX_FORCED: usize = 256;
+
 /// Which tokens may come next. The state belongs to one answer; a clone goes its own way.
 pub struct Constraint {
     matcher: Matcher,
@@ -54,7 +57,9 @@ impl Constraint {
     /// Nothing is accepted: the caller accepts those it takes. Taking them at once or letting [`mask`](Constraint::mask)
     /// force them one by one gives the same answer.
     pub fn forced(&mut self) -> Vec<u32> {
-        if self.matcher.is_stopped() { Vec::new() } else { self.matcher.compute_ff_tokens() }
+        let mut forced = if self.matcher.is_stopped() { Vec::new() } else { self.matcher.compute_ff_tokens() };
+        forced.truncate(MAX_FORCED);
+        forced
     }
 
     /// Whether the answer may end here.

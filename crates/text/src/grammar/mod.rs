@@ -3,6 +3,7 @@
 mod cache;
 mod compiler;
 mod constraint;
+mod measure;
 mod source;
 mod token_trie;
 

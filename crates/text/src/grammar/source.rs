@@ -1,10 +1,10 @@
-//! The checks on a format's source before anything is built from it.
+//! The source of a format as a grammar of `llguidance`.
 
 use llguidance::api::TopLevelGrammar;
 use llguidance::regex_to_lark;
 use serde_json::{Value, json};
 
-use super::{MAX_CHOICES, MAX_FORMAT_BYTES, MAX_FORMAT_DEPTH, OutputFormat};
+use super::{MAX_CHOICES, MAX_FORMAT_BYTES, OutputFormat, measure};
 use crate::TextError;
 
 /// White space between the parts of JSON. It is bounded because small models, left alone with "any white space", write
@@ -23,25 +23,24 @@ impl Source {
         let text = match format {
             OutputFormat::JsonObject => String::new(),
             OutputFormat::JsonSchema(schema) => {
-                check_depth(json_depth(schema))?;
+                measure::check_schema(schema)?;
                 schema.to_string()
             }
-            OutputFormat::Regex(expression) => expression.clone(),
+            OutputFormat::Regex(text) | OutputFormat::Lark(text) => text.clone(),
             OutputFormat::Choice(choices) => choice_terminal(choices)?,
-            OutputFormat::Lark(grammar) => grammar.clone(),
         };
-        check_size("the source of the output format", text.len(), MAX_FORMAT_BYTES, "bytes")?;
+        measure::within("the source of the output format", text.len(), MAX_FORMAT_BYTES, "bytes")?;
         let grammar = match format {
             OutputFormat::JsonObject => json_grammar(json!({"type": "object"})),
             OutputFormat::JsonSchema(schema) => json_grammar(schema.clone()),
             OutputFormat::Regex(expression) => {
-                check_depth(expression_depth(expression))?;
+                measure::check_expression(expression)?;
                 let expression = regex_to_lark(without_anchors(expression), "dw");
                 TopLevelGrammar::from_lark(format!("start: /{expression}/"))
             }
             OutputFormat::Choice(_) => TopLevelGrammar::from_lark(format!("start: CHOICE\nCHOICE: {text}")),
-            OutputFormat::Lark(_) => {
-                check_depth(lark_depth(&text))?;
+            OutputFormat::Lark(grammar) => {
+                measure::check_lark(grammar)?;
                 TopLevelGrammar::from_lark(text.clone())
             }
         };
@@ -58,7 +57,7 @@ fn json_grammar(mut schema: Value) -> TopLevelGrammar {
 
 /// The choices as one terminal, so that none hides another that begins alike.
 fn choice_terminal(choices: &[String]) -> Result<String, TextError> {
-    check_size("the list of choices", choices.len(), MAX_CHOICES, "entries")?;
+    measure::within("the list of choices", choices.len(), MAX_CHOICES, "entries")?;
     if choices.is_empty() {
         let reason = "it is empty; give at least one choice".to_owned();
         return Err(TextError::OutputFormat { format: "list of choices", reason });
@@ -79,62 +78,4 @@ fn without_anchors(expression: &str) -> &str {
         Some(rest) if rest.chars().rev().take_while(|&character| character == '\\').count() % 2 == 0 => rest,
         _ => expression,
     }
-}
-
-fn json_depth(value: &Value) -> usize {
-    let (mut deepest, mut stack) = (0, vec![(value, 0)]);
-    while let Some((value, depth)) = stack.pop() {
-        deepest = deepest.max(depth);
-        match value {
-            Value::Array(items) => stack.extend(items.iter().map(|item| (item, depth + 1))),
-            Value::Object(fields) => stack.extend(fields.values().map(|field| (field, depth + 1))),
-            _ => {}
-        }
-    }
-    deepest
-}
-
-/// Deepest nesting of groups in a regular expression.
-fn expression_depth(expression: &str) -> usize {
-    let (mut depth, mut deepest, mut in_class) = (0_usize, 0, false);
-    let mut characters = expression.chars();
-    while let Some(character) = characters.next() {
-        match character {
-            '\\' => drop(characters.next()),
-            '[' => in_class = true,
-            ']' => in_class = false,
-            '(' if !in_class => depth += 1,
-            ')' if !in_class => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        deepest = deepest.max(depth);
-    }
-    deepest
-}
-
-/// Deepest nesting of brackets in a grammar, outside its strings. Comments and expressions count like everything else:
-/// what is wrongly refused for them is of no use to anyone.
-fn lark_depth(grammar: &str) -> usize {
-    let (mut depth, mut deepest, mut in_string) = (0_usize, 0, false);
-    let mut characters = grammar.chars();
-    while let Some(character) = characters.next() {
-        match character {
-            '\\' => drop(characters.next()),
-            '\n' => in_string = false,
-            '"' => in_string = !in_string,
-            '(' | '[' | '{' if !in_string => depth += 1,
-            ')' | ']' | '}' if !in_string => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        deepest = deepest.max(depth);
-    }
-    deepest
-}
-
-fn check_depth(depth: usize) -> Result<(), TextError> {
-    check_size("the nesting of the output format", depth, MAX_FORMAT_DEPTH, "levels")
-}
-
-fn check_size(what: &'static str, size: usize, limit: usize, unit: &'static str) -> Result<(), TextError> {
-    if size > limit { Err(TextError::TooLarge { what, size, limit, unit }) } else { Ok(()) }
 }

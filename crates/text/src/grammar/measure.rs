@@ -1,0 +1,191 @@
+//! How much a format's source asks for, measured before anything is built from it.
+//!
+//! The limits stand for about 200 ms and 64 MiB of compiling. They are counted, not timed, so that the same format is
+//! refused everywhere, and they cover what the counters of `llguidance` itself do not see.
+
+use serde_json::Value;
+
+use super::MAX_FORMAT_DEPTH;
+use crate::TextError;
+
+/// Most characters of an expression once its counted repetitions are written out.
+const MAX_EXPANDED: usize = 32 << 10;
+/// Most optional parts of an expression: each state remembers all those that may still come.
+const MAX_OPTIONAL: usize = 1_000;
+/// Most fields of one object, and of all objects together.
+const MAX_FIELDS: [usize; 2] = [500, 2_000];
+/// Most `patternProperties` in a schema: each is compared with every other.
+const MAX_PATTERNS: usize = 32;
+/// Largest `multipleOf`, without its decimal point: remainders are states.
+const MAX_MULTIPLE: u64 = 10_000;
+/// Numbers from here on do not fit the arithmetic of ranges.
+const LARGEST_BOUND: f64 = 9.2e18;
+
+/// Refuses JSON schemas that are too deep or ask for too much.
+pub(super) fn check_schema(schema: &Value) -> Result<(), TextError> {
+    let (mut fields, mut patterns) = (0, 0);
+    let mut stack = vec![(schema, 0)];
+    while let Some((value, depth)) = stack.pop() {
+        within("the nesting of the output format", depth, MAX_FORMAT_DEPTH, "levels")?;
+        match value {
+            Value::Array(items) => stack.extend(items.iter().map(|item| (item, depth + 1))),
+            Value::Object(keywords) => {
+                for (keyword, value) in keywords {
+                    let size = value.as_object().map_or(0, |object| object.len());
+                    match keyword.as_str() {
+                        "properties" => {
+                            within("an object in the JSON schema", size, MAX_FIELDS[0], "properties")?;
+                            fields += size;
+                        }
+                        "patternProperties" => {
+                            patterns += size;
+                            let mut names = value.as_object().into_iter().flat_map(|object| object.keys());
+                            names.try_for_each(|name| check_expression(name))?;
+                        }
+                        "pattern" => value.as_str().map_or(Ok(()), check_expression)?,
+                        _ => check_number(keyword, value)?,
+                    }
+                    stack.push((value, depth + 1));
+                }
+            }
+            _ => {}
+        }
+    }
+    within("the JSON schema", fields, MAX_FIELDS[1], "properties in all")?;
+    within("the JSON schema", patterns, MAX_PATTERNS, "pattern properties")
+}
+
+fn check_number(keyword: &str, value: &Value) -> Result<(), TextError> {
+    let Some(number) = value.as_f64() else { return Ok(()) };
+    let refuse = |rule: String| {
+        let reason = format!("`{keyword}` is {value}, and {rule}");
+        Err(TextError::OutputFormat { format: "JSON schema", reason })
+    };
+    match keyword {
+        "multipleOf" => {
+            let digits: String = value.to_string().chars().filter(char::is_ascii_digit).collect();
+            let is_small = digits.parse().is_ok_and(|digits: u64| digits <= MAX_MULTIPLE);
+            if is_small { Ok(()) } else { refuse(format!("its digits may be at most {MAX_MULTIPLE}")) }
+        }
+        "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" if number.abs() >= LARGEST_BOUND => {
+            refuse(format!("bounds must be less than {LARGEST_BOUND:e} in size; leave it out"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses grammars that are too deep, and what their expressions and schemas may not ask for.
+pub(super) fn check_lark(grammar: &str) -> Result<(), TextError> {
+    // Strings are skipped; comments count like everything else, which harms nobody.
+    let (mut depth, mut in_string) = (0_usize, false);
+    let mut characters = grammar.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '\\' => drop(characters.next()),
+            '\n' => in_string = false,
+            '"' => in_string = !in_string,
+            '(' | '[' | '{' if !in_string => depth += 1,
+            ')' | ']' | '}' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        within("the nesting of the output format", depth, MAX_FORMAT_DEPTH, "levels")?;
+    }
+    for (at, keyword) in grammar.match_indices("%json") {
+        let schemas = serde_json::Deserializer::from_str(&grammar[at + keyword.len()..]);
+        if let Some(Ok(schema)) = schemas.into_iter::<Value>().next() {
+            check_schema(&schema)?;
+        }
+    }
+    check_repetitions(grammar)
+}
+
+/// Refuses expressions with groups nested too deep or repeated too often.
+pub(super) fn check_expression(expression: &str) -> Result<(), TextError> {
+    let (mut depth, mut in_class) = (0_usize, false);
+    let mut characters = expression.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '\\' => drop(characters.next()),
+            '[' => in_class = true,
+            ']' => in_class = false,
+            '(' if !in_class => depth += 1,
+            ')' if !in_class => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        within("the nesting of the output format", depth, MAX_FORMAT_DEPTH, "levels")?;
+    }
+    check_repetitions(expression)
+}
+
+fn check_repetitions(source: &str) -> Result<(), TextError> {
+    let optional = source.bytes().filter(|byte| b"?*".contains(byte)).count();
+    within("the regular expression or grammar", optional, MAX_OPTIONAL, "optional parts")?;
+    let limit = MAX_EXPANDED.max(source.len());
+    within("the regular expression or grammar, repetitions written out,", expanded(source), limit, "characters")
+}
+
+/// Characters of an expression in which `(ab){3}` counts as `ababab`.
+fn expanded(expression: &str) -> usize {
+    let (mut outer, mut group, mut last) = (Vec::new(), 0_usize, 0_usize);
+    let mut rest = expression;
+    while let Some(character) = rest.chars().next() {
+        rest = &rest[character.len_utf8()..];
+        match character {
+            '(' => {
+                outer.push(group);
+                (group, last) = (0, 0);
+            }
+            ')' => {
+                last = group.max(1);
+                group = outer.pop().unwrap_or(0).saturating_add(last);
+            }
+            '{' if let Some(times) = repetitions(rest) => {
+                group = group.saturating_add(last.saturating_mul(times.saturating_sub(1)));
+                last = last.saturating_mul(times);
+            }
+            _ => {
+                last = 1;
+                group = group.saturating_add(1);
+            }
+        }
+    }
+    outer.into_iter().fold(group, usize::saturating_add)
+}
+
+/// The larger number of `3}`, `3,}` or `3,5}` at the beginning of a text.
+fn repetitions(text: &str) -> Option<usize> {
+    let (inside, _) = text.split_once('}')?;
+    let is_count = |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let counts: Vec<&str> = inside.split(',').map(str::trim).filter(|part| !part.is_empty()).collect();
+    let all_count = !counts.is_empty() && counts.len() <= 2 && counts.iter().all(is_count);
+    all_count.then(|| counts.iter().map(|count| count.parse().unwrap_or(usize::MAX)).max().unwrap_or(1))
+}
+
+/// Refuses what is larger than its limit.
+pub(super) fn within(what: &'static str, size: usize, limit: usize, unit: &'static str) -> Result<(), TextError> {
+    if size > limit { Err(TextError::TooLarge { what, size, limit, unit }) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repetitions_are_written_out() {
+        for (expression, size) in [
+            ("", 0),
+            ("abc", 3),
+            ("a{3}", 3),
+            ("(ab){3}c", 7),
+            ("((a{2}b){3}){4}", 36),
+            ("a{2,5}", 5),
+            ("a{2,}", 2),
+            ("{\"a\": 1}", 8),
+            ("(((", 0),
+            (")))", 3),
+        ] {
+            assert_eq!(expanded(expression), size, "{expression}");
+        }
+        assert_eq!(expanded("(((a{99999999999999999999}){9}){9}"), usize::MAX);
+    }
+}
