@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 mod quantize;
+mod serve;
 
 pub use quantize::QuantizeFlags;
+pub use serve::{KeysCommand, LogChoice, NewKeyFlags, PriorityChoice, ServeFlags};
 
 /// Runs open large language models on the CPUs people already own.
 #[derive(Debug, Parser)]
@@ -23,6 +25,11 @@ pub struct Flags {
 pub enum Command {
     /// Answer a prompt, or chat when no prompt is given.
     Run(RunFlags),
+    /// Serve a model over HTTP: the APIs of OpenAI, Anthropic and Ollama, and a web page.
+    Serve(ServeFlags),
+    /// Make keys for a server.
+    #[command(subcommand)]
+    Keys(KeysCommand),
     /// Show what a model file holds and how much memory it needs.
     Inspect(InspectFlags),
     /// Measure the quality of a model.
@@ -293,7 +300,7 @@ pub struct TokenizeFlags {
 }
 
 /// A size such as `6G`, `1.5GB` (powers of 1000) or `800MiB` (powers of 1024).
-fn parse_bytes(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let unit = match unit.to_ascii_lowercase().as_str() {

@@ -11,6 +11,7 @@ use crate::hub;
 
 /// The model that comes with the program.
 const EMBEDDED: &[u8] = include_bytes!("../model/rainier-33m-q4_k_m.gguf");
+const EMBEDDED_FILE: &str = "rainier-33m-q4_k_m.gguf";
 const EMBEDDED_NAME: &str = "rainier-33m-q4_k_m.gguf (inside the program)";
 
 /// Where a model is.
@@ -38,6 +39,17 @@ impl Located {
             "there is no file or folder `{name}`; give a .gguf file, a model folder, or org/name to fetch from the \
              Hugging Face hub"
         );
+    }
+
+    /// What clients of a server call it: the name of the file without its ending, or that of the folder.
+    pub(crate) fn name(&self) -> String {
+        let path = match self {
+            Located::Embedded => Path::new(EMBEDDED_FILE),
+            Located::Path(path) => path,
+        };
+        let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+        let name = if path.is_dir() { path.file_name() } else { path.file_stem() };
+        name.map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned())
     }
 
     /// Opens the files.

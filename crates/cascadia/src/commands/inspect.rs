@@ -60,7 +60,7 @@ fn kind(files: &ModelFiles) -> &'static str {
     }
 }
 
-fn architecture(files: &ModelFiles) -> Option<String> {
+pub(crate) fn architecture(files: &ModelFiles) -> Option<String> {
     if let Ok(Some(name)) = files.metadata().value::<&str>("general.architecture") {
         return Some(name.to_owned());
     }
@@ -79,13 +79,22 @@ fn memory(files: &ModelFiles, spec: &ModelSpec, context: Option<u32>) -> Value {
     })
 }
 
-fn parameters(files: &ModelFiles) -> u64 {
+pub(crate) fn parameters(files: &ModelFiles) -> u64 {
     let count = |shape: &[u64]| shape.iter().fold(1u64, |product, &size| product.saturating_mul(size));
     files.tensors().iter().fold(0u64, |sum, tensor| sum.saturating_add(count(tensor.shape())))
 }
 
-fn weight_bytes(files: &ModelFiles) -> u64 {
+pub(crate) fn weight_bytes(files: &ModelFiles) -> u64 {
     files.tensors().iter().map(|tensor| tensor.byte_len()).sum()
+}
+
+/// The number format that holds most of the bytes.
+pub(crate) fn main_format(files: &ModelFiles) -> Option<&'static str> {
+    let mut bytes: BTreeMap<&'static str, u64> = BTreeMap::new();
+    for tensor in files.tensors() {
+        *bytes.entry(tensor.dtype().name()).or_default() += tensor.byte_len();
+    }
+    bytes.into_iter().max_by_key(|(_, bytes)| *bytes).map(|(name, _)| name)
 }
 
 fn formats(files: &ModelFiles) -> Value {

@@ -1,0 +1,121 @@
+//! `cascadia serve`.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use cascadia_engine::service::{Service, ServiceOptions};
+use cascadia_engine::{Engine, OpenOptions};
+use cascadia_server::{Limits, LogFormat, ModelDetails, ServedModel, Server, ServerOptions, TlsFiles, start_logs};
+use cascadia_weights::ModelFiles;
+use serde_json::Value;
+
+use super::inspect::{architecture, main_format, parameters, weight_bytes};
+use crate::flags::{LogChoice, ServeFlags, ThreadFlags, parse_bytes};
+use crate::output::remark;
+use crate::source::Located;
+use crate::threads::pool;
+
+/// Requests that may wait unless the flags say otherwise.
+const QUEUE: u32 = 64;
+
+/// Serves a model until it is told to end.
+pub(crate) fn serve(flags: ServeFlags) -> anyhow::Result<()> {
+    let flags = match flags.config.clone() {
+        Some(path) => with_file(&flags, &path)?,
+        None => flags,
+    };
+    let format = match flags.log.unwrap_or_default() {
+        LogChoice::Text => LogFormat::Text,
+        LogChoice::Json => LogFormat::Json,
+    };
+    start_logs(format, flags.log_level.as_deref().unwrap_or("info")).context("cannot start logging")?;
+    let located = match &flags.model {
+        Some(model) => Located::find(model)?,
+        None => Located::Embedded,
+    };
+    let engine = Engine::from_files(located.files()?, &open_options(&flags)?)?;
+    let (text, details) = (Arc::new(engine.text()?), details(engine.files()));
+    let queue = flags.queue.unwrap_or(QUEUE) as usize;
+    let options = ServiceOptions { queue };
+    let service = Service::start(engine, Arc::clone(&text), &options);
+    let name = located.name();
+    let model = ServedModel { name: name.clone(), text, service: service.handle(), queue, details };
+    let server = Server::bind(model, &server_options(&flags))?;
+    remark(&format!("Serving {name}: the page is at {url}/, the API at {url}/v1", url = server.url()));
+    server.run()?;
+    service.drain();
+    Ok(())
+}
+
+/// The settings of a file, with those of the command line in place of theirs.
+fn with_file(flags: &ServeFlags, path: &Path) -> anyhow::Result<ServeFlags> {
+    let reading = || format!("cannot read the settings in {}", path.display());
+    let text = fs::read_to_string(path).with_context(reading)?;
+    // Read once by itself, so that a message names a line of the file.
+    serde_json::from_str::<ServeFlags>(&text).with_context(reading)?;
+    let mut settings: Value = serde_json::from_str(&text).with_context(reading)?;
+    let given = serde_json::to_value(flags).with_context(reading)?;
+    for (name, value) in given.as_object().into_iter().flatten() {
+        let is_given = !(value.is_null() || *value == Value::Bool(false) || *value == Value::Array(Vec::new()));
+        if is_given {
+            settings[name] = value.clone();
+        }
+    }
+    serde_json::from_value(settings).with_context(reading)
+}
+
+fn open_options(flags: &ServeFlags) -> anyhow::Result<OpenOptions> {
+    let threads = ThreadFlags { threads: flags.threads, pin: flags.pin };
+    let memory = flags.memory.as_deref().map(parse_bytes).transpose();
+    let memory = memory.map_err(|problem| anyhow::anyhow!("memory: {problem}"))?;
+    Ok(OpenOptions { context: flags.ctx, memory, ..OpenOptions::new(pool(&threads)) })
+}
+
+fn server_options(flags: &ServeFlags) -> ServerOptions {
+    let usual = ServerOptions::default();
+    let tls = flags.tls_cert.clone().zip(flags.tls_key.clone());
+    let answer_time = flags.answer_seconds.map(|seconds| Duration::from_secs(seconds.into()));
+    ServerOptions {
+        host: flags.host.unwrap_or(usual.host),
+        port: flags.port.unwrap_or(usual.port),
+        keys: flags.keys.clone(),
+        tls: tls.map(|(certificate, key)| TlsFiles { certificate, key }),
+        insecure: flags.insecure,
+        origins: flags.cors.clone(),
+        limits: Limits { answer_time: answer_time.unwrap_or(usual.limits.answer_time), ..usual.limits },
+    }
+}
+
+fn details(files: &ModelFiles) -> ModelDetails {
+    ModelDetails {
+        family: architecture(files).unwrap_or_default(),
+        bytes: weight_bytes(files),
+        parameters: parameters(files),
+        format: main_format(files).unwrap_or_default().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_win_over_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("serve.json");
+        fs::write(&path, r#"{"port": 9000, "ctx": 512, "memory": "6G", "cors": ["https://a.example"]}"#).unwrap();
+        let flags = ServeFlags { port: Some(7), insecure: true, ..ServeFlags::default() };
+        let merged = with_file(&flags, &path).unwrap();
+        assert_eq!((merged.port, merged.ctx, merged.insecure), (Some(7), Some(512), true));
+        assert_eq!(open_options(&merged).unwrap().memory, Some(6_000_000_000));
+        assert_eq!(merged.cors, ["https://a.example"]);
+        for wrong in ["", "[]", r#"{"prot": 9000}"#, r#"{"port": 70000}"#, r#"{"port": "x"}"#] {
+            fs::write(&path, wrong).unwrap();
+            let error = format!("{:#}", with_file(&flags, &path).unwrap_err());
+            assert!(error.contains("serve.json"), "{wrong}: {error}");
+        }
+    }
+}

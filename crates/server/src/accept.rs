@@ -1,0 +1,105 @@
+//! The accept loop: connections with limits on their number, on time and on size, and an orderly end.
+
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+
+use crate::metrics::Metrics;
+use crate::options::Limits;
+use crate::stall::Unstalled;
+
+const FULL: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+
+/// Everything a connection needs.
+#[derive(Clone)]
+pub(crate) struct Acceptor {
+    pub(crate) router: Router,
+    pub(crate) tls: Option<TlsAcceptor>,
+    pub(crate) limits: Limits,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+impl Acceptor {
+    /// Serves until `stop` becomes true, then lets the answers under way end, for a limited time.
+    pub(crate) async fn run(self, listener: TcpListener, mut stop: watch::Receiver<bool>) -> io::Result<()> {
+        let most = self.limits.connections;
+        let places = Arc::new(Semaphore::new(most));
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                () = stopped(&mut stop) => break,
+            };
+            let Ok((stream, _)) = accepted else {
+                // Out of file descriptors, most likely; connections that end give some back.
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                continue;
+            };
+            match Arc::clone(&places).try_acquire_owned() {
+                Ok(place) => drop(tokio::spawn(self.clone().serve(stream, place, stop.clone()))),
+                // The answer fits into the socket's buffer; where it does not, nobody waits for that.
+                Err(_) => drop(stream.try_write(FULL)),
+            }
+        }
+        drop(listener);
+        // All places free: all connections have ended.
+        let ended = places.acquire_many(u32::try_from(most).unwrap_or(u32::MAX));
+        if timeout(self.limits.drain_time, ended).await.is_err() {
+            tracing::warn!("answers that had not ended in time were cut");
+        }
+        Ok(())
+    }
+
+    async fn serve(self, stream: TcpStream, place: OwnedSemaphorePermit, stop: watch::Receiver<bool>) {
+        let metrics = Arc::clone(&self.metrics);
+        metrics.connections.fetch_add(1, Ordering::Relaxed);
+        // Tokens are small and should not wait for each other.
+        let _ = stream.set_nodelay(true);
+        match self.tls.clone() {
+            None => self.talk(stream, stop).await,
+            Some(tls) => match timeout(self.limits.header_time, tls.accept(stream)).await {
+                Ok(Ok(stream)) => self.talk(stream, stop).await,
+                Ok(Err(error)) => tracing::debug!(%error, "a connection could not be encrypted"),
+                Err(_) => tracing::debug!("a connection did not become encrypted in time"),
+            },
+        }
+        metrics.connections.fetch_sub(1, Ordering::Relaxed);
+        drop(place);
+    }
+
+    async fn talk(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send, mut stop: watch::Receiver<bool>) {
+        let Limits { header_bytes, header_time, stall_time, .. } = self.limits;
+        let mut builder = http1::Builder::new();
+        // Without a timer the limit on the time of headers would do nothing.
+        builder.timer(TokioTimer::new()).header_read_timeout(header_time).max_header_size(header_bytes);
+        let service = TowerToHyperService::new(self.router);
+        let connection = builder.serve_connection(TokioIo::new(Unstalled::new(stream, stall_time)), service);
+        let mut connection = pin!(connection);
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = stopped(&mut stop) => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "a connection broke");
+        }
+    }
+}
+
+/// Waits until the server is to end; a sender that is gone means the same.
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    drop(stop.wait_for(|stop| *stop).await);
+}

@@ -1,0 +1,227 @@
+//! `/v1/messages` and `/v1/messages/count_tokens`.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::response::Response;
+use cascadia_engine::{FinishReason, Sampling};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use super::blocks::{BlockMessage, BlockTool, Blocks};
+use crate::answer::{Answer, End, Said, Usage};
+use crate::app::App;
+use crate::bounded::{Json, List};
+use crate::desk::Desk;
+use crate::door::{Door, json, parse, read_body};
+use crate::error::{ApiError, Shape};
+use crate::openai::message::MAX_MESSAGES;
+use crate::stream::{Frames, Framing, Voice};
+use crate::validate::{Chat, Given, MAX_STOPS, Source, Wanted};
+
+/// A request for an answer to a conversation.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct MessagesRequest {
+    /// The model's name, or `default`.
+    model: Option<String>,
+    /// The conversation so far.
+    #[schema(value_type = Vec<BlockMessage>, min_items = 1, max_items = 4096)]
+    messages: List<BlockMessage, MAX_MESSAGES>,
+    /// What the model is told before the conversation.
+    #[schema(value_type = Option<Object>)]
+    system: Option<Blocks>,
+    /// The most tokens of the answer.
+    #[schema(minimum = 1, maximum = 1048576)]
+    max_tokens: Option<i64>,
+    /// 0 always takes the most likely token.
+    #[schema(minimum = 0, maximum = 2)]
+    temperature: Option<f64>,
+    /// Keep the most likely tokens up to this probability.
+    #[schema(minimum = 0, maximum = 1)]
+    top_p: Option<f64>,
+    /// Keep this many of the most likely tokens; 0 and -1 keep all.
+    #[schema(minimum = -1, maximum = 2097152)]
+    top_k: Option<i64>,
+    /// Texts that end the answer, up to 16.
+    #[schema(value_type = Option<Vec<String>>)]
+    stop_sequences: Option<List<String, MAX_STOPS>>,
+    /// Send the answer while it is made.
+    stream: Option<bool>,
+    /// Functions the model may call.
+    #[schema(value_type = Option<Vec<BlockTool>>)]
+    tools: Option<List<BlockTool, 128>>,
+    /// `auto`, `any`, `none`, or one function.
+    #[schema(value_type = Option<Object>)]
+    tool_choice: Option<Json>,
+    /// `auto` or `standard_only`.
+    service_tier: Option<String>,
+}
+
+/// What is remembered of a request until its answer is complete.
+pub(crate) struct MessagesDoor {
+    desk: Arc<Desk>,
+    id: String,
+    streams: bool,
+    stops: Vec<String>,
+    end: Option<End>,
+}
+
+impl Door for MessagesDoor {
+    type Body = MessagesRequest;
+
+    fn read(body: MessagesRequest, desk: &Arc<Desk>) -> Result<(Wanted, MessagesDoor), ApiError> {
+        if body.max_tokens.is_none() {
+            return Err(ApiError::invalid("max_tokens", "max_tokens is missing; say how long the answer may be"));
+        }
+        let wanted = wanted(body)?;
+        let door = MessagesDoor {
+            desk: Arc::clone(desk),
+            id: desk.name("msg_"),
+            streams: wanted.1,
+            stops: wanted.0.stop.clone(),
+            end: None,
+        };
+        Ok((wanted.0, door))
+    }
+
+    fn framing(&self) -> Option<Framing> {
+        self.streams.then_some(Framing::Events)
+    }
+
+    fn whole(self, answers: Vec<Answer>, used: Usage) -> Value {
+        let mut object = self.message();
+        if let Some(answer) = answers.into_iter().next() {
+            object["content"] = json!([{"type": "text", "text": answer.text}]);
+            object["stop_reason"] = stop_reason(&answer.end).into();
+            object["stop_sequence"] = json!(self.stop_text(&answer.end));
+        }
+        object["usage"] = usage(used);
+        object
+    }
+
+    fn voice(self) -> Box<dyn Voice> {
+        Box::new(self)
+    }
+}
+
+impl MessagesDoor {
+    fn message(&self) -> Value {
+        json!({
+            "id": self.id,
+            "type": "message",
+            "role": "assistant",
+            "model": self.desk.model.name,
+            "content": [],
+            "stop_reason": null,
+            "stop_sequence": null,
+        })
+    }
+
+    fn stop_text(&self, end: &End) -> Option<&str> {
+        end.stop.and_then(|index| self.stops.get(index)).map(String::as_str)
+    }
+}
+
+impl Voice for MessagesDoor {
+    fn begin(&mut self, prompt_tokens: usize, out: &mut Frames) {
+        let mut message = self.message();
+        message["usage"] = usage(Usage { prompt: prompt_tokens, ..Usage::default() });
+        out.typed(&json!({"type": "message_start", "message": message}));
+        let block = json!({"type": "text", "text": ""});
+        out.typed(&json!({"type": "content_block_start", "index": 0, "content_block": block}));
+    }
+
+    fn said(&mut self, said: &Said, out: &mut Frames) {
+        let delta = json!({"type": "text_delta", "text": said.text});
+        out.typed(&json!({"type": "content_block_delta", "index": 0, "delta": delta}));
+    }
+
+    fn ended(&mut self, _choice: usize, end: &End, out: &mut Frames) {
+        out.typed(&json!({"type": "content_block_stop", "index": 0}));
+        self.end = Some(end.clone());
+    }
+
+    fn done(&mut self, used: Usage, out: &mut Frames) {
+        let (reason, stop) = match &self.end {
+            Some(end) => (stop_reason(end), self.stop_text(end)),
+            None => ("end_turn", None),
+        };
+        let delta = json!({"stop_reason": reason, "stop_sequence": stop});
+        out.typed(&json!({"type": "message_delta", "delta": delta, "usage": usage(used)}));
+        out.typed(&json!({"type": "message_stop"}));
+    }
+
+    fn failed(&mut self, error: &ApiError, out: &mut Frames) {
+        out.typed(&error.body(Shape::Anthropic));
+    }
+}
+
+/// Tokens of a conversation, before it is sent.
+pub(crate) async fn count(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
+    let desk = Arc::clone(&app.desk);
+    let count = read_body(&app, request, move |bytes| {
+        let (wanted, _) = wanted(parse(bytes)?)?;
+        desk.check_model(wanted.model.as_deref())?;
+        let tokens = wanted.sources.iter().map(|source| desk.tokens(source).map(|tokens| tokens.len()));
+        tokens.sum::<Result<usize, _>>()
+    })
+    .await?;
+    Ok(json(&json!({"input_tokens": count})))
+}
+
+/// What a body asks for, and whether it wants a stream.
+fn wanted(body: MessagesRequest) -> Result<(Wanted, bool), ApiError> {
+    let mut messages = Vec::new();
+    if let Some(system) = body.system {
+        messages.push(json!({"role": "system", "content": system.into_text()?}));
+    }
+    if body.messages.0.is_empty() {
+        return Err(ApiError::invalid("messages", "messages is empty; send at least one"));
+    }
+    for message in body.messages.0 {
+        messages.extend(message.into_values()?);
+    }
+    let tools = body.tools.map(|tools| tools.0).unwrap_or_default();
+    let tools = tools.into_iter().map(BlockTool::into_value).collect::<Result<Vec<_>, _>>()?;
+    let tools = match body.tool_choice.as_ref().map_or(&Value::Null, |choice| &choice.0["type"]) {
+        Value::Null => tools,
+        kind if kind == "auto" => tools,
+        kind if kind == "none" => Vec::new(),
+        _ => {
+            let message = "tool_choice other than auto and none is not supported yet";
+            return Err(ApiError::unsupported("tool_choice", message));
+        }
+    };
+    let tools = (!tools.is_empty()).then_some(Value::Array(tools));
+    let wanted = Wanted {
+        model: body.model,
+        sources: vec![Source::Chat(Chat { messages, tools, ..Chat::default() })],
+        max_tokens: Given::new("max_tokens", body.max_tokens),
+        defaults: Sampling::default(),
+        temperature: body.temperature,
+        top_p: body.top_p,
+        top_k: body.top_k,
+        stop: body.stop_sequences.map(|stops| stops.0).unwrap_or_default(),
+        service_tier: body.service_tier,
+        ..Wanted::default()
+    };
+    Ok((wanted, body.stream == Some(true)))
+}
+
+fn stop_reason(end: &End) -> &'static str {
+    match end.finish {
+        FinishReason::Stop | FinishReason::Cancelled if end.stop.is_some() => "stop_sequence",
+        FinishReason::Stop | FinishReason::Cancelled => "end_turn",
+        FinishReason::Length | FinishReason::ContextFull | FinishReason::Deadline => "max_tokens",
+    }
+}
+
+fn usage(usage: Usage) -> Value {
+    json!({
+        "input_tokens": usage.prompt.saturating_sub(usage.reused),
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": usage.reused,
+        "output_tokens": usage.answer,
+    })
+}

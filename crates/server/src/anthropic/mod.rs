@@ -1,0 +1,4 @@
+//! The doors that Anthropic's clients use.
+
+pub(crate) mod blocks;
+pub(crate) mod messages;

@@ -1,0 +1,41 @@
+//! What all requests share.
+
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+
+use crate::body::Bodies;
+use crate::desk::{Desk, ServedModel};
+use crate::keys::KeyRing;
+use crate::metrics::Metrics;
+use crate::options::ServerOptions;
+
+/// The state behind every handler.
+pub(crate) struct App {
+    pub(crate) desk: Arc<Desk>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) bodies: Bodies,
+    /// How many requests may be rendered and tokenised at once.
+    pub(crate) workers: Arc<Semaphore>,
+    pub(crate) keys: Option<KeyRing>,
+    /// Pages of other origins that may use the server.
+    pub(crate) origins: Vec<String>,
+    /// Whether only names of this machine are accepted in `Host`.
+    pub(crate) local_only: bool,
+}
+
+impl App {
+    pub(crate) fn new(model: ServedModel, options: &ServerOptions, keys: Option<KeyRing>) -> App {
+        let metrics = Arc::new(Metrics::default());
+        let limits = &options.limits;
+        App {
+            desk: Arc::new(Desk::new(model, Arc::clone(&metrics), limits.answer_time)),
+            metrics,
+            bodies: Bodies::new(limits.body_bytes, limits.bodies_bytes, limits.body_time),
+            workers: Arc::new(Semaphore::new(limits.workers)),
+            local_only: keys.is_none() && options.is_loopback(),
+            keys,
+            origins: options.origins.clone(),
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! From a checked request to jobs: the model's name, its text side, and the way into the service.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use cascadia_engine::ModelText;
+use cascadia_engine::service::{Generation, Job, Priority, ServiceHandle, Task, Tenant};
+use cascadia_text::Conversation;
+use serde_json::Value;
+
+use crate::answer::Teller;
+use crate::error::{ApiError, Kind};
+use crate::metrics::Metrics;
+use crate::queue::{self, Receiver};
+use crate::validate::{Ask, Chat, Source, shortened};
+
+/// A model that is ready to be served.
+pub struct ServedModel {
+    /// What clients call it.
+    pub name: String,
+    /// Its text side.
+    pub text: Arc<ModelText>,
+    /// Where its jobs go.
+    pub service: ServiceHandle,
+    /// Jobs that may wait there.
+    pub queue: usize,
+    /// What it is, in words, for those who ask.
+    pub details: ModelDetails,
+}
+
+/// Facts about a model that clients like to show.
+#[derive(Clone, Debug, Default)]
+pub struct ModelDetails {
+    /// The architecture.
+    pub family: String,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// Numbers in its weights.
+    pub parameters: u64,
+    /// The number format of most weights.
+    pub format: String,
+}
+
+/// For whom a job is, and what its key allows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Caller {
+    pub(crate) tenant: Tenant,
+    /// The priority of its jobs; a request may lower it, and raise it where there are no keys.
+    pub(crate) priority: Priority,
+    pub(crate) may_raise: bool,
+    /// The most tokens of one answer.
+    pub(crate) max_tokens: Option<u32>,
+}
+
+/// Takes requests and makes jobs of them.
+pub(crate) struct Desk {
+    pub(crate) model: ServedModel,
+    pub(crate) metrics: Arc<Metrics>,
+    /// When the model was first served, in seconds since 1970.
+    pub(crate) created: u64,
+    deadline: Duration,
+    numbers: Numbers,
+}
+
+/// A request that is nothing but tokens and settings any more.
+pub(crate) struct Prepared {
+    /// Tokens of each prompt, and how each of its answers is generated.
+    prompts: Vec<(Vec<u32>, Vec<Generation>)>,
+    priority: Priority,
+    tenant: Tenant,
+}
+
+impl Desk {
+    pub(crate) fn new(model: ServedModel, metrics: Arc<Metrics>, deadline: Duration) -> Desk {
+        Desk { model, metrics, created: unix_seconds(), deadline, numbers: Numbers::default() }
+    }
+
+    /// An error unless a request means the model that is served.
+    pub(crate) fn check_model(&self, asked: Option<&str>) -> Result<(), ApiError> {
+        let served = &self.model.name;
+        match asked {
+            None | Some("default") => Ok(()),
+            Some(asked) if asked == served => Ok(()),
+            // What Ollama's clients make of a name without a tag.
+            Some(asked) if asked.strip_suffix(":latest") == Some(served) => Ok(()),
+            Some(asked) => {
+                let message = format!(
+                    "there is no model `{}`; this server has `{served}`, also known as `default`",
+                    shortened(asked)
+                );
+                Err(ApiError { param: Some("model".to_owned()), ..ApiError::new(Kind::NoModel, message) })
+            }
+        }
+    }
+
+    /// Tokens of every prompt and settings of every answer; takes time, so not on a thread that serves connections.
+    pub(crate) fn prepare(&self, ask: Ask, caller: Caller) -> Result<Prepared, ApiError> {
+        let limit = caller.max_tokens.unwrap_or(u32::MAX);
+        if let Some(asked) = ask.max_tokens.filter(|&asked| asked > limit) {
+            let message = format!("max_tokens is {asked} and this key allows {limit}; ask for less");
+            return Err(ApiError::invalid("max_tokens", message));
+        }
+        let vocabulary = self.model.text.tokenizer().vocabulary_size();
+        if let Some((token, _)) = ask.sampling.logit_bias.iter().find(|(token, _)| *token as usize >= vocabulary) {
+            let message = format!("logit_bias names token {token}, and the model has {vocabulary}");
+            return Err(ApiError::invalid("logit_bias", message));
+        }
+        let seed = ask.seed.unwrap_or_else(|| self.number());
+        let mut prompts = Vec::with_capacity(ask.sources.len());
+        for source in &ask.sources {
+            let prompt = self.tokens(source)?;
+            let room = self.room(prompt.len())?;
+            let max_tokens = ask.max_tokens.unwrap_or(u32::MAX).min(limit).min(room);
+            let answer = |choice: usize| {
+                let mut sampling = ask.sampling.clone();
+                sampling.seed = seed.wrapping_add(choice as u64);
+                Generation {
+                    sampling,
+                    max_tokens,
+                    stop: ask.stop.clone(),
+                    stop_tokens: self.model.text.special().stop.clone(),
+                    alternatives: ask.alternatives,
+                }
+            };
+            prompts.push((prompt, (0..ask.choices).map(answer).collect()));
+        }
+        let wanted = ask.priority.unwrap_or(caller.priority);
+        let priority = if caller.may_raise { wanted } else { wanted.min(caller.priority) };
+        Ok(Prepared { prompts, priority, tenant: caller.tenant })
+    }
+
+    /// Tokens that an answer to a prompt of this length may have.
+    fn room(&self, prompt: usize) -> Result<u32, ApiError> {
+        let context = self.model.service.context();
+        let used = u32::try_from(prompt).unwrap_or(u32::MAX);
+        if prompt == 0 {
+            return Err(ApiError::invalid("prompt", "the prompt has no tokens; send some text"));
+        }
+        match context.checked_sub(used) {
+            Some(room) if room > 0 => Ok(room),
+            _ => {
+                let message = format!(
+                    "the prompt has {prompt} tokens and the context of this server holds {context} with the answer; \
+                     shorten the prompt, or start the server with a larger --ctx"
+                );
+                Err(ApiError::new(Kind::ContextLength, message))
+            }
+        }
+    }
+
+    /// Tokens of a prompt.
+    pub(crate) fn tokens(&self, source: &Source) -> Result<Vec<u32>, ApiError> {
+        let text = &self.model.text;
+        match source {
+            Source::Tokens(tokens) => {
+                let vocabulary = text.tokenizer().vocabulary_size();
+                match tokens.iter().find(|&&token| token as usize >= vocabulary) {
+                    None => Ok(tokens.clone()),
+                    Some(token) => {
+                        let message = format!("the prompt has token {token}, and the model has {vocabulary}");
+                        Err(ApiError::invalid("prompt", message))
+                    }
+                }
+            }
+            Source::Text(plain) => Ok(text.plain_prompt(plain)?),
+            Source::Chat(chat) => self.chat_tokens(chat),
+        }
+    }
+
+    fn chat_tokens(&self, chat: &Chat) -> Result<Vec<u32>, ApiError> {
+        let text = &self.model.text;
+        let messages = Value::Array(chat.messages.clone());
+        let conversation = Conversation {
+            tools: chat.tools.as_ref(),
+            extra: chat.variables.as_ref(),
+            add_generation_prompt: !chat.continues,
+            ..text.conversation(&messages)
+        };
+        let prompt = text.render(&conversation)?;
+        Ok(text.tokenizer().encode_prompt(&prompt)?)
+    }
+
+    /// Puts all jobs of a request into the service; when one does not fit, none stays.
+    pub(crate) fn submit(&self, prepared: Prepared) -> Result<Teller, ApiError> {
+        let answers = prepared.prompts.iter().map(|(_, answers)| answers.len()).sum::<usize>();
+        let prompt_tokens = prepared.prompts.iter().map(|(prompt, _)| prompt.len()).sum();
+        let choices = answers / prepared.prompts.len();
+        let (sender, receiver) = queue::channel(answers, Arc::clone(&self.metrics));
+        let mut choice = 0;
+        for (prompt, answers) in prepared.prompts {
+            for generation in answers {
+                let sink = sender.sink(choice);
+                choice += 1;
+                // A refusal drops the receiver, and with it the jobs that went in before.
+                self.model.service.submit(Job {
+                    prompt: prompt.clone(),
+                    task: Task::Generate(generation),
+                    tenant: prepared.tenant,
+                    priority: prepared.priority,
+                    deadline: Instant::now().checked_add(self.deadline),
+                    sink,
+                })?;
+            }
+        }
+        Ok(Teller::new(receiver, prompt_tokens, choices))
+    }
+
+    /// Asks for the embedding of a prompt.
+    pub(crate) fn submit_embedding(&self, prompt: Vec<u32>, caller: Caller) -> Result<Receiver, ApiError> {
+        self.room(prompt.len())?;
+        let (sender, receiver) = queue::channel(1, Arc::clone(&self.metrics));
+        self.model.service.submit(Job {
+            prompt,
+            task: Task::Embed,
+            tenant: caller.tenant,
+            priority: caller.priority,
+            deadline: Instant::now().checked_add(self.deadline),
+            sink: sender.sink(0),
+        })?;
+        Ok(receiver)
+    }
+
+    /// A number that has not been seen before and cannot be foretold from outside.
+    pub(crate) fn number(&self) -> u64 {
+        self.numbers.next()
+    }
+
+    /// A name for something new, such as `chatcmpl-5f…`.
+    pub(crate) fn name(&self, prefix: &str) -> String {
+        format!("{prefix}{:016x}{:016x}", self.number(), self.number())
+    }
+}
+
+/// Numbers for seeds and names: a keyed hash of a counter.
+#[derive(Default)]
+pub(crate) struct Numbers {
+    key: RandomState,
+    counter: AtomicU64,
+}
+
+impl Numbers {
+    pub(crate) fn next(&self) -> u64 {
+        self.key.hash_one(self.counter.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Now, in seconds since 1970.
+pub(crate) fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}

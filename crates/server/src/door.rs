@@ -1,0 +1,94 @@
+//! What every door does with a request: read, check, render, submit, answer.
+
+use std::sync::Arc;
+
+use axum::extract::{Extension, Request, State};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::answer::{Answer, Usage};
+use crate::app::App;
+use crate::desk::{Caller, Desk};
+use crate::error::{ApiError, Kind};
+use crate::stream::{self, Framing, Voice};
+use crate::validate::Wanted;
+
+/// A protocol's way to ask for text and to get it; the value is what it remembers of one request.
+pub(crate) trait Door: Sized + Send + 'static {
+    /// The body, as its clients send it.
+    type Body: DeserializeOwned;
+
+    /// Understands a body. The validator and the template come after this.
+    fn read(body: Self::Body, desk: &Arc<Desk>) -> Result<(Wanted, Self), ApiError>;
+
+    /// How the answer is to be streamed, if it is.
+    fn framing(&self) -> Option<Framing>;
+
+    /// The body of a response that comes at once.
+    fn whole(self, answers: Vec<Answer>, usage: Usage) -> Value;
+
+    /// Who tells the answer bit by bit.
+    fn voice(self) -> Box<dyn Voice>;
+}
+
+/// The handler of every door.
+pub(crate) async fn answer<D: Door>(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let desk = Arc::clone(&app.desk);
+    let (door, prepared) = read_body(&app, request, move |bytes| {
+        let (wanted, door) = D::read(parse(bytes)?, &desk)?;
+        desk.check_model(wanted.model.as_deref())?;
+        Ok((door, desk.prepare(wanted.check()?, caller)?))
+    })
+    .await?;
+    let teller = app.desk.submit(prepared)?;
+    match door.framing() {
+        Some(framing) => Ok(stream::respond(teller, door.voice(), framing)),
+        None => {
+            let (answers, usage) = teller.whole().await?;
+            Ok(json(&door.whole(answers, usage)))
+        }
+    }
+}
+
+/// Reads the body, then works on it on a thread where that may take time.
+pub(crate) async fn read_body<T: Send + 'static>(
+    app: &App,
+    request: Request,
+    work: impl FnOnce(&[u8]) -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let body = app.bodies.read(request.into_body()).await?;
+    let permit = Arc::clone(&app.workers).acquire_owned().await;
+    let done = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        work(body.bytes())
+    });
+    done.await.unwrap_or_else(|_| Err(ApiError::new(Kind::Internal, "the request could not be prepared")))
+}
+
+/// Reads a body; a wrong one gives an error that names the field.
+pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+        let path = error.path().to_string();
+        let message = error.into_inner().to_string();
+        match path.as_str() {
+            "." | "" | "?" => {
+                ApiError::new(Kind::Invalid, format!("the body is not the JSON expected here: {message}"))
+            }
+            path => ApiError::invalid(path, format!("{path}: {message}")),
+        }
+    })?;
+    reader.end().map_err(|error| ApiError::new(Kind::Invalid, format!("the body is more than one object: {error}")))?;
+    Ok(value)
+}
+
+/// A response with a JSON body.
+pub(crate) fn json(value: &Value) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], value.to_string()).into_response()
+}

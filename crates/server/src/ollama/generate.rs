@@ -1,0 +1,114 @@
+//! `/api/generate`.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use super::clock;
+use super::options::{Options, check_format, last};
+use crate::answer::{Answer, End, Said, Usage};
+use crate::bounded::Json;
+use crate::desk::Desk;
+use crate::door::Door;
+use crate::error::{ApiError, Shape};
+use crate::stream::{Frames, Framing, Voice};
+use crate::validate::{Chat, Source, Wanted};
+
+/// A request for an answer to a prompt.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct GenerateRequest {
+    /// The model's name, or `default`.
+    model: Option<String>,
+    /// The prompt.
+    prompt: Option<String>,
+    /// What the model is told before it.
+    system: Option<String>,
+    /// Use the prompt as it stands, without the model's chat template.
+    raw: Option<bool>,
+    /// Text after the answer; not supported.
+    suffix: Option<String>,
+    /// Another chat template; not supported.
+    template: Option<String>,
+    /// The form of the answer.
+    #[schema(value_type = Option<Object>)]
+    format: Option<Json>,
+    /// How it is generated.
+    options: Option<Options>,
+    /// Send the answer while it is made; unless it says false.
+    stream: Option<bool>,
+}
+
+/// What is remembered of a request until its answer is complete.
+pub(crate) struct GenerateDoor {
+    desk: Arc<Desk>,
+    streams: bool,
+    begin: Instant,
+    end: Option<End>,
+}
+
+impl Door for GenerateDoor {
+    type Body = GenerateRequest;
+
+    fn read(body: GenerateRequest, desk: &Arc<Desk>) -> Result<(Wanted, GenerateDoor), ApiError> {
+        check_format(body.format.as_ref())?;
+        for (name, text) in [("suffix", &body.suffix), ("template", &body.template)] {
+            if text.as_ref().is_some_and(|text| !text.is_empty()) {
+                return Err(ApiError::unsupported(name, format!("{name} is not supported; leave it out")));
+            }
+        }
+        let prompt = body.prompt.unwrap_or_default();
+        let is_raw = body.raw == Some(true) || desk.model.text.template().is_none();
+        let source = if is_raw { Source::Text(prompt) } else { conversation(body.system, &prompt) };
+        let wanted = Wanted { model: body.model, sources: vec![source], ..body.options.unwrap_or_default().wanted() };
+        let streams = body.stream != Some(false);
+        Ok((wanted, GenerateDoor { desk: Arc::clone(desk), streams, begin: Instant::now(), end: None }))
+    }
+
+    fn framing(&self) -> Option<Framing> {
+        self.streams.then_some(Framing::Lines)
+    }
+
+    fn whole(self, answers: Vec<Answer>, used: Usage) -> Value {
+        let answer = answers.into_iter().next();
+        let (text, end) = answer.map_or((String::new(), None), |answer| (answer.text, Some(answer.end)));
+        last(self.object(&text), end.as_ref(), used, self.begin)
+    }
+
+    fn voice(self) -> Box<dyn Voice> {
+        Box::new(self)
+    }
+}
+
+impl GenerateDoor {
+    fn object(&self, text: &str) -> Value {
+        json!({"model": self.desk.model.name, "created_at": clock::now(), "response": text, "done": false})
+    }
+}
+
+impl Voice for GenerateDoor {
+    fn said(&mut self, said: &Said, out: &mut Frames) {
+        out.object(&self.object(&said.text));
+    }
+
+    fn ended(&mut self, _choice: usize, end: &End, _out: &mut Frames) {
+        self.end = Some(end.clone());
+    }
+
+    fn done(&mut self, used: Usage, out: &mut Frames) {
+        out.object(&last(self.object(""), self.end.as_ref(), used, self.begin));
+    }
+
+    fn failed(&mut self, error: &ApiError, out: &mut Frames) {
+        out.object(&error.body(Shape::Ollama));
+    }
+}
+
+fn conversation(system: Option<String>, prompt: &str) -> Source {
+    let mut messages = Vec::new();
+    messages.extend(system.map(|system| json!({"role": "system", "content": system})));
+    messages.push(json!({"role": "user", "content": prompt}));
+    Source::Chat(Chat { messages, ..Chat::default() })
+}

@@ -1,0 +1,77 @@
+//! `/api/tags`, `/api/show` and `/api/version`.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::response::Response;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use super::clock;
+use crate::app::App;
+use crate::door::{json, parse, read_body};
+use crate::error::ApiError;
+
+/// Which model to show.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct ShowRequest {
+    /// Its name.
+    #[serde(alias = "name")]
+    model: Option<String>,
+}
+
+/// The version of the server.
+pub(crate) async fn version() -> Response {
+    json(&json!({"version": env!("CARGO_PKG_VERSION")}))
+}
+
+/// The models on this machine: the one that is served.
+pub(crate) async fn tags(State(app): State<Arc<App>>) -> Response {
+    let model = &app.desk.model;
+    let name = format!("{}:latest", model.name);
+    json(&json!({"models": [{
+        "name": name,
+        "model": name,
+        "modified_at": clock::written(app.desk.created),
+        "size": model.details.bytes,
+        "digest": "",
+        "details": details(&app),
+    }]}))
+}
+
+/// What the model is.
+pub(crate) async fn show(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
+    let desk = Arc::clone(&app.desk);
+    read_body(&app, request, move |bytes| {
+        let body: ShowRequest = parse(bytes)?;
+        desk.check_model(body.model.as_deref())
+    })
+    .await?;
+    let model = &app.desk.model;
+    Ok(json(&json!({
+        "modelfile": "",
+        "parameters": "",
+        "template": model.text.template().unwrap_or_default(),
+        "details": details(&app),
+        "model_info": {
+            "general.architecture": model.details.family,
+            "general.parameter_count": model.details.parameters,
+            "context_length": model.service.context(),
+        },
+        "capabilities": ["completion"],
+        "modified_at": clock::written(app.desk.created),
+    })))
+}
+
+fn details(app: &App) -> Value {
+    let details = &app.desk.model.details;
+    json!({
+        "parent_model": "",
+        "format": "gguf",
+        "family": details.family,
+        "families": [details.family],
+        "parameter_size": format!("{:.1}M", details.parameters as f64 / 1e6),
+        "quantization_level": details.format,
+    })
+}

@@ -1,0 +1,291 @@
+//! `/v1/chat/completions`.
+
+use std::sync::Arc;
+
+use cascadia_engine::Sampling;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use super::message::{MAX_MESSAGES, Message};
+use super::report::{chat_logprobs, finish_reason, usage};
+use crate::answer::{Answer, End, Said, Usage};
+use crate::bounded::{Json, List, OneOrMany, Pairs};
+use crate::desk::{Desk, unix_seconds};
+use crate::door::Door;
+use crate::error::{ApiError, Shape};
+use crate::stream::{Frames, Framing, Voice};
+use crate::validate::{Chat, Given, MAX_BIASES, MAX_STOPS, Source, Wanted};
+
+/// A request for an answer to a conversation.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct ChatRequest {
+    /// The model's name, or `default`.
+    model: Option<String>,
+    /// The conversation so far.
+    #[schema(value_type = Vec<Message>, min_items = 1, max_items = 4096)]
+    messages: List<Message, MAX_MESSAGES>,
+    /// Functions the model may call.
+    #[schema(value_type = Option<Vec<Object>>)]
+    tools: Option<List<Json, 128>>,
+    /// `auto`, `none`, `required`, or one function.
+    #[schema(value_type = Option<Object>)]
+    tool_choice: Option<Json>,
+    /// The form of the answer.
+    #[schema(value_type = Option<Object>)]
+    response_format: Option<Json>,
+    /// 0 always takes the most likely token.
+    #[schema(minimum = 0, maximum = 2)]
+    temperature: Option<f64>,
+    /// Keep the most likely tokens up to this probability.
+    #[schema(minimum = 0, maximum = 1)]
+    top_p: Option<f64>,
+    /// Keep this many of the most likely tokens; 0 and -1 keep all.
+    #[schema(minimum = -1, maximum = 2097152)]
+    top_k: Option<i64>,
+    /// Keep tokens at least this likely relative to the most likely one.
+    #[schema(minimum = 0, maximum = 1)]
+    min_p: Option<f64>,
+    /// Makes tokens of prompt and answer less likely; 1 is off.
+    #[schema(minimum = 0.1, maximum = 10)]
+    repetition_penalty: Option<f64>,
+    /// Makes tokens of the answer less likely.
+    #[schema(minimum = -2, maximum = 2)]
+    presence_penalty: Option<f64>,
+    /// Makes tokens of the answer less likely each time they occur.
+    #[schema(minimum = -2, maximum = 2)]
+    frequency_penalty: Option<f64>,
+    /// Added to the logits of single tokens, from -100 to 100.
+    #[schema(value_type = Option<std::collections::BTreeMap<String, f64>>)]
+    logit_bias: Option<Pairs<f64, MAX_BIASES>>,
+    /// Report the chance of every token.
+    logprobs: Option<bool>,
+    /// And of this many of the most likely tokens in its place.
+    #[schema(minimum = 0, maximum = 20)]
+    top_logprobs: Option<i64>,
+    /// The most tokens of an answer.
+    #[schema(minimum = 1, maximum = 1048576)]
+    max_tokens: Option<i64>,
+    /// The same under its newer name.
+    #[schema(minimum = 1, maximum = 1048576)]
+    max_completion_tokens: Option<i64>,
+    /// Answers to give.
+    #[schema(minimum = 1, maximum = 8)]
+    n: Option<i64>,
+    /// Texts that end the answer, up to 16.
+    #[schema(value_type = Option<Object>)]
+    stop: Option<OneOrMany<String, MAX_STOPS>>,
+    /// Same seed, same answer.
+    seed: Option<i64>,
+    /// Send the answer while it is made.
+    stream: Option<bool>,
+    /// What else a stream tells.
+    stream_options: Option<StreamOptions>,
+    /// `high`, `normal` or `low`.
+    priority: Option<String>,
+    /// `auto`, `default`, `flex` or `priority`.
+    service_tier: Option<String>,
+    /// Variables for the model's chat template, such as `enable_thinking`.
+    #[schema(value_type = Option<Object>)]
+    chat_template_kwargs: Option<Json>,
+}
+
+/// What a stream tells besides the answer.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct StreamOptions {
+    /// End with the tokens used.
+    pub(crate) include_usage: Option<bool>,
+}
+
+impl StreamOptions {
+    pub(crate) fn wants_usage(options: Option<&StreamOptions>) -> bool {
+        options.and_then(|options| options.include_usage) == Some(true)
+    }
+}
+
+/// What is remembered of a request until its answer is complete.
+pub(crate) struct ChatDoor {
+    desk: Arc<Desk>,
+    id: String,
+    created: u64,
+    streams: bool,
+    with_usage: bool,
+    with_chances: bool,
+    choices: usize,
+}
+
+impl Door for ChatDoor {
+    type Body = ChatRequest;
+
+    fn read(body: ChatRequest, desk: &Arc<Desk>) -> Result<(Wanted, ChatDoor), ApiError> {
+        let door = ChatDoor {
+            desk: Arc::clone(desk),
+            id: desk.name("chatcmpl-"),
+            created: unix_seconds(),
+            streams: body.stream == Some(true),
+            with_usage: StreamOptions::wants_usage(body.stream_options.as_ref()),
+            with_chances: body.logprobs == Some(true),
+            choices: body.n.map_or(1, |n| usize::try_from(n).unwrap_or(1)),
+        };
+        Ok((wanted(body)?, door))
+    }
+
+    fn framing(&self) -> Option<Framing> {
+        self.streams.then_some(Framing::Events)
+    }
+
+    fn whole(self, answers: Vec<Answer>, used: Usage) -> Value {
+        let choices = answers.into_iter().enumerate().map(|(index, answer)| {
+            let logprobs = match self.with_chances {
+                true => chat_logprobs(self.desk.model.text.tokenizer(), &answer.chances),
+                false => Value::Null,
+            };
+            json!({
+                "index": index,
+                "message": {"role": "assistant", "content": answer.text, "refusal": null},
+                "logprobs": logprobs,
+                "finish_reason": finish_reason(answer.end.finish),
+            })
+        });
+        let choices: Vec<Value> = choices.collect();
+        let mut object = self.head("chat.completion");
+        object["choices"] = choices.into();
+        object["usage"] = usage(used);
+        object
+    }
+
+    fn voice(self) -> Box<dyn Voice> {
+        Box::new(self)
+    }
+}
+
+impl ChatDoor {
+    fn head(&self, object: &str) -> Value {
+        json!({
+            "id": self.id,
+            "object": object,
+            "created": self.created,
+            "model": self.desk.model.name,
+            "service_tier": "default",
+            "system_fingerprint": concat!("cascadia-", env!("CARGO_PKG_VERSION")),
+        })
+    }
+
+    fn chunk(&self, choices: Value) -> Value {
+        let mut object = self.head("chat.completion.chunk");
+        object["choices"] = choices;
+        if self.with_usage {
+            object["usage"] = Value::Null;
+        }
+        object
+    }
+}
+
+impl Voice for ChatDoor {
+    fn begin(&mut self, _prompt_tokens: usize, out: &mut Frames) {
+        for index in 0..self.choices {
+            let delta = json!({"role": "assistant", "content": "", "refusal": null});
+            let choice = json!({"index": index, "delta": delta, "logprobs": null, "finish_reason": null});
+            out.object(&self.chunk(json!([choice])));
+        }
+    }
+
+    fn said(&mut self, said: &Said, out: &mut Frames) {
+        let logprobs = match &said.token {
+            Some(spoken) => chat_logprobs(self.desk.model.text.tokenizer(), std::slice::from_ref(spoken)),
+            None => Value::Null,
+        };
+        let delta = json!({"content": said.text});
+        let choice = json!({"index": said.choice, "delta": delta, "logprobs": logprobs, "finish_reason": null});
+        out.object(&self.chunk(json!([choice])));
+    }
+
+    fn ended(&mut self, choice: usize, end: &End, out: &mut Frames) {
+        let reason = finish_reason(end.finish);
+        let choice = json!({"index": choice, "delta": {}, "logprobs": null, "finish_reason": reason});
+        out.object(&self.chunk(json!([choice])));
+    }
+
+    fn done(&mut self, used: Usage, out: &mut Frames) {
+        if self.with_usage {
+            let mut object = self.chunk(json!([]));
+            object["usage"] = usage(used);
+            out.object(&object);
+        }
+        out.text(None, "[DONE]");
+    }
+
+    fn failed(&mut self, error: &ApiError, out: &mut Frames) {
+        out.object(&error.body(Shape::OpenAi));
+    }
+}
+
+fn wanted(body: ChatRequest) -> Result<Wanted, ApiError> {
+    let messages = body.messages.0.into_iter().map(Message::into_value).collect::<Result<Vec<_>, _>>()?;
+    if messages.is_empty() {
+        return Err(ApiError::invalid("messages", "messages is empty; send at least one"));
+    }
+    check_format(body.response_format.as_ref())?;
+    let tools = tools(body.tools, body.tool_choice.as_ref())?;
+    let variables = match body.chat_template_kwargs {
+        None | Some(Json(Value::Null)) => None,
+        Some(Json(Value::Object(variables))) => Some(variables),
+        Some(_) => return Err(ApiError::invalid("chat_template_kwargs", "chat_template_kwargs must be an object")),
+    };
+    let alternatives = match (body.logprobs, body.top_logprobs) {
+        (Some(true), asked) => Given::new("top_logprobs", Some(asked.unwrap_or(0))),
+        (_, None) => None,
+        (_, Some(_)) => return Err(ApiError::invalid("top_logprobs", "top_logprobs needs logprobs: true")),
+    };
+    let newer = Given::new("max_completion_tokens", body.max_completion_tokens);
+    Ok(Wanted {
+        model: body.model,
+        sources: vec![Source::Chat(Chat { messages, tools, variables, continues: false })],
+        choices: body.n,
+        max_tokens: newer.or(Given::new("max_tokens", body.max_tokens)),
+        defaults: Sampling::default(),
+        temperature: body.temperature,
+        top_p: body.top_p,
+        top_k: body.top_k,
+        min_p: body.min_p,
+        repetition_penalty: body.repetition_penalty,
+        presence_penalty: body.presence_penalty,
+        frequency_penalty: body.frequency_penalty,
+        logit_bias: body.logit_bias.map(|pairs| pairs.0).unwrap_or_default(),
+        seed: body.seed,
+        stop: body.stop.map(OneOrMany::into_vec).unwrap_or_default(),
+        alternatives,
+        priority: body.priority,
+        service_tier: body.service_tier,
+    })
+}
+
+fn check_format(format: Option<&Json>) -> Result<(), ApiError> {
+    match format.map(|format| &format.0) {
+        None | Some(Value::Null) => Ok(()),
+        Some(format) if format["type"] == "text" => Ok(()),
+        Some(_) => {
+            Err(ApiError::unsupported("response_format", "response_format other than text is not supported yet"))
+        }
+    }
+}
+
+fn tools(tools: Option<List<Json, 128>>, choice: Option<&Json>) -> Result<Option<Value>, ApiError> {
+    let tools: Vec<Value> = tools.map(|tools| tools.0).unwrap_or_default().into_iter().map(|tool| tool.0).collect();
+    match choice.map(|choice| &choice.0) {
+        None | Some(Value::Null) => {}
+        Some(Value::String(word)) if word == "auto" => {}
+        Some(Value::String(word)) if word == "none" => return Ok(None),
+        Some(_) => {
+            return Err(ApiError::unsupported(
+                "tool_choice",
+                "tool_choice other than auto and none is not supported yet",
+            ));
+        }
+    }
+    if let Some(tool) = tools.iter().find(|tool| tool["type"] != "function" || !tool["function"]["name"].is_string()) {
+        let message = format!("a tool is of type {}; give functions with a name", tool["type"]);
+        return Err(ApiError::invalid("tools", message));
+    }
+    Ok((!tools.is_empty()).then_some(Value::Array(tools)))
+}

@@ -1,0 +1,221 @@
+//! `/v1/completions`.
+
+use std::sync::Arc;
+
+use cascadia_engine::Sampling;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use super::chat::StreamOptions;
+use super::report::{finish_reason, text_logprobs, usage};
+use crate::answer::{Answer, End, Said, Usage};
+use crate::bounded::{OneOrMany, Pairs};
+use crate::desk::{Desk, unix_seconds};
+use crate::door::Door;
+use crate::error::{ApiError, Shape};
+use crate::prompts::Prompts;
+use crate::stream::{Frames, Framing, Voice};
+use crate::validate::{Given, MAX_BIASES, MAX_STOPS, Wanted};
+
+/// How many tokens an answer has when the request does not say.
+const DEFAULT_TOKENS: i64 = 16;
+
+/// A request to continue a text.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct CompletionRequest {
+    /// The model's name, or `default`.
+    model: Option<String>,
+    /// A text, a list of tokens, or up to 16 of either.
+    #[schema(value_type = Object)]
+    prompt: Prompts,
+    /// 0 always takes the most likely token.
+    #[schema(minimum = 0, maximum = 2)]
+    temperature: Option<f64>,
+    /// Keep the most likely tokens up to this probability.
+    #[schema(minimum = 0, maximum = 1)]
+    top_p: Option<f64>,
+    /// Keep this many of the most likely tokens; 0 and -1 keep all.
+    #[schema(minimum = -1, maximum = 2097152)]
+    top_k: Option<i64>,
+    /// Keep tokens at least this likely relative to the most likely one.
+    #[schema(minimum = 0, maximum = 1)]
+    min_p: Option<f64>,
+    /// Makes tokens of prompt and answer less likely; 1 is off.
+    #[schema(minimum = 0.1, maximum = 10)]
+    repetition_penalty: Option<f64>,
+    /// Makes tokens of the answer less likely.
+    #[schema(minimum = -2, maximum = 2)]
+    presence_penalty: Option<f64>,
+    /// Makes tokens of the answer less likely each time they occur.
+    #[schema(minimum = -2, maximum = 2)]
+    frequency_penalty: Option<f64>,
+    /// Added to the logits of single tokens, from -100 to 100.
+    #[schema(value_type = Option<std::collections::BTreeMap<String, f64>>)]
+    logit_bias: Option<Pairs<f64, MAX_BIASES>>,
+    /// Report the chance of every token, and of this many of the most likely ones in its place.
+    #[schema(minimum = 0, maximum = 20)]
+    logprobs: Option<i64>,
+    /// The most tokens of an answer; 16 by default.
+    #[schema(minimum = 1, maximum = 1048576)]
+    max_tokens: Option<i64>,
+    /// Answers to each prompt.
+    #[schema(minimum = 1, maximum = 8)]
+    n: Option<i64>,
+    /// Answers to choose the best from; not supported beyond `n`.
+    #[schema(minimum = 1, maximum = 8)]
+    best_of: Option<i64>,
+    /// Repeat the prompt before the answer; not supported.
+    echo: Option<bool>,
+    /// Text after the answer; not supported.
+    suffix: Option<String>,
+    /// Texts that end the answer, up to 16.
+    #[schema(value_type = Option<Object>)]
+    stop: Option<OneOrMany<String, MAX_STOPS>>,
+    /// Same seed, same answer.
+    seed: Option<i64>,
+    /// Send the answer while it is made.
+    stream: Option<bool>,
+    /// What else a stream tells.
+    stream_options: Option<StreamOptions>,
+    /// `high`, `normal` or `low`.
+    priority: Option<String>,
+    /// `auto`, `default`, `flex` or `priority`.
+    service_tier: Option<String>,
+}
+
+/// What is remembered of a request until its answer is complete.
+pub(crate) struct CompletionDoor {
+    desk: Arc<Desk>,
+    id: String,
+    created: u64,
+    streams: bool,
+    with_usage: bool,
+    with_chances: bool,
+    /// Characters told so far, by answer.
+    offsets: Vec<usize>,
+}
+
+impl Door for CompletionDoor {
+    type Body = CompletionRequest;
+
+    fn read(body: CompletionRequest, desk: &Arc<Desk>) -> Result<(Wanted, CompletionDoor), ApiError> {
+        let choices = usize::try_from(body.n.unwrap_or(1)).unwrap_or(1);
+        let door = CompletionDoor {
+            desk: Arc::clone(desk),
+            id: desk.name("cmpl-"),
+            created: unix_seconds(),
+            streams: body.stream == Some(true),
+            with_usage: StreamOptions::wants_usage(body.stream_options.as_ref()),
+            with_chances: body.logprobs.is_some(),
+            offsets: vec![0; body.prompt.0.len().saturating_mul(choices.min(8))],
+        };
+        Ok((wanted(body)?, door))
+    }
+
+    fn framing(&self) -> Option<Framing> {
+        self.streams.then_some(Framing::Events)
+    }
+
+    fn whole(self, answers: Vec<Answer>, used: Usage) -> Value {
+        let choices = answers.into_iter().enumerate().map(|(index, answer)| {
+            let logprobs = match self.with_chances {
+                true => text_logprobs(self.desk.model.text.tokenizer(), &answer.chances, 0),
+                false => Value::Null,
+            };
+            let reason = finish_reason(answer.end.finish);
+            json!({"index": index, "text": answer.text, "logprobs": logprobs, "finish_reason": reason})
+        });
+        let mut object = self.object(choices.collect());
+        object["usage"] = usage(used);
+        object
+    }
+
+    fn voice(self) -> Box<dyn Voice> {
+        Box::new(self)
+    }
+}
+
+impl CompletionDoor {
+    fn object(&self, choices: Vec<Value>) -> Value {
+        json!({
+            "id": self.id,
+            "object": "text_completion",
+            "created": self.created,
+            "model": self.desk.model.name,
+            "choices": choices,
+        })
+    }
+
+    fn chunk(&self, choice: Value) -> Value {
+        let mut object = self.object(vec![choice]);
+        if self.with_usage {
+            object["usage"] = Value::Null;
+        }
+        object
+    }
+}
+
+impl Voice for CompletionDoor {
+    fn said(&mut self, said: &Said, out: &mut Frames) {
+        let tokenizer = self.desk.model.text.tokenizer();
+        let offset = &mut self.offsets[said.choice];
+        let logprobs = match &said.token {
+            Some(spoken) => text_logprobs(tokenizer, std::slice::from_ref(spoken), *offset),
+            None => Value::Null,
+        };
+        *offset += said.text.chars().count();
+        let choice = json!({"index": said.choice, "text": said.text, "logprobs": logprobs, "finish_reason": null});
+        out.object(&self.chunk(choice));
+    }
+
+    fn ended(&mut self, choice: usize, end: &End, out: &mut Frames) {
+        let reason = finish_reason(end.finish);
+        out.object(&self.chunk(json!({"index": choice, "text": "", "logprobs": null, "finish_reason": reason})));
+    }
+
+    fn done(&mut self, used: Usage, out: &mut Frames) {
+        if self.with_usage {
+            let mut object = self.object(Vec::new());
+            object["usage"] = usage(used);
+            out.object(&object);
+        }
+        out.text(None, "[DONE]");
+    }
+
+    fn failed(&mut self, error: &ApiError, out: &mut Frames) {
+        out.object(&error.body(Shape::OpenAi));
+    }
+}
+
+fn wanted(body: CompletionRequest) -> Result<Wanted, ApiError> {
+    if body.echo == Some(true) {
+        return Err(ApiError::unsupported("echo", "echo is not supported; put prompt and answer together yourself"));
+    }
+    if body.suffix.is_some_and(|suffix| !suffix.is_empty()) {
+        return Err(ApiError::unsupported("suffix", "suffix is not supported; send the text before it only"));
+    }
+    if body.best_of.is_some_and(|best| best != body.n.unwrap_or(1)) {
+        return Err(ApiError::unsupported("best_of", "best_of is not supported beyond n; ask for n answers"));
+    }
+    Ok(Wanted {
+        model: body.model,
+        sources: body.prompt.0,
+        choices: body.n,
+        max_tokens: Given::new("max_tokens", Some(body.max_tokens.unwrap_or(DEFAULT_TOKENS))),
+        defaults: Sampling::default(),
+        temperature: body.temperature,
+        top_p: body.top_p,
+        top_k: body.top_k,
+        min_p: body.min_p,
+        repetition_penalty: body.repetition_penalty,
+        presence_penalty: body.presence_penalty,
+        frequency_penalty: body.frequency_penalty,
+        logit_bias: body.logit_bias.map(|pairs| pairs.0).unwrap_or_default(),
+        seed: body.seed,
+        stop: body.stop.map(OneOrMany::into_vec).unwrap_or_default(),
+        alternatives: Given::new("logprobs", body.logprobs),
+        priority: body.priority,
+        service_tier: body.service_tier,
+    })
+}

@@ -1,0 +1,10 @@
+//! The doors that OpenAI's clients use.
+
+pub(crate) mod chat;
+pub(crate) mod completions;
+pub(crate) mod embeddings;
+pub(crate) mod message;
+pub(crate) mod models;
+mod report;
+pub(crate) mod responses;
+pub(crate) mod tokens;

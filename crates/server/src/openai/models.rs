@@ -1,0 +1,32 @@
+//! `/v1/models`.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::response::Response;
+use serde_json::{Value, json};
+
+use crate::app::App;
+use crate::door::json;
+use crate::error::ApiError;
+
+/// The list of the one model that is served.
+pub(crate) async fn list(State(app): State<Arc<App>>) -> Response {
+    json(&json!({"object": "list", "data": [model(&app)]}))
+}
+
+/// One model.
+pub(crate) async fn one(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<Response, ApiError> {
+    app.desk.check_model(Some(&id))?;
+    Ok(json(&model(&app)))
+}
+
+fn model(app: &App) -> Value {
+    json!({
+        "id": app.desk.model.name,
+        "object": "model",
+        "created": app.desk.created,
+        "owned_by": "cascadia",
+        "context_length": app.desk.model.service.context(),
+    })
+}

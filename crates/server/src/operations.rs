@@ -1,0 +1,41 @@
+//! How the server is: alive, ready.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use serde_json::json;
+
+use crate::app::App;
+use crate::door::json;
+use crate::error::{ApiError, Kind};
+
+/// Always yes: what asks this ends processes that do not answer, and a busy one must not be ended.
+pub(crate) async fn live() -> &'static str {
+    "ok\n"
+}
+
+/// Whether the next request would be taken.
+pub(crate) async fn ready(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
+    let waiting = app.desk.model.service.snapshot().waiting;
+    if waiting >= app.desk.model.queue as u64 {
+        return Err(ApiError::new(
+            Kind::Unavailable,
+            format!("{waiting} requests wait already; send others elsewhere"),
+        ));
+    }
+    Ok(json(&json!({"status": "ready"})))
+}
+
+/// How it is, in short.
+pub(crate) async fn health(State(app): State<Arc<App>>) -> Response {
+    let snapshot = app.desk.model.service.snapshot();
+    json(&json!({
+        "status": "ok",
+        "model": app.desk.model.name,
+        "version": env!("CARGO_PKG_VERSION"),
+        "waiting": snapshot.waiting,
+        "running": snapshot.running,
+        "uptime_seconds": app.metrics.started.elapsed().as_secs(),
+    }))
+}

@@ -1,0 +1,96 @@
+//! How a server is started: where it listens, whom it lets in, and its limits.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Settings of a server.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// The address to listen on.
+    pub host: IpAddr,
+    /// The port; 0 takes any free one.
+    pub port: u16,
+    /// The file of keys; without it everybody who can connect is let in.
+    pub keys: Option<PathBuf>,
+    /// Certificate and private key, both PEM; without them HTTP is not encrypted.
+    pub tls: Option<TlsFiles>,
+    /// Listen to other machines even without keys.
+    pub insecure: bool,
+    /// Pages of other origins that may use the server, such as `https://chat.example`; none by default.
+    pub origins: Vec<String>,
+    /// Limits on what clients may use up.
+    pub limits: Limits,
+}
+
+/// A certificate and its key.
+#[derive(Clone, Debug)]
+pub struct TlsFiles {
+    /// The chain of certificates.
+    pub certificate: PathBuf,
+    /// The private key.
+    pub key: PathBuf,
+}
+
+/// Limits on what clients may use up, fixed at start.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Connections at once; more are told to come back.
+    pub connections: usize,
+    /// Bytes of the head of a request.
+    pub header_bytes: usize,
+    /// Time for the head of a request, and for an unused connection.
+    pub header_time: Duration,
+    /// Bytes of one body.
+    pub body_bytes: usize,
+    /// Bytes of all bodies that have not become tokens yet.
+    pub bodies_bytes: usize,
+    /// Time for a body.
+    pub body_time: Duration,
+    /// How long a client may not read what is sent to it.
+    pub stall_time: Duration,
+    /// Time for an answer, waiting included.
+    pub answer_time: Duration,
+    /// Time for answers to end when the server is told to.
+    pub drain_time: Duration,
+    /// Requests rendered and tokenised at once.
+    pub workers: usize,
+}
+
+impl Default for ServerOptions {
+    fn default() -> ServerOptions {
+        ServerOptions {
+            host: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            port: 8080,
+            keys: None,
+            tls: None,
+            insecure: false,
+            origins: Vec::new(),
+            limits: Limits::default(),
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            connections: 1024,
+            header_bytes: 16 << 10,
+            header_time: Duration::from_secs(10),
+            body_bytes: 8 << 20,
+            bodies_bytes: 64 << 20,
+            body_time: Duration::from_secs(30),
+            stall_time: Duration::from_secs(30),
+            answer_time: Duration::from_secs(600),
+            drain_time: Duration::from_secs(30),
+            workers: 2,
+        }
+    }
+}
+
+impl ServerOptions {
+    /// Whether only this machine can connect.
+    pub(crate) fn is_loopback(&self) -> bool {
+        self.host.is_loopback()
+    }
+}

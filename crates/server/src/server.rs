@@ -1,0 +1,102 @@
+//! A server from its start to its end.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::accept::Acceptor;
+use crate::app::App;
+use crate::desk::ServedModel;
+use crate::error::ServerError;
+use crate::keys::KeyRing;
+use crate::options::{Limits, ServerOptions};
+use crate::{os, routes, tls};
+
+/// Threads that serve connections; the model has its own.
+const THREADS: usize = 2;
+
+/// A server that listens already.
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    acceptor: Acceptor,
+    limits: Limits,
+    stop: watch::Sender<bool>,
+    is_encrypted: bool,
+}
+
+/// Ends a running server.
+#[derive(Clone)]
+pub struct ServerStop {
+    stop: watch::Sender<bool>,
+}
+
+impl ServerStop {
+    /// Takes no more connections and lets answers end.
+    pub fn stop(&self) {
+        self.stop.send_replace(true);
+    }
+}
+
+impl Server {
+    /// Checks the settings and listens; connections are accepted once it runs.
+    pub fn bind(model: ServedModel, options: &ServerOptions) -> Result<Server, ServerError> {
+        let address = SocketAddr::new(options.host, options.port);
+        if !options.is_loopback() && options.keys.is_none() && !options.insecure {
+            return Err(ServerError::Exposed { address: address.to_string() });
+        }
+        let keys = options.keys.as_deref().map(KeyRing::read).transpose()?;
+        let tls = options.tls.as_ref().map(tls::acceptor).transpose()?;
+        let bind = || {
+            let listener = TcpListener::bind(address)?;
+            listener.set_nonblocking(true)?;
+            Ok((listener.local_addr()?, listener))
+        };
+        let (address, listener) =
+            bind().map_err(|source| ServerError::Bind { address: address.to_string(), source })?;
+        let app = Arc::new(App::new(model, options, keys));
+        let (metrics, limits, is_encrypted) = (Arc::clone(&app.metrics), options.limits.clone(), tls.is_some());
+        let acceptor = Acceptor { router: routes::router(app), tls, limits: limits.clone(), metrics };
+        Ok(Server { listener, address, acceptor, limits, stop: watch::Sender::new(false), is_encrypted })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where the web page is.
+    pub fn url(&self) -> String {
+        format!("{}://{}", if self.is_encrypted { "https" } else { "http" }, self.address)
+    }
+
+    /// What ends it from elsewhere.
+    pub fn stopper(&self) -> ServerStop {
+        ServerStop { stop: self.stop.clone() }
+    }
+
+    /// Serves until it is stopped, by a stopper or by a signal to end.
+    pub fn run(self) -> Result<(), ServerError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            .max_blocking_threads(self.limits.workers + 2)
+            .thread_name("cascadia-http")
+            .enable_all()
+            .build()?;
+        let Server { listener, acceptor, stop, .. } = self;
+        let served = runtime.block_on(async move {
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            let stopped = stop.subscribe();
+            tokio::spawn(async move {
+                os::ended_by_signal().await;
+                tracing::info!("told to end; answers under way may finish");
+                stop.send_replace(true);
+            });
+            acceptor.run(listener, stopped).await
+        });
+        runtime.shutdown_timeout(Duration::from_secs(1));
+        Ok(served?)
+    }
+}

@@ -1,0 +1,147 @@
+//! A response that is written while the answer is being made: server-sent events, or one JSON object per line.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes, HttpBody};
+use axum::http::{HeaderValue, header};
+use axum::response::Response;
+use hyper::body::Frame;
+use serde_json::Value;
+use tokio::time::{Instant, Sleep, sleep};
+
+use crate::answer::{End, Said, Teller, Told, Usage};
+use crate::error::ApiError;
+
+/// How long nothing may be sent before a comment shows that the connection is alive.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Bytes after which a frame is sent even though more could be added to it.
+const FRAME_BYTES: usize = 16 << 10;
+
+/// How a protocol tells an answer bit by bit.
+pub(crate) trait Voice: Send {
+    /// Before anything is said.
+    fn begin(&mut self, _prompt_tokens: usize, _out: &mut Frames) {}
+    /// A little more of an answer.
+    fn said(&mut self, said: &Said, out: &mut Frames);
+    /// One answer is complete.
+    fn ended(&mut self, choice: usize, end: &End, out: &mut Frames);
+    /// All answers are complete.
+    fn done(&mut self, usage: Usage, out: &mut Frames);
+    /// It went wrong; nothing follows.
+    fn failed(&mut self, error: &ApiError, out: &mut Frames);
+}
+
+/// What separates the parts of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Framing {
+    /// Server-sent events.
+    Events,
+    /// One JSON object per line.
+    Lines,
+}
+
+/// Bytes on their way out.
+pub(crate) struct Frames {
+    bytes: Vec<u8>,
+    framing: Framing,
+    next_id: u64,
+}
+
+impl Frames {
+    /// An object, as an event without a name or as a line.
+    pub(crate) fn object(&mut self, object: &Value) {
+        self.text(None, &object.to_string());
+    }
+
+    /// An event whose name is the object's own `type`, as several protocols have it.
+    pub(crate) fn typed(&mut self, object: &Value) {
+        self.text(object["type"].as_str(), &object.to_string());
+    }
+
+    /// One event or line.
+    pub(crate) fn text(&mut self, name: Option<&str>, data: &str) {
+        if self.framing == Framing::Events {
+            self.bytes.extend_from_slice(format!("id: {}\n", self.next_id).as_bytes());
+            self.next_id += 1;
+            if let Some(name) = name {
+                self.bytes.extend_from_slice(format!("event: {name}\n").as_bytes());
+            }
+            self.bytes.extend_from_slice(b"data: ");
+        }
+        self.bytes.extend_from_slice(data.as_bytes());
+        self.bytes.extend_from_slice(if self.framing == Framing::Events { b"\n\n" } else { b"\n" });
+    }
+}
+
+/// The response that tells an answer while it is made.
+pub(crate) fn respond(teller: Teller, mut voice: Box<dyn Voice>, framing: Framing) -> Response {
+    let mut frames = Frames { bytes: Vec::new(), framing, next_id: 0 };
+    voice.begin(teller.prompt_tokens(), &mut frames);
+    let quiet = Box::pin(sleep(KEEP_ALIVE));
+    let mut response = Response::new(Body::new(Stream { teller, voice, frames, quiet, over: false }));
+    let content_type = match framing {
+        Framing::Events => "text/event-stream",
+        Framing::Lines => "application/x-ndjson",
+    };
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    // Proxies that gather responses would make a stream useless.
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+struct Stream {
+    teller: Teller,
+    voice: Box<dyn Voice>,
+    frames: Frames,
+    /// Rings when nothing has been sent for a while.
+    quiet: Pin<Box<Sleep>>,
+    over: bool,
+}
+
+impl Stream {
+    /// Lets the voice tell what is known by now.
+    fn gather(&mut self, context: &mut Context<'_>) {
+        while !self.over && self.frames.bytes.len() < FRAME_BYTES {
+            let Poll::Ready(told) = self.teller.poll_told(context) else { return };
+            match told {
+                Some(Told::Said(said)) => self.voice.said(&said, &mut self.frames),
+                Some(Told::Ended { choice, end }) => self.voice.ended(choice, &end, &mut self.frames),
+                Some(Told::Done(usage)) => self.voice.done(usage, &mut self.frames),
+                Some(Told::Failed(error)) => {
+                    tracing::warn!(error = %error, "a stream ended early");
+                    self.voice.failed(&error, &mut self.frames);
+                }
+                None => self.over = true,
+            }
+        }
+    }
+}
+
+impl HttpBody for Stream {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let stream = &mut *self;
+        stream.gather(context);
+        if stream.frames.bytes.is_empty() {
+            if stream.over {
+                return Poll::Ready(None);
+            }
+            // Lines have no comments: their readers wait.
+            if stream.frames.framing == Framing::Lines || stream.quiet.as_mut().poll(context).is_pending() {
+                return Poll::Pending;
+            }
+            stream.frames.bytes.extend_from_slice(b": still working\n\n");
+        }
+        stream.quiet.as_mut().reset(Instant::now() + KEEP_ALIVE);
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from(std::mem::take(&mut stream.frames.bytes))))))
+    }
+}

@@ -1,0 +1,138 @@
+//! Requests that mean harm, each with the exact answer it gets.
+
+use std::io::Write;
+use std::time::Duration;
+
+use cascadia_server::{Limits, ServerOptions};
+use serde_json::json;
+
+use crate::harness::{Running, read_reply};
+
+const CHAT: &str = "POST /v1/chat/completions";
+
+#[test]
+fn bodies_that_are_too_large_are_refused() {
+    let server = Running::shared();
+    let declared = "POST /tokenize HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2147483648\r\n\r\n{";
+    assert_eq!(server.raw(declared.as_bytes()).status, 413);
+    let chunk = [b"100000\r\n".as_slice(), &vec![b' '; 1 << 20], b"\r\n"].concat();
+    let mut chunked = b"POST /tokenize HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
+    (0..16).for_each(|_| chunked.extend_from_slice(&chunk));
+    let reply = server.raw(&chunked);
+    // A client that goes on sending may lose the answer, but not keep the connection.
+    assert!([413, 0].contains(&reply.status), "{}", reply.head);
+}
+
+#[test]
+fn bodies_that_are_not_requests_are_refused() {
+    let server = Running::shared();
+    let deep = format!("{{\"messages\": {}{}}}", "[".repeat(10_000), "]".repeat(10_000));
+    let deep_tool = format!(r#"{{"messages": [], "tools": [{}1{}]}}"#, "{\"a\":".repeat(10_000), "}".repeat(10_000));
+    let stops =
+        format!(r#"{{"messages": [{{"role": "user", "content": "a"}}], "stop": [{}"x"]}}"#, "\"x\",".repeat(1_000_000));
+    let biases: String = (0..500_000).map(|token| format!("\"{token}\":1,")).collect();
+    let biases = format!(r#"{{"messages": [{{"role": "user", "content": "a"}}], "logit_bias": {{{biases}"0": 1}}}}"#);
+    let messages = format!(r#"{{"messages": [{}{{}}]}}"#, "{\"role\":\"user\",\"content\":\"\"},".repeat(100_000));
+    let values =
+        format!(r#"{{"messages": [{{"role": "user", "content": "a"}}], "tools": [[{}0]]}}"#, "0,".repeat(1_000_000));
+    let cases: [&[u8]; 14] = [
+        b"",
+        b"{",
+        b"null",
+        b"[]",
+        b"7",
+        b"{\"messages\": \"\xff\xfe\"}",
+        b"{\"messages\": []} {}",
+        b"{\"messages\": [], \"messages\": []}",
+        deep.as_bytes(),
+        deep_tool.as_bytes(),
+        stops.as_bytes(),
+        biases.as_bytes(),
+        messages.as_bytes(),
+        values.as_bytes(),
+    ];
+    for body in cases {
+        let reply = server.request(CHAT, &[], body);
+        let shown = String::from_utf8_lossy(&body[..body.len().min(60)]);
+        assert_eq!(reply.status, 400, "{shown}: {}", reply.text());
+        assert!(reply.json()["error"]["message"].is_string(), "{shown}");
+        assert!(reply.body.len() < 1024, "{shown}: a long answer to a wrong question");
+    }
+    assert_eq!(server.get("/health").status, 200);
+}
+
+#[test]
+fn requests_cannot_be_smuggled() {
+    let server = Running::shared();
+    let both = "content-length: 4\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\nGET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    let cases: [(&str, &[u16]); 8] = [
+        ("content-length: 2\r\ncontent-length: 3\r\n\r\n{}x", &[400]),
+        ("content-length: +2\r\n\r\n{}", &[400]),
+        ("content-length: -1\r\n\r\n{}", &[400]),
+        ("content-length: 0x2\r\n\r\n{}", &[400]),
+        ("transfer-encoding: chunked, identity\r\n\r\n0\r\n\r\n", &[400]),
+        ("transfer-encoding: chunked\r\n\r\nzz\r\n\r\n", &[400]),
+        ("x: a\r\n folded\r\ncontent-length: 2\r\n\r\n{}", &[400]),
+        (both, &[400]),
+    ];
+    for (rest, expected) in cases {
+        let reply =
+            server.raw(format!("POST /tokenize HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{rest}").as_bytes());
+        assert!(expected.contains(&reply.status), "{rest:?}: {} {}", reply.head, reply.text());
+        assert!(!reply.text().contains("HTTP/1.1"), "{rest:?}: a second answer to one request");
+    }
+}
+
+#[test]
+fn heads_have_limits() {
+    let server = Running::shared();
+    let long = "a".repeat(20 << 10);
+    assert_eq!(server.request("GET /livez", &[("x", &long)], b"").status, 431);
+    let many: Vec<(String, String)> = (0..200).map(|n| (format!("x-{n}"), "a".to_owned())).collect();
+    let many: Vec<(&str, &str)> = many.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    assert_eq!(server.request("GET /livez", &many, b"").status, 431);
+    assert!([414, 431, 400].contains(&server.get(&format!("/{long}")).status));
+    for wrong in ["", "GET", "GET / HTTP/9.9\r\n\r\n", "\0\0\0\0\r\n\r\n", "GET / HTTP/1.1\r\nhost localhost\r\n\r\n"] {
+        let mut stream = server.connect();
+        stream.write_all(wrong.as_bytes()).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let status = read_reply(&mut stream).status;
+        assert!([0, 400, 505].contains(&status), "{wrong:?}: {status}");
+    }
+}
+
+#[test]
+fn slow_clients_are_cut() {
+    let short = Duration::from_millis(300);
+    let limits = Limits { header_time: short, body_time: short, connections: 4, ..Limits::default() };
+    let server = Running::start(ServerOptions { limits, ..ServerOptions::default() });
+    let mut slow: Vec<_> = (0..4).map(|_| server.connect()).collect();
+    slow[0].write_all(b"GET /livez HTTP/1.1\r\nhost: lo").unwrap();
+    slow[1].write_all(b"POST /tokenize HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n{").unwrap();
+    // The fifth finds no place and is told so at once.
+    assert_eq!(read_reply(&mut server.connect()).status, 503);
+    let statuses: Vec<u16> = slow.iter_mut().map(|stream| read_reply(stream).status).collect();
+    assert!([0, 408].contains(&statuses[0]), "{statuses:?}");
+    assert_eq!(statuses[1], 408);
+    assert_eq!(server.get("/livez").status, 200, "their places are free again");
+}
+
+#[test]
+fn too_many_large_bodies_are_told_to_wait() {
+    let limits = Limits { body_bytes: 1 << 20, bodies_bytes: 2 << 20, ..Limits::default() };
+    let server = Running::start(ServerOptions { limits, ..ServerOptions::default() });
+    let body = vec![b' '; (1 << 20) - 1];
+    let head = format!("POST /tokenize HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n", 1 << 20);
+    let mut held: Vec<_> = (0..2).map(|_| server.connect()).collect();
+    for stream in &mut held {
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(&body).unwrap();
+    }
+    let refused = (0..200).find_map(|_| {
+        let reply =
+            server.request("POST /tokenize", &[], json!({"prompt": "a".repeat(900_000)}).to_string().as_bytes());
+        (reply.status == 429).then(|| reply.header("retry-after").map(str::to_owned))
+    });
+    assert_eq!(refused, Some(Some("1".to_owned())));
+    drop(held);
+}

@@ -1,0 +1,8 @@
+//! The server over a real port: what it answers, what it refuses, and how it ends.
+
+mod access;
+mod doors;
+mod harness;
+mod hostile;
+mod numbers;
+mod streams;

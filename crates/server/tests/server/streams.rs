@@ -1,0 +1,102 @@
+//! Streams whose readers leave, stall or outlive the server.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::thread::sleep;
+use std::time::Duration;
+
+use cascadia_server::{Limits, ServerOptions};
+use serde_json::{Value, json};
+
+use crate::harness::{Running, read_reply};
+
+/// Begins a long stream and reads its first bytes.
+fn long_stream(server: &Running) -> TcpStream {
+    let body =
+        json!({"prompt": "a", "max_tokens": 1000, "stream": true, "logit_bias": {"2": -100, "0": -100}}).to_string();
+    let mut stream = server.connect();
+    let head = "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n";
+    stream.write_all(format!("{head}content-length: {}\r\n\r\n{body}", body.len()).as_bytes()).unwrap();
+    stream.read_exact(&mut [0; 300]).unwrap();
+    stream
+}
+
+fn status(server: &Running) -> Value {
+    server.get("/status").json()
+}
+
+/// Waits until a number of the status has been reached.
+fn wait_for(server: &Running, reached: impl Fn(&Value) -> bool) -> Value {
+    for _ in 0..600 {
+        let status = status(server);
+        if reached(&status) {
+            return status;
+        }
+        sleep(Duration::from_millis(50));
+    }
+    panic!("not reached: {}", status(server));
+}
+
+fn ended(status: &Value) -> bool {
+    status["latencies"]["end_to_end_seconds"]["count"].as_u64() > Some(0)
+}
+
+#[test]
+fn a_reader_that_leaves_ends_the_answer() {
+    let server = Running::start(ServerOptions::default());
+    drop(long_stream(&server));
+    let status = wait_for(&server, ended);
+    let tokens = status["latencies"]["inter_token_seconds"]["count"].as_u64().unwrap();
+    assert!(tokens < 990, "{tokens} tokens for nobody");
+    wait_for(&server, |status| status["requests_in_flight"] == 1);
+}
+
+#[test]
+fn a_client_that_leaves_before_its_whole_answer_ends_it_too() {
+    let server = Running::start(ServerOptions::default());
+    let body = r#"{"prompt": "a", "max_tokens": 1000}"#;
+    let mut stream = server.connect();
+    let head = "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\n";
+    stream.write_all(format!("{head}content-length: {}\r\n\r\n{body}", body.len()).as_bytes()).unwrap();
+    wait_for(&server, |status| status["latencies"]["time_to_first_token_seconds"]["count"] == 1);
+    drop(stream);
+    let status = wait_for(&server, ended);
+    assert!(status["latencies"]["inter_token_seconds"]["count"].as_u64() < Some(990), "{status}");
+}
+
+#[test]
+fn a_reader_that_stalls_is_cut() {
+    let limits = Limits { stall_time: Duration::from_millis(200), ..Limits::default() };
+    let server = Running::start(ServerOptions { limits, ..ServerOptions::default() });
+    // Answers with many alternatives fill the buffers of the sockets soon.
+    let body = json!({"prompt": ["a"; 16], "max_tokens": 1000, "stream": true}).to_string();
+    let mut stalled = server.connect();
+    let head = "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\n";
+    stalled.write_all(format!("{head}content-length: {}\r\n\r\n{body}", body.len()).as_bytes()).unwrap();
+    wait_for(&server, |status| status["requests_in_flight"] == 1 && ended(status));
+    let text = read_reply(&mut stalled).text();
+    assert!(!text.contains("[DONE]"), "the stream was cut before its end");
+}
+
+#[test]
+fn answers_under_way_are_finished_before_the_end() {
+    let mut server = Running::start(ServerOptions::default());
+    let mut stream = long_stream(&server);
+    server.ask_to_stop();
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains("[DONE]"), "{}", &rest[rest.len().saturating_sub(500)..]);
+    server.stop();
+    assert!(TcpStream::connect(server.address).is_err(), "nobody listens any more");
+}
+
+#[test]
+fn answers_that_take_too_long_are_cut_at_the_end() {
+    let limits = Limits { drain_time: Duration::from_millis(50), ..Limits::default() };
+    let mut server = Running::start(ServerOptions { limits, ..ServerOptions::default() });
+    let mut stream = long_stream(&server);
+    server.stop();
+    let mut rest = String::new();
+    let _ = stream.read_to_string(&mut rest);
+    assert!(!rest.contains("[DONE]"));
+}
