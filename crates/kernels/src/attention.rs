@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use crate::Pool;
-use crate::ops::{CachedRows, Ops};
+use crate::cached_rows::CachedRows;
+use crate::ops::Ops;
 
 /// Shape of one attention layer and how far a query looks back.
 #[derive(Clone, Debug)]

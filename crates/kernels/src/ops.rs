@@ -8,6 +8,7 @@
 use std::ops::Range;
 
 use crate::activations::{Int8Block32, Int8Block256, Rows};
+use crate::cached_rows::{CachedRows, Keys};
 use crate::layout::{GROUP_ROWS, group_bytes};
 use crate::pool::TileMut;
 use crate::{Activation, Dtype, scalar};
@@ -54,27 +55,6 @@ impl<'a> InterleavedRows<'a> {
     }
 }
 
-/// Cached keys or values of one head in one page.
-#[derive(Clone, Copy)]
-pub enum CachedRows<'a> {
-    /// Single precision.
-    F32(&'a [f32]),
-    /// Half precision, as bits.
-    F16(&'a [u16]),
-}
-
-/// Keys of one head in one page, as the scores kernel reads them: a column per token, so that lanes are tokens and no
-/// sum crosses lanes.
-#[derive(Clone)]
-pub(crate) struct Keys<'a, T> {
-    /// Number by number of the head, that number of every token of the page.
-    pub(crate) numbers: &'a [T],
-    /// Tokens of a page, a multiple of sixteen.
-    pub(crate) page_tokens: usize,
-    /// The tokens wanted.
-    pub(crate) tokens: Range<usize>,
-}
-
 /// Weight rows · columns of x; the rows of the output are the columns of x.
 pub(crate) type Multiply<T> = unsafe fn(WeightRows<'_>, Rows<'_, T>, &mut TileMut<'_>);
 
@@ -114,6 +94,8 @@ pub struct Ops {
     pub(crate) activate: unsafe fn(Activation, &mut [f32]),
     pub(crate) activate_multiply: unsafe fn(Activation, &[f32], &mut [f32]),
     pub(crate) soft_cap: unsafe fn(f32, &mut [f32]),
+    pub(crate) cut_below: unsafe fn(f32, &mut [f32]),
+    pub(crate) match_magnitude: unsafe fn(&[f32], f32, &mut [f32]),
     pub(crate) exp_weights: unsafe fn(&mut [f32], f32) -> f32,
     pub(crate) scores_f32: unsafe fn(&[f32], Keys<'_, f32>, &mut [f32], usize),
     pub(crate) scores_f16: unsafe fn(&[f32], Keys<'_, u16>, &mut [f32], usize),
@@ -301,6 +283,18 @@ impl Ops {
         unsafe { (self.soft_cap)(cap, values) }
     }
 
+    /// values = what they exceed their mean plus so many standard deviations by, zero where they do not.
+    pub fn cut_below(&self, deviations: f32, values: &mut [f32]) {
+        // SAFETY: as above.
+        unsafe { (self.cut_below)(deviations, values) }
+    }
+
+    /// Scales `values` to the mean square that `like` has. Their own counts as no less than `least`.
+    pub fn match_magnitude(&self, like: &[f32], least: f32, values: &mut [f32]) {
+        // SAFETY: as above.
+        unsafe { (self.match_magnitude)(like, least, values) }
+    }
+
     /// Replaces scores by exp(score − greatest score) and returns their sum. `sink` is one more score, which counts
     /// in both; minus infinity where there is none.
     pub fn exp_weights(&self, scores: &mut [f32], sink: f32) -> f32 {
@@ -367,15 +361,6 @@ impl Ops {
     pub(crate) fn read(&self, bytes: &[u8]) -> u64 {
         // SAFETY: as above.
         unsafe { (self.read)(bytes) }
-    }
-}
-
-impl CachedRows<'_> {
-    fn len(&self) -> usize {
-        match self {
-            CachedRows::F32(rows) => rows.len(),
-            CachedRows::F16(rows) => rows.len(),
-        }
     }
 }
 

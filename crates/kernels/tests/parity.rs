@@ -204,10 +204,13 @@ fn element_wise_operations() {
             let (mut weights, mut capped) = (loud.clone(), loud.clone());
             let total = ops.exp_weights(&mut weights, 3.0);
             ops.soft_cap(30.0, &mut capped);
+            let (mut cut, mut matched) = (loud.clone(), loud.clone());
+            ops.cut_below(0.5, &mut cut);
+            ops.match_magnitude(&weight, 1e-5, &mut matched);
             let mut halves = vec![0; length];
             ops.to_f16(&loud, &mut halves);
             let halves = halves.iter().map(|&bits| f32::from(bits)).collect();
-            results.extend([weights, vec![total], capped, halves]);
+            results.extend([weights, vec![total], capped, cut, matched, halves]);
             results.concat()
         };
         for ops in &others {

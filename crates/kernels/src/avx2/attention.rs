@@ -2,7 +2,7 @@
 
 use super::lanes::Lanes16;
 use crate::blocks::half_to_f32;
-use crate::ops::Keys;
+use crate::cached_rows::Keys;
 use crate::scalar;
 use crate::x86::attention::attention_kernels;
 

@@ -48,6 +48,8 @@ pub(crate) const OPS: Ops = Ops {
     activate: elementwise::activate,
     activate_multiply: elementwise::activate_multiply,
     soft_cap: elementwise::soft_cap,
+    cut_below: elementwise::cut_below,
+    match_magnitude: elementwise::match_magnitude,
     exp_weights: elementwise::exp_weights,
     scores_f32: attention::scores_f32,
     scores_f16: attention::scores_f16,

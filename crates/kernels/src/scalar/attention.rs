@@ -1,7 +1,7 @@
 //! The two products of attention over one page of cached keys or values.
 
 use crate::blocks::half_to_f32;
-use crate::ops::Keys;
+use crate::cached_rows::Keys;
 
 fn scores<T: Copy>(queries: &[f32], keys: &Keys<'_, T>, widen: impl Fn(T) -> f32, out: &mut [f32], stride: usize) {
     let head = keys.numbers.len() / keys.page_tokens;

@@ -155,6 +155,23 @@ pub(crate) fn soft_cap(cap: f32, values: &mut [f32]) {
 }
 
 #[inline(always)]
+pub(crate) fn cut_below(deviations: f32, values: &mut [f32]) {
+    let count = values.len() as f32;
+    let mean = lane_sum(values) / count;
+    values.iter_mut().for_each(|value| *value -= mean);
+    let cut = (dot(values, values) / count).sqrt() * deviations;
+    values.iter_mut().for_each(|value| *value = relu(*value - cut));
+}
+
+#[inline(always)]
+pub(crate) fn match_magnitude(like: &[f32], least: f32, values: &mut [f32]) {
+    let wanted = (dot(like, like) / like.len() as f32).sqrt();
+    let square = dot(values, values) / values.len() as f32;
+    let own = if square > least { square } else { least }.sqrt();
+    values.iter_mut().for_each(|value| *value = *value * wanted / own);
+}
+
+#[inline(always)]
 pub(crate) fn exp_weights(scores: &mut [f32], sink: f32) -> f32 {
     let greatest = greatest(scores, sink, |score| score);
     scores.iter_mut().for_each(|score| *score = exp(*score - greatest));

@@ -43,6 +43,16 @@ macro_rules! elementwise_kernels {
         }
 
         #[target_feature(enable = $features)]
+        pub(super) fn cut_below(deviations: f32, values: &mut [f32]) {
+            specification::cut_below(deviations, values);
+        }
+
+        #[target_feature(enable = $features)]
+        pub(super) fn match_magnitude(like: &[f32], least: f32, values: &mut [f32]) {
+            specification::match_magnitude(like, least, values);
+        }
+
+        #[target_feature(enable = $features)]
         pub(super) fn exp_weights(scores: &mut [f32], sink: f32) -> f32 {
             specification::exp_weights(scores, sink)
         }
