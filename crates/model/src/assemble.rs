@@ -7,6 +7,7 @@ use crate::decoder::{BranchNorms, Layer};
 use crate::experts::{ExpertProjections, Experts, SharedExpert};
 use crate::feed_forward::{Dense, FeedForward};
 use crate::latent::LatentAttention;
+use crate::low_rank::LowRank;
 use crate::mixer::{KeysAndValues, Mixer, SelfAttention, attention};
 use crate::norm::Norm;
 use crate::per_layer::PerLayerBranch;
@@ -14,9 +15,10 @@ use crate::projection::Projection;
 use crate::router::Router;
 use crate::sides::Sides;
 use crate::spec::{
-    AttentionSpec, Branch, CacheSource, DenseSpec, ExpertsSpec, FeedForwardSpec, Gate, HeadNorm, LatentSpec, MixerSpec,
-    NormKind, NormSpec, PerLayerSpec, SharedExpertSpec, SidesSpec, ValueSource,
+    AttentionSpec, Branch, CacheSource, DenseSpec, ExpertsSpec, FeedForwardSpec, Gate, HeadNorm, LatentSpec,
+    LowRankSpec, MixerSpec, NormKind, NormSpec, PerLayerSpec, SharedExpertSpec, SidesSpec, StreamsSpec, ValueSource,
 };
+use crate::streams::LayerStreams;
 use crate::{EnergyMeter, ModelError, ModelSpec};
 
 /// Builds layer `index` of the model.
@@ -36,6 +38,7 @@ pub(crate) fn layer(
             MixerSpec::Latent(latent) => Mixer::Latent(parts.latent(latent)?),
         },
         mixer_norms: parts.norms(&layer.mixer)?,
+        beside_mixer: layer.beside_mixer.map(|beside| parts.low_rank(&beside)).transpose()?,
         feed_forward: match &layer.feed_forward.part {
             FeedForwardSpec::Dense(dense) => FeedForward::Dense(Box::new(parts.dense(dense, "")?)),
             FeedForwardSpec::Experts(experts) => FeedForward::Experts(Box::new(parts.experts(experts)?)),
@@ -43,6 +46,7 @@ pub(crate) fn layer(
         },
         feed_forward_norms: parts.norms(&layer.feed_forward)?,
         order: layer.order,
+        streams: spec.streams.map(|streams| parts.streams(&streams)).transpose()?,
         per_layer: spec.per_layer.map(|inputs| parts.per_layer(&inputs)).transpose()?,
         residual_scale: layer.residual_scale,
         output_scale: output_scale.map(|scale| scale[0]),
@@ -124,6 +128,35 @@ impl Parts<'_> {
         Ok((branch, BranchNorms { before: None, after: Some(after) }))
     }
 
+    fn low_rank(&self, spec: &LowRankSpec) -> Result<LowRank, ModelError> {
+        let (width, rank) = (self.spec.width, spec.rank);
+        Ok(LowRank {
+            into: self.projection("laurel_l", Shape { rows: rank, columns: width }, false)?,
+            out: self.projection("laurel_r", Shape { rows: width, columns: rank }, false)?,
+            norm: Norm::new(self.catalog, &self.name("laurel_post_norm"), width, self.spec.norm)?,
+            scale: spec.scale,
+        })
+    }
+
+    fn streams(&self, spec: &StreamsSpec) -> Result<LayerStreams, ModelError> {
+        let StreamsSpec { count, active, scaled } = *spec;
+        let width = self.spec.width;
+        let among = |name: &str, rows| self.projection(name, Shape { rows, columns: count }, false);
+        let scale = || self.catalog.require_vector(&self.name("altup_correct_scale.weight"), width);
+        // The router reads normalised rows divided by their width.
+        let mut weight = self.catalog.require_vector(&self.name("altup_router_norm.weight"), width)?;
+        weight.iter_mut().for_each(|number| *number /= width as f32);
+        Ok(LayerStreams {
+            count,
+            active,
+            router_norm: Norm::by_mean_square(weight, self.spec.norm.epsilon),
+            router: self.projection("altup_router", Shape { rows: count, columns: width }, false)?,
+            prediction: among("altup_predict_coef", count * count)?,
+            correction: among("altup_correct_coef", count)?,
+            scale: scaled.then(scale).transpose()?,
+        })
+    }
+
     /// A dense part whose names end in `suffix`.
     fn dense(&self, spec: &DenseSpec, suffix: &str) -> Result<Dense, ModelError> {
         let (width, inner) = (self.spec.width, spec.inner);
@@ -138,7 +171,7 @@ impl Parts<'_> {
             }
         };
         let down = self.projection(&down, Shape { rows: width, columns: inner }, spec.bias)?;
-        Ok(Dense { gate, up, down, activation: spec.activation })
+        Ok(Dense { gate, up, down, activation: spec.activation, gate_cut: spec.gate_cut })
     }
 
     fn experts(&self, spec: &ExpertsSpec) -> Result<Experts, ModelError> {

@@ -2,10 +2,12 @@
 
 use crate::feed_forward::FeedForward;
 use crate::kv_pool::LayerCache;
+use crate::low_rank::LowRank;
 use crate::mixer::{Mixer, StepView};
 use crate::norm::Norm;
 use crate::per_layer::PerLayerBranch;
 use crate::spec::BranchOrder;
+use crate::streams::LayerStreams;
 use crate::workspace::Workspace;
 use crate::{Kind, Machine};
 
@@ -13,9 +15,12 @@ use crate::{Kind, Machine};
 pub(crate) struct Layer {
     pub(crate) mixer: Mixer,
     pub(crate) mixer_norms: BranchNorms,
+    pub(crate) beside_mixer: Option<LowRank>,
     pub(crate) feed_forward: FeedForward,
     pub(crate) feed_forward_norms: BranchNorms,
     pub(crate) order: BranchOrder,
+    /// What leads from the stream that the branches compute to the others.
+    pub(crate) streams: Option<LayerStreams>,
     /// What an input of the layer's own adds after both branches.
     pub(crate) per_layer: Option<(PerLayerBranch, BranchNorms)>,
     pub(crate) residual_scale: f32,
@@ -38,47 +43,93 @@ impl Layer {
         cache: &mut LayerCache,
         (workspace, machine): (&mut Workspace, &Machine),
     ) {
-        let rows = step.plan.tokens.len();
-        self.mixer_norms.enter(hidden, rows, workspace, machine);
-        self.mixer.run(step, cache, workspace, machine);
-        self.mixer_norms.leave(workspace, machine);
-        match self.order {
-            BranchOrder::InTurn => {
-                self.add(hidden, workspace, machine);
-                self.feed_forward_norms.enter(hidden, rows, workspace, machine);
-                self.feed_forward.run(rows, workspace, machine);
-                self.feed_forward_norms.leave(workspace, machine);
+        match &self.streams {
+            None => {
+                self.run_branches(step, hidden, cache, (workspace, machine));
+                if self.run_per_layer(hidden, workspace, machine) {
+                    self.add(hidden, workspace, machine);
+                }
             }
-            BranchOrder::AtOnce => {
-                self.feed_forward_norms.enter(hidden, rows, workspace, machine);
-                self.add(hidden, workspace, machine);
-                self.feed_forward.run(rows, workspace, machine);
-                self.feed_forward_norms.leave(workspace, machine);
+            Some(streams) => {
+                let mut active = std::mem::take(&mut workspace.streams.active);
+                streams.predict(hidden, &mut active, workspace, machine);
+                self.run_branches(step, &mut active, cache, (workspace, machine));
+                streams.correct(hidden, &mut active, workspace, machine);
+                if self.run_per_layer(&active, workspace, machine) {
+                    self.scale_output(workspace);
+                    streams.add_after_first(hidden, &workspace.output, machine);
+                }
+                workspace.streams.active = active;
             }
-        }
-        self.add(hidden, workspace, machine);
-        if let Some((branch, norms)) = &self.per_layer {
-            norms.enter(hidden, rows, workspace, machine);
-            branch.run(rows, workspace, machine);
-            norms.leave(workspace, machine);
-            self.add(hidden, workspace, machine);
         }
         if let Some(scale) = self.output_scale {
             hidden.iter_mut().for_each(|number| *number *= scale);
         }
     }
 
+    /// Adds both branches to rows of one stream.
+    fn run_branches(
+        &self,
+        step: &StepView<'_>,
+        hidden: &mut [f32],
+        cache: &mut LayerCache,
+        (workspace, machine): (&mut Workspace, &Machine),
+    ) {
+        let rows = step.plan.tokens.len();
+        self.mixer_norms.enter(hidden, rows, workspace, machine);
+        if let Some(beside) = &self.beside_mixer {
+            beside.run(rows, workspace, machine);
+        }
+        self.mixer.run(step, cache, workspace, machine);
+        self.mixer_norms.leave(workspace, machine);
+        match self.order {
+            BranchOrder::InTurn => {
+                self.add_mixed(hidden, workspace, machine);
+                self.feed_forward_norms.enter(hidden, rows, workspace, machine);
+            }
+            BranchOrder::AtOnce => {
+                self.feed_forward_norms.enter(hidden, rows, workspace, machine);
+                self.add_mixed(hidden, workspace, machine);
+            }
+        }
+        self.feed_forward.run(rows, workspace, machine);
+        self.feed_forward_norms.leave(workspace, machine);
+        self.add(hidden, workspace, machine);
+    }
+
+    /// Leaves in `workspace.output` what the layer makes of its own input. Says whether it has one.
+    fn run_per_layer(&self, hidden: &[f32], workspace: &mut Workspace, machine: &Machine) -> bool {
+        let Some((branch, norms)) = &self.per_layer else { return false };
+        let rows = hidden.len() / workspace.width;
+        norms.enter(hidden, rows, workspace, machine);
+        branch.run(rows, workspace, machine);
+        norms.leave(workspace, machine);
+        true
+    }
+
+    /// Adds the result of the mixer and of what is beside it.
+    fn add_mixed(&self, hidden: &mut [f32], workspace: &mut Workspace, machine: &Machine) {
+        self.add(hidden, workspace, machine);
+        if let Some(beside) = &self.beside_mixer {
+            beside.join(hidden, workspace, machine);
+        }
+    }
+
     /// Adds the result of a branch to the hidden states.
     fn add(&self, hidden: &mut [f32], workspace: &mut Workspace, machine: &Machine) {
-        let output = &mut workspace.output;
-        if self.residual_scale != 1.0 {
-            output.iter_mut().for_each(|number| *number *= self.residual_scale);
-        }
-        let width = workspace.width;
+        self.scale_output(workspace);
+        let (output, width) = (&workspace.output, workspace.width);
         machine
             .pool
             .chunks(hidden, width, |row, hidden| machine.ops.add(&output[row * width..(row + 1) * width], hidden));
         machine.profile.mark(Kind::Add);
+    }
+
+    /// Brings the result of a branch to the scale in which it is added.
+    fn scale_output(&self, workspace: &mut Workspace) {
+        if self.residual_scale != 1.0 {
+            workspace.output.iter_mut().for_each(|number| *number *= self.residual_scale);
+        }
     }
 }
 

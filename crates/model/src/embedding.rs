@@ -43,7 +43,9 @@ impl Embedding {
         machine: &Machine,
     ) -> Result<(), StageError> {
         let Shape { rows: vocabulary, columns: width } = self.tokens.shape();
-        check_tokens(plan, vocabulary)?;
+        if let Some(token) = plan.tokens.iter().find(|token| **token as usize >= vocabulary) {
+            return Err(StageError::Plan { problem: format!("token {token} of a vocabulary of {vocabulary}") });
+        }
         for (row, &token) in out.chunks_exact_mut(width).zip(&plan.tokens) {
             self.tokens.decode_row(token as usize, row);
             if self.scale != 1.0 {
@@ -68,13 +70,5 @@ impl Embedding {
             norm.apply_in_place(out, spare, machine);
         }
         Ok(())
-    }
-}
-
-/// Refuses tokens that a table of `known` ones does not have.
-pub(crate) fn check_tokens(plan: &StepPlan, known: usize) -> Result<(), StageError> {
-    match plan.tokens.iter().find(|token| **token as usize >= known) {
-        Some(token) => Err(StageError::Plan { problem: format!("token {token} of a vocabulary of {known}") }),
-        None => Ok(()),
     }
 }

@@ -40,6 +40,8 @@ enum ExportSource {
     InterleavedRows { heads: usize },
     /// Numbers that the source keeps in its settings.
     Values(Vec<f32>),
+    /// A tensor of the model, whose first row is repeated after the last.
+    FirstRowAgain { times: usize },
 }
 
 impl GgufExport<'_> {
@@ -50,13 +52,21 @@ impl GgufExport<'_> {
             return Ok((Dtype::F32, Arc::new(bytes)));
         }
         let (dtype, bytes) = self.catalog.require(&tensor.name)?.read();
-        let ExportSource::InterleavedRows { heads } = tensor.source else { return Ok((dtype, bytes)) };
         let rows = tensor.shape.first().map_or(0, |&rows| rows as usize);
         let stored = (*bytes).as_ref();
-        let row = stored.len() / rows.max(1);
-        let order = interleaved(rows, heads);
-        let reordered = order.flat_map(|at| stored[at * row..(at + 1) * row].iter().copied());
-        Ok((dtype, Arc::new(reordered.collect::<Vec<u8>>())))
+        let bytes = match tensor.source {
+            ExportSource::InterleavedRows { heads } => {
+                let row = stored.len() / rows.max(1);
+                let order = interleaved(rows, heads);
+                order.flat_map(|at| stored[at * row..(at + 1) * row].iter().copied()).collect::<Vec<u8>>()
+            }
+            ExportSource::FirstRowAgain { times } => {
+                let row = stored.len() / (rows - times).max(1);
+                [stored, &stored[..row].repeat(times)].concat()
+            }
+            _ => return Ok((dtype, bytes)),
+        };
+        Ok((dtype, Arc::new(bytes)))
     }
 }
 
@@ -84,7 +94,7 @@ pub fn gguf_export<'a>(files: &'a ModelFiles, spec: &ModelSpec) -> Result<GgufEx
             continue;
         }
         entry.check_alike(files)?;
-        let shape = entry.shape();
+        let mut shape = entry.shape();
         let layer = name.split('.').nth(1).and_then(|number| number.parse::<usize>().ok());
         if layer.is_some_and(|layer| layer >= spec.layers.len()) {
             // Some folders have layers after the last that guess further tokens.
@@ -92,9 +102,8 @@ pub fn gguf_export<'a>(files: &'a ModelFiles, spec: &ModelSpec) -> Result<GgufEx
         }
         let mixer = layer.and_then(|layer| spec.layers.get(layer)).map(|layer| &layer.mixer.part);
         let part = name.rsplit('.').nth(1);
-        let own_cache = mixer.is_none_or(|mixer| mixer.cache_source() == CacheSource::Own);
-        if !own_cache && part.is_some_and(|part| ["attn_k", "attn_v", "attn_k_norm"].contains(&part)) {
-            // Some folders have what would make keys and values that nobody reads.
+        if part == Some("altup_correct_scale") && !spec.streams.is_some_and(|streams| streams.scaled) {
+            // Where it is there, it is used.
             continue;
         }
         let heads = match (part, mixer) {
@@ -110,6 +119,14 @@ pub fn gguf_export<'a>(files: &'a ModelFiles, spec: &ModelSpec) -> Result<GgufEx
                 ExportSource::InterleavedRows { heads }
             }
             _ => ExportSource::Tensor,
+        };
+        let source = match (name, spec.per_layer) {
+            // llama.cpp asks for a row for every token; this is the one that the others have.
+            ("per_layer_token_embd.weight", Some(inputs)) if inputs.tokens < spec.vocabulary => {
+                shape[0] = spec.vocabulary as u64;
+                ExportSource::FirstRowAgain { times: spec.vocabulary - inputs.tokens }
+            }
+            _ => source,
         };
         tensors.push(ExportedTensor { name: name.to_owned(), shape, source });
     }
@@ -233,8 +250,18 @@ fn kinds(spec: &ModelSpec) -> Vec<(&'static str, MetadataValue)> {
         kinds.and(spec.ropes.get(1)).map(|rope| ("rope.dimension_count_swa", rope.dimensions)),
         (kinds.is_some() || sharing > 0).then_some(("attention.shared_kv_layers", sharing)),
         (kinds.is_some() || inputs > 0).then_some(("embedding_length_per_layer_input", inputs)),
+        spec.streams.map(|streams| ("altup.num_inputs", streams.count)),
+        spec.streams.map(|streams| ("altup.active_idx", streams.active)),
     ];
-    all.into_iter().flatten().map(|(key, value)| (key, count(value))).collect()
+    all.into_iter().flatten().map(|(key, value)| (key, count(value))).chain(gate_cuts(spec)).collect()
+}
+
+/// From how many standard deviations on the gates of each layer count: infinitely many below the mean where all do.
+fn gate_cuts(spec: &ModelSpec) -> Option<(&'static str, MetadataValue)> {
+    let dense = spec.layers.iter().map(|layer| layer.feed_forward.part.shared());
+    let cuts: Vec<Option<f32>> = dense.map(|dense| dense.and_then(|dense| dense.gate_cut)).collect();
+    let listed = cuts.iter().map(|cut| cut.unwrap_or(f32::NEG_INFINITY)).collect();
+    cuts.iter().any(Option::is_some).then(|| ("activation_sparsity_scale", MetadataArray::F32(listed).into()))
 }
 
 /// What only some models have.

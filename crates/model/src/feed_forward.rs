@@ -24,6 +24,8 @@ pub(crate) struct Dense {
     pub(crate) up: Projection,
     pub(crate) down: Projection,
     pub(crate) activation: Activation,
+    /// Standard deviations above their mean from which gates count.
+    pub(crate) gate_cut: Option<f32>,
 }
 
 impl FeedForward {
@@ -48,6 +50,9 @@ impl Dense {
             gate.resize(rows * width, 0.0);
             projection.apply(input, gate, machine);
             machine.profile.mark(Kind::FeedForwardInput);
+            if let Some(deviations) = self.gate_cut {
+                machine.pool.chunks(gate, width, |_, gate| ops.cut_below(deviations, gate));
+            }
             machine.pool.chunks(up, width, |row, up| {
                 ops.activate_multiply(self.activation, &gate[row * width..(row + 1) * width], up);
             });

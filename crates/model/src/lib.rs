@@ -18,6 +18,7 @@ mod feed_forward;
 mod kv_pool;
 mod latent;
 mod load;
+mod low_rank;
 mod machine;
 mod mixer;
 mod names;
@@ -34,6 +35,8 @@ mod settings;
 mod sides;
 mod spec;
 mod stage;
+mod stream_ends;
+mod streams;
 mod token_io;
 mod workspace;
 
@@ -49,8 +52,9 @@ pub use profile::{Kind, Place, Profile, TraceEvent, Work};
 pub use rope::{DynamicScaling, LongScaling, RopeScaling, RopeSpec, RopeStyle, WavelengthScaling, YarnScaling};
 pub use spec::{
     AlibiSpec, AttentionSpec, Branch, BranchOrder, CacheSource, DenseSpec, EmbeddingSpec, ExpertGroups, ExpertsSpec,
-    FeedForwardSpec, Gate, GateBounds, GroupRank, HeadNorm, HeadSpec, LatentSpec, LayerSpec, MixerSpec, ModelSpec,
-    NormKind, NormSpec, PerLayerSpec, RouterScores, RouterSpec, SharedExpertSpec, SidesSpec, ValueSource,
+    FeedForwardSpec, Gate, GateBounds, GroupRank, HeadNorm, HeadSpec, LatentSpec, LayerSpec, LowRankSpec, MixerSpec,
+    ModelSpec, NormKind, NormSpec, PerLayerSpec, RouterScores, RouterSpec, SharedExpertSpec, SidesSpec, StreamsSpec,
+    ValueSource,
 };
 pub use stage::{Hidden, LocalStage, Stage};
 pub use token_io::TokenIo;

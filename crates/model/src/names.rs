@@ -1,7 +1,7 @@
 //! Tensor names: what GGUF calls a tensor and what Hugging Face calls the same one.
 
-/// One tensor, or one per layer or expert, under both its names. `{}` stands for the number of the layer; a second one,
-/// only in the stored name, for that of an expert. Without `.weight` or `.bias` a name stands for both.
+/// One tensor, or one per layer or expert, under both its names. `{}` stands for the number of the layer; one more, only in
+/// the stored name, for that of an expert or of another matrix that GGUF has together with its like. Without `.weight` or `.bias` a name stands for both.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Rename {
     pub(crate) gguf: &'static str,
@@ -107,16 +107,28 @@ impl Rename {
     /// The GGUF name of `stored`, and the number of the expert if it is one of several.
     pub(crate) fn gguf_name(&self, stored: &str) -> Option<(String, Option<usize>)> {
         let (numbers, suffix) = captures(self.stored, stored)?;
-        let layer = numbers.first().map(usize::to_string).unwrap_or_default();
-        Some((self.gguf.replace("{}", &layer) + suffix, numbers.get(1).copied()))
+        let layers = self.gguf.matches("{}").count();
+        Some((filled(self.gguf, &numbers) + suffix, numbers.get(layers).copied()))
     }
 
     /// What `gguf` is stored as, the first of several experts.
     pub(crate) fn stored_name(&self, gguf: &str) -> Option<String> {
         let (numbers, suffix) = captures(self.gguf, gguf)?;
-        let layer = numbers.first().map(usize::to_string).unwrap_or_default();
-        Some(self.stored.replacen("{}", &layer, 1).replacen("{}", "0", 1) + suffix)
+        Some(filled(self.stored, &numbers) + suffix)
     }
+}
+
+/// The pattern with numbers in place of its braces, zero where there are no more of them.
+fn filled(pattern: &str, numbers: &[usize]) -> String {
+    let mut numbers = numbers.iter();
+    pattern
+        .split("{}")
+        .map(str::to_owned)
+        .reduce(|name, piece| {
+            let number = numbers.next().copied().unwrap_or(0);
+            format!("{name}{number}{piece}")
+        })
+        .unwrap_or_default()
 }
 
 /// The numbers in place of the braces of `pattern`, and the `.weight` or `.bias` that it leaves open.
@@ -157,6 +169,10 @@ mod tests {
         let (name, expert) = rename.gguf_name("model.layers.3.mlp.experts.11.gate_proj.weight").expect("a match");
         assert_eq!((name.as_str(), expert), ("blk.3.ffn_gate_exps.weight", Some(11)));
         assert_eq!(rename.stored_name(&name).as_deref(), Some("model.layers.3.mlp.experts.0.gate_proj.weight"));
+        let rename = same("altup_proj", "model.altup_projections.{}");
+        let (name, matrix) = rename.gguf_name("model.altup_projections.2.weight").expect("a match");
+        assert_eq!((name.as_str(), matrix), ("altup_proj.weight", Some(2)));
+        assert_eq!(rename.stored_name(&name).as_deref(), Some("model.altup_projections.0.weight"));
     }
 
     #[test]

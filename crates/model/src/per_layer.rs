@@ -8,7 +8,7 @@ use std::ops::Range;
 use cascadia_kernels::{Activation, Activations, Matrix, Shape};
 
 use crate::catalog::Catalog;
-use crate::embedding::{Embedding, check_tokens};
+use crate::embedding::Embedding;
 use crate::norm::Norm;
 use crate::projection::Projection;
 use crate::spec::PerLayerSpec;
@@ -104,7 +104,6 @@ impl PerLayerInputs {
         machine: &Machine,
     ) -> Result<(), StageError> {
         let PerLayerSpec { width, tokens, table_scale, projection_scale, scale, .. } = self.spec;
-        check_tokens(plan, tokens)?;
         let PerLayerWorkspace { embedded, projected, inputs, table_rows, spare, layers } = workspace;
         let (rows, outputs) = (plan.tokens.len(), self.projection.outputs());
         self.embedding.run(plan, embedded.reset(rows, self.embedding.width()), spare, machine)?;
@@ -115,7 +114,8 @@ impl PerLayerInputs {
         self.norm.apply(projected, inputs, machine);
         let own = self.layers.start * width..self.layers.end * width;
         machine.pool.chunks_with(inputs, outputs, table_rows, |row, inputs, table_row| {
-            self.table.decode_row(plan.tokens[row] as usize, table_row);
+            let token = plan.tokens[row] as usize;
+            self.table.decode_row(if token < tokens { token } else { 0 }, table_row);
             for (input, number) in inputs.iter_mut().zip(&table_row[own.clone()]) {
                 *input = (*input + number * table_scale) * scale;
             }

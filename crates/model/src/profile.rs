@@ -34,6 +34,8 @@ kinds! {
     Embedding: "embedding",
     WaitForWeights: "wait for weights",
     Norm: "norm",
+    Streams: "streams",
+    LowRank: "low rank",
     AttentionInput: "attention in (q, k, v)",
     Rope: "rope",
     CacheWrite: "cache write",

@@ -87,9 +87,12 @@ impl MemoryNeeds {
     }
 }
 
-/// The number in a tensor's name, which is its layer in GGUF and in Hugging Face files alike.
+/// The number in a tensor's name, which is its layer in GGUF and in Hugging Face files alike. A last
+/// one counts matrices.
 fn layer_of(name: &str) -> Option<u32> {
-    name.split('.').find_map(|part| part.parse().ok())
+    let part = name.strip_suffix(".weight").unwrap_or(name);
+    let (before, _) = part.rsplit_once('.')?;
+    before.split('.').find_map(|part| part.parse().ok())
 }
 
 /// What a step writes besides the cache, about: per row the results of a layer's matrices and a few hidden states,
@@ -99,7 +102,7 @@ fn buffer_bytes(files: &ModelFiles, spec: &ModelSpec, limits: &StepLimits) -> u6
     let matrices =
         files.tensors().iter().filter(|tensor| layer_of(tensor.name()) == Some(0) && tensor.shape().len() > 1);
     let outputs: u64 = matrices.map(|tensor| tensor.shape()[tensor.shape().len() - 2]).sum();
-    let rows = (limits.rows as u64).saturating_mul(outputs.saturating_add(8 * spec.width as u64));
+    let rows = (limits.rows as u64).saturating_mul(outputs.saturating_add(8 * spec.hidden_width() as u64));
     let scores = (limits.threads * HEADS_OF_A_GROUP) as u64 * limits.context as u64;
     rows.saturating_add(scores).saturating_add(spec.vocabulary as u64).saturating_mul(4)
 }
@@ -138,6 +141,9 @@ mod tests {
         for (name, layer) in [
             ("blk.12.attn_q.weight", Some(12)),
             ("model.layers.3.mlp.experts.7.up_proj.weight", Some(3)),
+            ("blk.4.ffn_gate.7.weight", Some(4)),
+            ("model.layers.3.layer_scalar", Some(3)),
+            ("model.altup_projections.2.weight", None),
             ("token_embd.weight", None),
             ("model.embed_tokens.weight", None),
         ] {

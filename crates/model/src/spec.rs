@@ -15,8 +15,10 @@ pub struct ModelSpec {
     pub architecture: String,
     /// Tokens in the vocabulary.
     pub vocabulary: usize,
-    /// Numbers in a hidden state.
+    /// Numbers in a hidden state, or in each of its streams.
     pub width: usize,
+    /// Streams that hidden states have, where they have several.
+    pub streams: Option<StreamsSpec>,
     /// Tokens the model was trained to attend over.
     pub context: u32,
     /// How tokens become hidden states.
@@ -46,13 +48,25 @@ pub struct EmbeddingSpec {
     pub normed: bool,
 }
 
+/// Hidden states of several streams. A layer computes one of them: before it, all streams are predicted from all; after
+/// it, all are corrected by what the prediction of that one lacked. Both weigh streams by what a router says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamsSpec {
+    /// Streams; the first begins as the embedding, the others as projections of it.
+    pub count: usize,
+    /// The stream that layers compute.
+    pub active: usize,
+    /// Whether what inputs of single layers see of it is multiplied with a row of the layer's own.
+    pub scaled: bool,
+}
+
 /// Inputs of single layers: of every token each layer has a short row, the sum of one from a table and of a normalised
 /// projection of the token's embedding. At its end a layer gates the row and adds what a matrix makes of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PerLayerSpec {
     /// Numbers in such a row.
     pub width: usize,
-    /// Tokens that the table has.
+    /// Tokens that the table has; those beyond it have the row of the first.
     pub tokens: usize,
     /// What rows of the table are multiplied with.
     pub table_scale: f32,
@@ -103,6 +117,8 @@ pub enum NormKind {
 pub struct LayerSpec {
     /// What lets a token read the tokens before it.
     pub mixer: Branch<MixerSpec>,
+    /// What is computed beside the mixer.
+    pub beside_mixer: Option<LowRankSpec>,
     /// What works on each token by itself.
     pub feed_forward: Branch<FeedForwardSpec>,
     /// Whether the second branch sees what the first has added.
@@ -122,6 +138,16 @@ pub struct Branch<T> {
     pub part: T,
     /// GGUF name of the norm after it.
     pub norm_after: Option<&'static str>,
+}
+
+/// A branch through a few numbers that reads what the mixer reads: what it makes of that, normalised, and that itself
+/// are added to the hidden states after the mixer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LowRankSpec {
+    /// Numbers between its two matrices.
+    pub rank: usize,
+    /// What the sum is multiplied with.
+    pub scale: f32,
 }
 
 /// How the two branches of a layer meet.
@@ -271,6 +297,8 @@ pub struct DenseSpec {
     pub activation: Activation,
     /// Where the matrix is whose activation multiplies the first one's results.
     pub gate: Gate,
+    /// Gates count by what they exceed their mean plus so many standard deviations by, and not at all below that.
+    pub gate_cut: Option<f32>,
     /// Whether its projections add a bias.
     pub bias: bool,
 }
@@ -333,6 +361,11 @@ impl ModelSpec {
     /// Reads the specification from a file's metadata or a folder's config.json.
     pub fn from_files(files: &ModelFiles) -> Result<ModelSpec, ModelError> {
         arch::spec(files)
+    }
+
+    /// Numbers in a row of hidden states: all streams, one after the other.
+    pub fn hidden_width(&self) -> usize {
+        self.width * self.streams.map_or(1, |streams| streams.count)
     }
 
     /// The longest window of its layers.

@@ -21,7 +21,7 @@ use crate::{Kind, LoadOptions, Machine, ModelError, ModelSpec, Place, StageError
 pub struct Hidden {
     /// Row-major values, `rows × width`.
     pub values: Vec<f32>,
-    /// Numbers in a row.
+    /// Numbers in a row: of all streams, where hidden states have several.
     pub width: usize,
 }
 
@@ -93,7 +93,7 @@ impl LocalStage {
             weights: ReadAhead::new(residency),
             ropes: spec.ropes.clone(),
             rotations: spec.ropes.iter().map(|rope| rope.rotation(options.context)).collect(),
-            width: spec.width,
+            width: spec.hidden_width(),
             limits,
             machine,
             state: Mutex::new(state),

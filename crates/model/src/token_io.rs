@@ -8,6 +8,7 @@ use cascadia_weights::ModelFiles;
 use crate::embedding::Embedding;
 use crate::norm::Norm;
 use crate::projection::Projection;
+use crate::stream_ends::StreamEnds;
 use crate::{Hidden, Kind, LoadOptions, Machine, ModelError, ModelSpec, Place, StageError, StepPlan, arch, assemble};
 
 /// Embedding, final norm and output matrix. It stays where the tokens are.
@@ -16,6 +17,7 @@ pub struct TokenIo {
     embedding: Embedding,
     /// Rows on their way through the embedding's norm.
     spare: Vec<f32>,
+    streams: Option<StreamEnds>,
     norm: Norm,
     output: Projection,
     scale: f32,
@@ -38,11 +40,15 @@ impl TokenIo {
             false => (assemble::vocabulary_matrix(&catalog, "output.weight", spec)?, "output.weight"),
         };
         let tap = options.meter.as_ref().map(|meter| meter.tap(output_name, 1, spec.width));
+        let streams = spec
+            .streams
+            .map(|streams| StreamEnds::new(&catalog, &streams, (spec.width, rows_per_step), options.meter.as_ref()));
         let bias = spec.head.bias.then(|| catalog.require_vector("output.bias", spec.vocabulary)).transpose()?;
         Ok(TokenIo {
             files: Arc::clone(files),
             embedding,
             spare: Vec::new(),
+            streams: streams.transpose()?,
             norm: Norm::new(&catalog, "output_norm", spec.width, spec.norm)?,
             output: Projection { matrix: output, bias, tap },
             scale: spec.head.scale,
@@ -57,9 +63,16 @@ impl TokenIo {
     /// hidden = the embeddings of the plan's tokens.
     pub fn embed(&mut self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {
         self.machine.profile.begin(Place::Ends);
-        hidden.width = self.embedding.width();
-        hidden.values.resize(plan.tokens.len() * hidden.width, 0.0);
-        self.embedding.run(plan, &mut hidden.values, &mut self.spare, &self.machine)?;
+        let rows = plan.tokens.len();
+        hidden.width = self.hidden_width();
+        hidden.values.resize(rows * hidden.width, 0.0);
+        match &mut self.streams {
+            None => self.embedding.run(plan, &mut hidden.values, &mut self.spare, &self.machine)?,
+            Some(streams) => {
+                self.embedding.run(plan, streams.embedded(rows), &mut self.spare, &self.machine)?;
+                streams.begin(&mut hidden.values, &self.machine);
+            }
+        }
         self.machine.profile.mark(Kind::Embedding);
         Ok(self.files.check_intact()?)
     }
@@ -92,7 +105,7 @@ impl TokenIo {
 
     /// normed = some rows of `hidden` after the final norm.
     fn normalise(&mut self, hidden: &Hidden, rows: &[u32]) -> Result<(), StageError> {
-        let Shape { columns: width, .. } = self.output.matrix.shape();
+        let width = self.hidden_width();
         let held = hidden.values.len() / width;
         let known = rows.iter().all(|&row| (row as usize) < held);
         if hidden.width != width || rows.is_empty() || !known || rows.len() > self.rows_per_step {
@@ -104,8 +117,21 @@ impl TokenIo {
         for row in rows.iter().map(|&row| row as usize) {
             self.gathered.extend_from_slice(&hidden.values[row * width..(row + 1) * width]);
         }
-        self.norm.apply(&self.gathered, self.normed.reset(rows.len(), width), &self.machine);
+        let source = match &mut self.streams {
+            None => &self.gathered[..],
+            Some(streams) => {
+                let merged = streams.merge(&self.gathered, &self.machine);
+                self.machine.profile.mark(Kind::Streams);
+                merged
+            }
+        };
+        self.norm.apply(source, self.normed.reset(rows.len(), self.embedding.width()), &self.machine);
         self.machine.profile.mark(Kind::Norm);
         Ok(())
+    }
+
+    /// Numbers in a row of hidden states.
+    fn hidden_width(&self) -> usize {
+        self.streams.as_ref().map_or(self.embedding.width(), StreamEnds::hidden_width)
     }
 }

@@ -11,10 +11,11 @@ use crate::plan::RowPlaces;
 use crate::rope::RopeTable;
 use crate::sides::SidesWorkspace;
 use crate::spec::{FeedForwardSpec, MixerSpec};
+use crate::streams::StreamsWorkspace;
 
 /// Everything a step writes besides the hidden states and the cache.
 pub(crate) struct Workspace {
-    /// Numbers in a hidden state.
+    /// Numbers in a hidden state, or in one stream of it.
     pub(crate) width: usize,
     /// Normalised rows that enter a branch of a layer.
     pub(crate) input: Activations,
@@ -26,6 +27,8 @@ pub(crate) struct Workspace {
     pub(crate) gate: Vec<f32>,
     /// What a branch adds to the hidden states.
     pub(crate) output: Vec<f32>,
+    /// What is computed beside the mixer, while that runs.
+    pub(crate) beside_mixer: Vec<f32>,
     /// Rows on their way through a norm.
     pub(crate) spare: Vec<f32>,
     pub(crate) ropes: Vec<RopeTable>,
@@ -35,6 +38,7 @@ pub(crate) struct Workspace {
     pub(crate) latent: LatentWorkspace,
     pub(crate) per_layer: PerLayerWorkspace,
     pub(crate) sides: SidesWorkspace,
+    pub(crate) streams: StreamsWorkspace,
 }
 
 /// The largest step of a stage.
@@ -70,20 +74,26 @@ impl Workspace {
             .iter()
             .flat_map(|shape| (0..limits.threads).map(move |_| AttentionScratch::new(shape, limits.context)));
         let per_layer = spec.per_layer.map_or(0, |inputs| inputs.width);
+        let rank =
+            spec.layers.iter().filter_map(|layer| layer.beside_mixer).map(|beside| beside.rank).max().unwrap_or(0);
+        let beside_mixer = if rank > 0 { rows * spec.width } else { 0 };
+        let small = query_rank.max(per_layer).max(rank).max(spec.streams.map_or(0, |streams| streams.count));
         Workspace {
             width: spec.width,
             input: Activations::with_capacity(rows, spec.width),
-            inner: Activations::with_capacity(rows, queries.max(feed_forward).max(query_rank).max(per_layer)),
+            inner: Activations::with_capacity(rows, queries.max(feed_forward).max(small)),
             queries: Vec::with_capacity(rows * queries),
             keys: Vec::with_capacity(rows * kv),
             values: Vec::with_capacity(rows * kv),
             gate: Vec::with_capacity(rows * feed_forward.max(per_layer)),
             output: Vec::with_capacity(rows * spec.width),
+            beside_mixer: Vec::with_capacity(beside_mixer),
             spare: Vec::with_capacity(rows * spec.width.max(queries).max(query_rank)),
             ropes: spec.ropes.iter().map(|rope| RopeTable::with_capacity(rows, rope)).collect(),
             scratch: scratch.collect(),
             places: RowPlaces::with_capacity(rows),
             sides: SidesWorkspace::new(spec, rows),
+            streams: StreamsWorkspace::new(spec, rows, limits.threads),
             per_layer: PerLayerWorkspace::new(spec, rows, limits.threads),
             latent: LatentWorkspace::new(latents, rows),
             experts: ExpertsWorkspace::new(experts, (spec.width, rows, limits.threads)),

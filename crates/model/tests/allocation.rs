@@ -41,7 +41,7 @@ fn a_step_allocates_nothing() {
         return;
     }
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
-    let plain = ["llama3", "mistral", "qwen2", "gemma4", "gemma4-keys", "llama3-gguf/model.gguf"];
+    let plain = ["llama3", "mistral", "qwen2", "gemma3n", "gemma4", "gemma4-keys", "llama3-gguf/model.gguf"];
     let experts = ["qwen2-moe", "gpt-oss", "glm4-moe", "gemma4-moe", "deepseek-v2-lite", "deepseek-v3"];
     for fixture in plain.into_iter().chain(experts) {
         let files = Arc::new(ModelFiles::open(&fixtures.join(fixture)).expect("the fixture opens"));

@@ -17,7 +17,7 @@ fn exported_models_give_the_reference() {
     let experts = ["mixtral", "mixtral-ties", "qwen2-moe", "qwen3-moe", "qwen3-moe-fused", "gpt-oss"];
     let more_experts = ["olmoe", "granite-moe", "glm4-moe"];
     let latent = ["deepseek-v2-lite", "deepseek-v2", "deepseek-v3", "deepseek-v3-blocks"];
-    let heads = ["gemma4", "gemma4-keys", "gemma4-moe"];
+    let heads = ["gemma3n", "gemma4", "gemma4-keys", "gemma4-moe"];
     let fixtures = ropes.into_iter().chain(long_ropes).chain(experts).chain(more_experts).chain(latent).chain(heads);
     let scratch = tempfile::tempdir().expect("a temporary folder");
     for fixture in fixtures {

@@ -35,6 +35,7 @@ fixtures! {
     gemma2: "gemma2" "";
     gemma3: "gemma3" "";
     gemma3_new: "gemma3-new" "";
+    gemma3n: "gemma3n" "";
     gemma4: "gemma4" "";
     gemma4_keys: "gemma4-keys" "";
     falcon: "falcon" "";
@@ -62,7 +63,7 @@ fixtures! {
 /// Short steps keep few pages of layers with a window and use them again and again; long steps keep all.
 #[test]
 fn windows_are_kept_in_few_pages() {
-    for fixture in ["mistral", "gemma3", "gemma4", "qwen3-window"] {
+    for fixture in ["mistral", "gemma3", "gemma3n", "gemma4", "qwen3-window"] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(fixture);
         let tokens: Vec<u32> = (0..250).map(|at| at * 37 % 96).collect();
         let first = run(&path, &tokens, WAYS[0]);

@@ -139,7 +139,7 @@ fn absurd_settings_are_named() {
 
 #[test]
 fn absurd_configurations_are_named() {
-    for name in ["llama2", "deepseek-v3", "gemma4", "gemma4-moe"] {
+    for name in ["llama2", "deepseek-v3", "gemma3n", "gemma4", "gemma4-moe"] {
         check_configurations(name);
     }
 }

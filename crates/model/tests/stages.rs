@@ -29,7 +29,9 @@ fn hidden(fixture: &str, cuts: &[u32]) -> Result<Vec<f32>, ModelError> {
 
 #[test]
 fn stages_compute_what_the_whole_computes() {
-    for (fixture, cuts) in [("llama3", &[1, 2][..]), ("gemma3", &[2]), ("gemma4", &[1]), ("gemma4-keys", &[1, 2])] {
+    for (fixture, cuts) in
+        [("llama3", &[1, 2][..]), ("gemma3", &[2]), ("gemma3n", &[1, 2]), ("gemma4", &[1]), ("gemma4-keys", &[1, 2])]
+    {
         let whole = hidden(fixture, &[]).expect("the fixture loads");
         let cut = hidden(fixture, cuts).expect("it can be cut there");
         assert!(whole.iter().zip(&cut).all(|(one, other)| one.to_bits() == other.to_bits()), "{fixture}");

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use cascadia_engine::service::{Service, ServiceOptions};
-use cascadia_engine::{Engine, OpenOptions};
+use cascadia_engine::{CacheSize, Engine, OpenOptions};
 use cascadia_server::{Limits, LogFormat, ModelDetails, ServedModel, Server, ServerOptions, TlsFiles, start_logs};
 use cascadia_weights::ModelFiles;
 use serde_json::Value;
@@ -20,6 +20,9 @@ use crate::threads::pool;
 
 /// Requests that may wait unless the flags say otherwise.
 const QUEUE: u32 = 64;
+
+/// Requests that are computed at a time unless the flags say otherwise.
+const PARALLEL: u32 = 8;
 
 /// Serves a model until it is told to end.
 pub(crate) fn serve(flags: ServeFlags) -> anyhow::Result<()> {
@@ -39,8 +42,8 @@ pub(crate) fn serve(flags: ServeFlags) -> anyhow::Result<()> {
     let engine = Engine::from_files(located.files()?, &open_options(&flags)?)?;
     let (text, details) = (Arc::new(engine.text()?), details(engine.files()));
     let queue = flags.queue.unwrap_or(QUEUE) as usize;
-    let options = ServiceOptions { queue };
-    let service = Service::start(engine, Arc::clone(&text), &options);
+    let options = ServiceOptions { queue, parallel: parallel(&flags), ..ServiceOptions::default() };
+    let service = Service::start(engine, Arc::clone(&text), options)?;
     let name = located.name();
     let model = ServedModel { name: name.clone(), text, service: service.handle(), queue, details };
     let server = Server::bind(model, &server_options(&flags))?;
@@ -71,7 +74,12 @@ fn open_options(flags: &ServeFlags) -> anyhow::Result<OpenOptions> {
     let threads = ThreadFlags { threads: flags.threads, pin: flags.pin };
     let memory = flags.memory.as_deref().map(parse_bytes).transpose();
     let memory = memory.map_err(|problem| anyhow::anyhow!("memory: {problem}"))?;
-    Ok(OpenOptions { context: flags.ctx, memory, ..OpenOptions::new(pool(&threads)) })
+    let cache = CacheSize::Sequences(parallel(flags));
+    Ok(OpenOptions { context: flags.ctx, memory, cache, ..OpenOptions::new(pool(&threads)) })
+}
+
+fn parallel(flags: &ServeFlags) -> u32 {
+    flags.parallel.unwrap_or(PARALLEL)
 }
 
 fn server_options(flags: &ServeFlags) -> ServerOptions {

@@ -27,6 +27,9 @@ pub struct ServeFlags {
     /// Requests that may wait; more are answered with status 429 at once. 64 by default.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub queue: Option<u32>,
+    /// Requests that are computed at a time; 8 by default.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub parallel: Option<u32>,
     /// The file of keys, see `cascadia keys new`; without it everybody who can connect is let in.
     #[arg(long, value_name = "FILE")]
     pub keys: Option<PathBuf>,

@@ -125,8 +125,14 @@ fn gemma3(source: &Source<'_>) -> Result<ModelSpec, ModelError> {
     let mut spec = normed_around(source)?;
     let period = settings.config()["sliding_window_pattern"].as_u64().unwrap_or(6).max(1) as usize;
     windows(source, &mut spec, period)?;
+    head_norms_and_ropes(source, &mut spec)?;
+    Ok(spec)
+}
+
+/// Gives queries and keys a norm, and layers that see everything and layers with a window each their own encoding.
+pub(super) fn head_norms_and_ropes(source: &Source<'_>, spec: &mut ModelSpec) -> Result<(), ModelError> {
+    let settings = &source.settings;
     let head = spec.layers[0].mixer.part.cache().key;
-    // Layers that see everything and layers with a window each have their own encoding.
     let by_type = &settings.config()["rope_parameters"];
     let local = if let Value::Object(_) = by_type["sliding_attention"] {
         spec.ropes[0] = rope_with(source, &by_type["full_attention"], head)?;
@@ -136,9 +142,9 @@ fn gemma3(source: &Source<'_>) -> Result<ModelSpec, ModelError> {
         settings.positive(ROPE_LOCAL_BASE)?
     };
     spec.ropes.push(plain_rope(source.rope_style, local.unwrap_or(10_000.0), head));
-    each_attention(&mut spec, |_, attention| {
+    each_attention(spec, |_, attention| {
         attention.head_norm = Some(HeadNorm::EachHead);
         attention.rope = Some(usize::from(attention.window.is_some()));
     });
-    Ok(spec)
+    Ok(())
 }

@@ -25,7 +25,8 @@ const BOTH_WAYS: Key = Key { json: &["use_bidirectional_attention"], gguf: &["at
 /// One layer in so many sees everything, unless the file lists them.
 const PERIOD: usize = 6;
 
-const NAMES: [Rename; 21] = [
+/// What the newer families share: norms stored as they are, and inputs of single layers.
+pub(super) const SHARED_NAMES: [Rename; 11] = [
     same("blk.{}.post_attention_norm", "model.layers.{}.post_attention_layernorm"),
     same("blk.{}.ffn_norm", "model.layers.{}.pre_feedforward_layernorm"),
     same("blk.{}.post_ffw_norm", "model.layers.{}.post_feedforward_layernorm"),
@@ -34,10 +35,13 @@ const NAMES: [Rename; 21] = [
     same("blk.{}.inp_gate", "model.layers.{}.per_layer_input_gate"),
     same("blk.{}.proj", "model.layers.{}.per_layer_projection"),
     same("blk.{}.post_norm", "model.layers.{}.post_per_layer_input_norm"),
-    same("blk.{}.layer_output_scale.weight", "model.layers.{}.layer_scalar"),
     same("per_layer_token_embd", "model.embed_tokens_per_layer"),
     same("per_layer_model_proj", "model.per_layer_model_projection"),
     same("per_layer_proj_norm", "model.per_layer_projection_norm"),
+];
+
+const NAMES: [Rename; 10] = [
+    same("blk.{}.layer_output_scale.weight", "model.layers.{}.layer_scalar"),
     same("blk.{}.post_ffw_norm_1", "model.layers.{}.post_feedforward_layernorm_1"),
     same("blk.{}.pre_ffw_norm_2", "model.layers.{}.pre_feedforward_layernorm_2"),
     same("blk.{}.post_ffw_norm_2", "model.layers.{}.post_feedforward_layernorm_2"),
@@ -51,7 +55,7 @@ const NAMES: [Rename; 21] = [
 
 pub(super) const FAMILY: Family = Family {
     names: &["gemma4_text", "gemma4_unified_text", "gemma4"],
-    tensors: |_| Ok(common_but(&NAMES)),
+    tensors: |_| Ok(common_but(&[SHARED_NAMES.as_slice(), &NAMES].concat())),
     spec,
     gguf: GgufHabits { architecture: "gemma4", rope: RopeStyle::Halves },
 };
@@ -161,7 +165,8 @@ fn ropes(source: &Source<'_>, spec: &mut ModelSpec, full: usize, local: usize) -
     Ok(())
 }
 
-fn per_layer(source: &Source<'_>, width: usize) -> Result<Option<PerLayerSpec>, ModelError> {
+/// Inputs of single layers, where the model has them.
+pub(super) fn per_layer(source: &Source<'_>, width: usize) -> Result<Option<PerLayerSpec>, ModelError> {
     let Some(inner) = source.settings.count_or_none(PER_LAYER_WIDTH, MOST_WIDTH)? else { return Ok(None) };
     let table = source.catalog.require("per_layer_token_embd.weight")?;
     Ok(Some(PerLayerSpec {

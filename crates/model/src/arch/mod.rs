@@ -6,6 +6,7 @@ mod deepseek;
 mod experts;
 mod falcon;
 mod gemma;
+mod gemma3n;
 mod gemma4;
 mod glm;
 mod gpt2;
@@ -68,6 +69,7 @@ const FAMILIES: &[Family] = &[
     gemma::GEMMA,
     gemma::GEMMA2,
     gemma::GEMMA3,
+    gemma3n::FAMILY,
     gemma4::FAMILY,
     falcon::FAMILY,
     neox::FAMILY,
