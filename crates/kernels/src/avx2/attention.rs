@@ -8,5 +8,7 @@ use crate::x86::attention::attention_kernels;
 
 /// Query heads that share one pass over the keys, as many as there are registers for.
 const HEADS: usize = 4;
+/// Sixteens that share a broadcast; each is two registers here.
+const SIDES: usize = 1;
 
 attention_kernels!("avx2,fma,f16c");

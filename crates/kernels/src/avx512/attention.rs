@@ -8,5 +8,7 @@ use crate::x86::attention::attention_kernels;
 
 /// Query heads that share one pass over the keys, as many as there are registers for.
 const HEADS: usize = 8;
+/// Sixteens that share a broadcast.
+const SIDES: usize = 2;
 
 attention_kernels!("avx512f,avx512bw,avx512vl,avx2,fma,f16c");

@@ -1,7 +1,8 @@
 //! The two products of attention over one page of cached keys or values, several query heads at a time.
 //!
-//! A macro, because a function belongs to one instruction set. It expects `Lanes16`, sixteen floats, and
-//! `HEADS`, the query heads that share one pass over the keys.
+//! A macro, because a function belongs to one instruction set. It expects `Lanes16`, sixteen floats, `HEADS`, the query
+//! heads that share one pass over the keys, and `SIDES`, the sixteens that share one broadcast of a query's number or of
+//! a weight: as many sums as there are registers for.
 
 macro_rules! attention_kernels {
     ($features:literal) => {
@@ -17,28 +18,38 @@ macro_rules! attention_kernels {
             let Keys { numbers, page_tokens, tokens } = keys;
             let head = numbers.len() / page_tokens;
             let count = queries.len() / head;
-            for chunk in tokens.start / 16..tokens.end.div_ceil(16) {
-                let wanted = tokens.start.max(16 * chunk)..tokens.end.min(16 * (chunk + 1));
+            let chunks = tokens.start / 16..tokens.end.div_ceil(16);
+            for chunk in chunks.clone().step_by(SIDES) {
+                // Where there are fewer left, the last is computed more than once.
+                let side = |at: usize| (chunk + at).min(chunks.end - 1);
                 for first in (0..count).step_by(HEADS) {
-                    // A last short group repeats its last query and drops the copies.
                     let query = |at: usize| &queries[(first + at).min(count - 1) * head..][..head];
-                    let mut sums = [Lanes16::zero(); HEADS];
+                    let mut sums = [[Lanes16::zero(); SIDES]; HEADS];
                     let mut group = [query(0); HEADS];
                     for (at, row) in group.iter_mut().enumerate() {
                         *row = query(at);
                     }
                     for (number, column) in numbers.chunks_exact(*page_tokens).enumerate() {
-                        let keys = load(&column.as_chunks::<16>().0[chunk]);
-                        for (sum, query) in sums.iter_mut().zip(&group) {
-                            *sum = sum.add_product(Lanes16::splat(query[number]), keys);
+                        let mut keys = [Lanes16::zero(); SIDES];
+                        for (at, keys) in keys.iter_mut().enumerate() {
+                            *keys = load(&column.as_chunks::<16>().0[side(at)]);
+                        }
+                        for (sums, query) in sums.iter_mut().zip(&group) {
+                            let number = Lanes16::splat(query[number]);
+                            for (sum, keys) in sums.iter_mut().zip(&keys) {
+                                *sum = sum.add_product(number, *keys);
+                            }
                         }
                     }
-                    for (row, sum) in sums.iter().enumerate().take(count - first) {
-                        let mut all = [0.0; 16];
-                        sum.store(&mut all);
-                        let start = (first + row) * stride + wanted.start - tokens.start;
-                        let lanes = wanted.start - 16 * chunk..wanted.end - 16 * chunk;
-                        scores[start..start + wanted.len()].copy_from_slice(&all[lanes]);
+                    for (row, sums) in sums.iter().enumerate().take(count - first) {
+                        for (at, sum) in sums.iter().enumerate() {
+                            let wanted = tokens.start.max(16 * side(at))..tokens.end.min(16 * (side(at) + 1));
+                            let mut all = [0.0; 16];
+                            sum.store(&mut all);
+                            let start = (first + row) * stride + wanted.start - tokens.start;
+                            let lanes = wanted.start - 16 * side(at)..wanted.end - 16 * side(at);
+                            scores[start..start + wanted.len()].copy_from_slice(&all[lanes]);
+                        }
                     }
                 }
             }
@@ -72,20 +83,32 @@ macro_rules! attention_kernels {
                 for (at, row) in group.iter_mut().enumerate() {
                     *row = row_weights(at);
                 }
-                for start in (0..head / 16 * 16).step_by(16) {
-                    let mut sums = [Lanes16::zero(); HEADS];
-                    for (row, sum) in sums[..rows].iter_mut().enumerate() {
-                        *sum = Lanes16::load(chunk(out, (first + row) * head + start));
-                    }
-                    for (key, value) in values.chunks_exact(head).enumerate() {
-                        let value = load(value[start..].first_chunk().expect("sixteen numbers inside a head"));
-                        for (sum, weights) in sums.iter_mut().zip(&group) {
-                            *sum = sum.add_product(Lanes16::splat(weights[key]), value);
+                for start in (0..head / 16 * 16).step_by(16 * SIDES) {
+                    // Where there are fewer numbers left, the last sixteen are computed more than once.
+                    let side = |at: usize| (start + 16 * at).min(head / 16 * 16 - 16);
+                    let mut sums = [[Lanes16::zero(); SIDES]; HEADS];
+                    for (row, sums) in sums[..rows].iter_mut().enumerate() {
+                        for (at, sum) in sums.iter_mut().enumerate() {
+                            *sum = Lanes16::load(chunk(out, (first + row) * head + side(at)));
                         }
                     }
-                    for (row, sum) in sums[..rows].iter().enumerate() {
-                        let at = (first + row) * head + start;
-                        sum.store(out[at..].first_chunk_mut().expect("sixteen numbers inside a head"));
+                    for (key, value) in values.chunks_exact(head).enumerate() {
+                        let mut numbers = [Lanes16::zero(); SIDES];
+                        for (at, numbers) in numbers.iter_mut().enumerate() {
+                            *numbers = load(value[side(at)..].first_chunk().expect("sixteen numbers inside a head"));
+                        }
+                        for (sums, weights) in sums.iter_mut().zip(&group) {
+                            let weight = Lanes16::splat(weights[key]);
+                            for (sum, numbers) in sums.iter_mut().zip(&numbers) {
+                                *sum = sum.add_product(weight, *numbers);
+                            }
+                        }
+                    }
+                    for (row, sums) in sums[..rows].iter().enumerate() {
+                        for (at, sum) in sums.iter().enumerate() {
+                            let place = (first + row) * head + side(at);
+                            sum.store(out[place..].first_chunk_mut().expect("sixteen numbers inside a head"));
+                        }
                     }
                 }
                 for row in 0..rows {
