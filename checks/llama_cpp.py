@@ -84,7 +84,7 @@ def compare_text(path, limit):
 
 
 # Families that both programs run. Left out is what llama.cpp has not: the ALiBi of Falcon, windows of Qwen3, Phi-3 and
-# StarCoder2, scores scaled by other than the head in Gemma 3.
+# StarCoder2, scores scaled by other than the head in Gemma 3, and Gemma 3n in sizes other than the published ones.
 FAMILIES = ("llama-linear", "qwen3", "phi4", "gemma", "gemma2", "gemma3-new", "gemma4", "gemma4-keys", "falcon",
             "falcon-new", "neox", "neox-in-turn", "mpt", "bloom", "gpt2", "olmo2", "olmo3", "granite", "smollm3",
             "mixtral", "qwen2-moe", "qwen3-moe", "olmoe", "granite-moe", "glm4-moe", "gemma4-moe", "gpt-oss",

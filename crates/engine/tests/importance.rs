@@ -19,7 +19,7 @@ fn measured(model: &str, rows_per_step: u32) -> EnergyMeter {
     let options =
         OpenOptions { context: Some(64), rows_per_step, meter: Some(meter.clone()), ..OpenOptions::new(pool) };
     let mut engine = Engine::open(Source::Path(&path(model)), &options).unwrap();
-    let tokens: Vec<u32> = (0..40).map(|index| index * 13 % 130).collect();
+    let tokens: Vec<u32> = (0..40).map(|index| index * 13 % 90).collect();
     engine.session.feed_each(&tokens, |_, _| Ok::<_, EngineError>(())).unwrap();
     meter
 }
@@ -47,6 +47,16 @@ fn every_matrix_is_measured_and_steps_do_not_matter() {
         let of = |name: &str| &whole[&(format!("blk.0.{name}.weight"), 0)];
         assert_eq!(of("attn_q"), of("attn_v"));
     }
+}
+
+/// Projections into streams all meet the same embeddings, those out of them each its own stream.
+#[test]
+fn matrices_of_one_tensor_are_measured_apart() {
+    let measured = measured("gemma3n", 16).read();
+    let of = |name: &str, matrix: usize| &measured[&(format!("altup_{name}.weight"), matrix)];
+    assert!(measured.values().all(|energy| energy.rows >= 40 && energy.sums.iter().sum::<f64>() > 0.0));
+    assert_eq!(of("proj", 0), of("proj", 1));
+    assert_ne!(of("unembd_proj", 0), of("unembd_proj", 1));
 }
 
 #[test]

@@ -122,7 +122,7 @@ pub fn gguf_export<'a>(files: &'a ModelFiles, spec: &ModelSpec) -> Result<GgufEx
         };
         let source = match (name, spec.per_layer) {
             // llama.cpp asks for a row for every token; this is the one that the others have.
-            ("per_layer_token_embd.weight", Some(inputs)) if inputs.tokens < spec.vocabulary => {
+            ("per_layer_token_embd.weight", Some(inputs)) if shape.len() == 2 && inputs.tokens < spec.vocabulary => {
                 shape[0] = spec.vocabulary as u64;
                 ExportSource::FirstRowAgain { times: spec.vocabulary - inputs.tokens }
             }

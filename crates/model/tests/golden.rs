@@ -74,15 +74,23 @@ fn windows_are_kept_in_few_pages() {
 /// Models that also see and hear keep the same text model apart, some under another name.
 #[test]
 fn text_beside_other_senses() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/gemma4-keys");
-    let scratch = tempfile::tempdir().expect("a temporary folder");
-    fs::copy(folder.join("model.safetensors"), scratch.path().join("model.safetensors")).expect("a copy");
-    let config = fs::read_to_string(folder.join("config.json")).expect("the fixture");
-    let mut text: serde_json::Value = serde_json::from_str(&config).expect("JSON");
-    text["model_type"] = "gemma4_unified_text".into();
-    let whole = serde_json::json!({"model_type": "gemma4_unified", "text_config": text});
-    fs::write(scratch.path().join("config.json"), whole.to_string()).expect("written");
-    check_against(&folder, scratch.path());
+    for (fixture, kind) in [("gemma3n", "gemma3n_text"), ("gemma4-keys", "gemma4_unified_text")] {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(fixture);
+        let scratch = tempfile::tempdir().expect("a temporary folder");
+        let weights = fs::read(folder.join("model.safetensors")).expect("the fixture");
+        let (length, rest) = weights.split_first_chunk().expect("eight bytes");
+        let (header, data) = rest.split_at(u64::from_le_bytes(*length) as usize);
+        let header = String::from_utf8(header.to_vec()).expect("text").replace("\"model.", "\"model.language_model.");
+        let length = (header.len() as u64).to_le_bytes();
+        fs::write(scratch.path().join("model.safetensors"), [&length, header.as_bytes(), data].concat())
+            .expect("written");
+        let config = fs::read_to_string(folder.join("config.json")).expect("the fixture");
+        let mut text: serde_json::Value = serde_json::from_str(&config).expect("JSON");
+        text["model_type"] = kind.into();
+        let whole = serde_json::json!({"model_type": "many senses", "text_config": text});
+        fs::write(scratch.path().join("config.json"), whole.to_string()).expect("written");
+        check_against(&folder, scratch.path());
+    }
 }
 
 /// Checkpoints quantised for other engines. Bytes meet their weights instead of floats, so the logits of the

@@ -34,7 +34,7 @@ struct Model {
 const TINY: u64 = 1024;
 
 /// Parts of names of matrices that are small or steer everything after them, so that quantising them never pays.
-const KEPT: [&str; 2] = ["_norm.weight", "ffn_gate_inp.weight"];
+const KEPT: [&str; 3] = ["_norm.weight", "ffn_gate_inp.weight", "altup_router.weight"];
 
 /// Names of tensors in a message.
 const SHOWN_NAMES: usize = 8;
@@ -198,6 +198,7 @@ mod tests {
                 ("blk.8.ffn_down.weight", &[512, 1536], Dtype::Q6_K),
                 ("blk.8.ffn_gate.weight", &[1536, 512], Dtype::Q4_K),
                 ("blk.8.ffn_gate_inp.weight", &[8, 512], Dtype::F32),
+                ("blk.8.altup_router.weight", &[4, 512], Dtype::F32),
                 ("blk.8.tiny.weight", &[4, 4], Dtype::F32),
             ],
         );
