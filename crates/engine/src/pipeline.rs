@@ -34,11 +34,6 @@ impl Pipeline {
         Pipeline { spec, limits, token_io, stages, hidden: Hidden::default() }
     }
 
-    /// The same pipeline with other stages for the same layers.
-    pub fn with_stages(self, stages: Vec<Box<dyn Stage>>) -> Pipeline {
-        Pipeline { stages, ..self }
-    }
-
     /// The model's description.
     pub fn spec(&self) -> &ModelSpec {
         &self.spec

@@ -62,6 +62,16 @@ impl Answer {
         self.stops.push(&rest).text + &self.stops.finish()
     }
 
+    /// What a guess of the token at `position` should be: the same draw from other logits.
+    pub(super) fn guess(&mut self, logits: &[f32], position: u32) -> Option<u32> {
+        self.sampler.sample(logits, position).ok()
+    }
+
+    /// Tokens that may still come.
+    pub(super) fn room(&self) -> usize {
+        (self.wanted.max_tokens as usize).saturating_sub(self.tokens)
+    }
+
     /// Tokens so far.
     pub(super) fn tokens(&self) -> usize {
         self.tokens

@@ -13,6 +13,7 @@ use super::embedding::Embedding;
 use super::live::{Live, LiveTask};
 use super::run::{Runner, Submitted};
 use super::schedule::{Needs, Work};
+use super::speculate::{DraftModel, Guesser};
 use super::{Job, JobId, ServiceOptions, Snapshot, Task};
 use crate::{Engine, EngineError, ModelText, PipelineLimits};
 
@@ -80,6 +81,27 @@ struct Entrance {
 impl Service {
     /// Starts the thread that computes.
     pub fn start(engine: Engine, text: Arc<ModelText>, options: ServiceOptions) -> Result<Service, EngineError> {
+        Service::start_with(engine, None, text, options)
+    }
+
+    /// The same with a small model of the same vocabulary that guesses ahead. The small one should be opened with room
+    /// for as many sequences as run at a time.
+    pub fn start_with_draft(
+        engine: Engine,
+        draft: Engine,
+        text: Arc<ModelText>,
+        options: ServiceOptions,
+    ) -> Result<Service, EngineError> {
+        let draft = DraftModel::new(draft, &text, engine.session.spec().vocabulary)?;
+        Service::start_with(engine, Some(draft), text, options)
+    }
+
+    fn start_with(
+        engine: Engine,
+        draft: Option<DraftModel>,
+        text: Arc<ModelText>,
+        options: ServiceOptions,
+    ) -> Result<Service, EngineError> {
         let pipeline = engine.session.into_pipeline();
         let limits = pipeline.limits();
         check_cache(&limits, pipeline.spec())?;
@@ -98,7 +120,7 @@ impl Service {
             vocabulary: pipeline.spec().vocabulary,
             begin: Instant::now(),
         });
-        let runner = Runner::new(pipeline, Arc::clone(&shared), options);
+        let runner = Runner::new((pipeline, draft), Arc::clone(&shared), options);
         let thread = std::thread::spawn(move || runner.run(&received));
         Ok(Service { handle: ServiceHandle { shared }, thread: Some(thread) })
     }
@@ -229,7 +251,14 @@ impl Shared {
             Task::Embed => (Needs::EveryRow, LiveTask::Embedding(Embedding::default())),
         };
         let deadline = deadline.map(|deadline| deadline.saturating_duration_since(self.begin).as_secs_f64());
-        let live = Live { task, sink, prompt_tokens: prompt.len(), reused_tokens: 0, started: None };
+        let live = Live {
+            task,
+            sink,
+            prompt_tokens: prompt.len(),
+            reused_tokens: 0,
+            started: None,
+            guesser: Guesser::default(),
+        };
         Ok(Submitted { work: Work { id: JobId(0), tokens: prompt, needs, tenant, priority, deadline }, live })
     }
 }

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use super::answer::{Answer, Choice};
 use super::embedding::Embedding;
+use super::speculate::Guesser;
 use super::{JobOutcome, JobSink, Update};
 use crate::{EngineError, FinishReason, Flow};
 
@@ -14,6 +15,7 @@ pub(super) struct Live {
     pub(super) prompt_tokens: usize,
     pub(super) reused_tokens: usize,
     pub(super) started: Option<Instant>,
+    pub(super) guesser: Guesser,
 }
 
 pub(super) enum LiveTask {
@@ -53,10 +55,9 @@ impl Live {
             Err(error) => return Progress { token: None, ending: Some(self.fail(error)) },
         };
         let number = token.as_ref().map(|token| token.token);
-        if let Some(token) = token {
-            if (self.sink)(Update::Token(token)) == Flow::Stop {
-                return Progress { token: number, ending: Some(self.end(FinishReason::Cancelled)) };
-            }
+        let flow = token.map_or(Flow::Continue, |token| (self.sink)(Update::Token(token)));
+        if flow == Flow::Stop {
+            return Progress { token: number, ending: Some(self.end(FinishReason::Cancelled)) };
         }
         Progress { token: number, ending: finish.map(|finish| self.end(finish)) }
     }

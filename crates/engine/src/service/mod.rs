@@ -3,6 +3,7 @@
 mod answer;
 mod chance;
 mod embedding;
+mod guess;
 mod handle;
 mod job;
 mod live;
@@ -11,6 +12,7 @@ mod read;
 mod run;
 pub mod schedule;
 mod snapshot;
+mod speculate;
 
 pub use handle::{Service, ServiceHandle, SubmitError};
 pub use job::{

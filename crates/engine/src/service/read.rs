@@ -12,16 +12,21 @@ struct Reading {
     closed: bool,
     ended: bool,
     failed: bool,
+    /// Guesses that were right.
+    right: usize,
 }
 
 impl Runner {
     /// What came of every part of a plan whose rows are computed.
     pub(super) fn read(&mut self, plan: &Plan) -> Vec<Advance> {
-        let reading = |_: &Part| Reading { tokens: Vec::new(), closed: false, ended: false, failed: false };
+        let reading = |_: &Part| Reading { tokens: Vec::new(), closed: false, ended: false, failed: false, right: 0 };
         let mut readings: Vec<Reading> = plan.parts.iter().map(reading).collect();
         self.read_answers(plan, &mut readings);
         for (part, reading) in plan.parts.iter().zip(&mut readings) {
             self.read_embedding(plan, part, reading);
+            if let Some(live) = self.jobs.get_mut(&part.id) {
+                live.guesser.learn(part.drafted as usize, reading.right);
+            }
             // Nobody waits for it any more.
             reading.ended |= !self.jobs.contains_key(&part.id);
         }
@@ -66,6 +71,7 @@ impl Runner {
         let guess = (row + 1 < part.rows.end).then(|| plan.step.tokens[row as usize + 1]);
         let right = guess.is_some() && guess == progress.token;
         self.counted.accepted_tokens += u64::from(right);
+        reading.right += usize::from(right);
         reading.closed = !right;
         if let Some(ending) = progress.ending {
             reading.closed = true;

@@ -11,6 +11,7 @@ use cascadia_model::StageError;
 use super::handle::{Command, Shared};
 use super::live::{Ending, Live};
 use super::schedule::{Advance, Plan, ScheduleLimits, Scheduler, Work};
+use super::speculate::DraftModel;
 use super::{JobId, ServiceOptions, Snapshot};
 use crate::{FinishReason, Flow, Pipeline};
 
@@ -25,6 +26,7 @@ pub(super) struct Submitted {
 
 pub(super) struct Runner {
     pub(super) pipeline: Pipeline,
+    pub(super) draft: Option<DraftModel>,
     pub(super) scheduler: Scheduler,
     pub(super) jobs: HashMap<JobId, Live>,
     pub(super) shared: Arc<Shared>,
@@ -36,7 +38,11 @@ pub(super) struct Runner {
 }
 
 impl Runner {
-    pub(super) fn new(pipeline: Pipeline, shared: Arc<Shared>, options: ServiceOptions) -> Runner {
+    pub(super) fn new(
+        (pipeline, draft): (Pipeline, Option<DraftModel>),
+        shared: Arc<Shared>,
+        options: ServiceOptions,
+    ) -> Runner {
         let limits = pipeline.limits();
         let scheduler = Scheduler::new(ScheduleLimits {
             context: shared.context(),
@@ -52,6 +58,7 @@ impl Runner {
         });
         Runner {
             pipeline,
+            draft,
             scheduler,
             jobs: HashMap::new(),
             shared,
@@ -118,6 +125,7 @@ impl Runner {
 
     /// Plans one step and computes it.
     fn step(&mut self) {
+        self.guess();
         let Some(plan) = self.scheduler.plan(self.shared.now()) else { return };
         self.start(&plan);
         let begin = Instant::now();

@@ -82,7 +82,7 @@ impl Setup {
         Setup { model, context, cache, rows_per_step: 128, threads: 2, options: ServiceOptions::default() }
     }
 
-    fn engine(&self, cache: CacheSize) -> Engine {
+    pub(crate) fn engine(&self, cache: CacheSize) -> Engine {
         let options = OpenOptions {
             context: Some(self.context),
             rows_per_step: self.rows_per_step,

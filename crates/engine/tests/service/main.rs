@@ -4,3 +4,5 @@ mod harness;
 mod identity;
 mod jobs;
 mod limits;
+mod speculation;
+mod stages;

@@ -1,0 +1,172 @@
+//! Guesses from a small model that has the same vocabulary.
+
+use cascadia_model::{PAGE_TOKENS, SequenceStep, StageError, StepPlan, WindowPages};
+
+use crate::service::JobId;
+use crate::{Engine, EngineError, ModelText, Pipeline};
+
+/// A small model with a fixed place in its cache for each of some sequences.
+pub(in crate::service) struct DraftModel {
+    pipeline: Pipeline,
+    slots: Vec<Slot>,
+    pages_per_slot: u32,
+    windows_per_slot: u32,
+    logits: Vec<f32>,
+    clock: u64,
+}
+
+/// The sequence whose keys and values lie in one place.
+#[derive(Clone, Debug, Default)]
+struct Slot {
+    owner: Option<JobId>,
+    computed: Vec<u32>,
+    used: u64,
+}
+
+/// A sequence that wants guesses.
+pub(in crate::service) struct Wish<'a> {
+    pub(in crate::service) id: JobId,
+    pub(in crate::service) tokens: &'a [u32],
+    pub(in crate::service) depth: usize,
+}
+
+/// A wish while it is being granted.
+struct Draft {
+    slot: usize,
+    pending: Vec<u32>,
+    guesses: Vec<u32>,
+    depth: usize,
+}
+
+impl DraftModel {
+    /// An error unless both models mean the same by every token.
+    pub(in crate::service) fn new(draft: Engine, target: &ModelText, size: usize) -> Result<DraftModel, EngineError> {
+        let text = draft.text()?;
+        let pipeline = draft.session.into_pipeline();
+        let same = |id: u32| text.tokenizer().token_bytes(id) == target.tokenizer().token_bytes(id);
+        if pipeline.spec().vocabulary != size || !(0..size as u32).all(same) {
+            return Err(EngineError::Setting {
+                name: "draft",
+                value: format!("a model with another vocabulary of {}", pipeline.spec().vocabulary),
+                allowed: "a small model of the same family, with the same tokens",
+            });
+        }
+        let limits = pipeline.limits();
+        let pages_per_slot = limits.context.div_ceil(PAGE_TOKENS);
+        let windows_per_slot = pipeline.spec().window_pages(limits.rows_per_step).min(pages_per_slot);
+        let by_windows = limits.cache.window.checked_div(windows_per_slot).unwrap_or(u32::MAX);
+        let slots = (limits.cache.pages / pages_per_slot).min(by_windows);
+        Ok(DraftModel {
+            pipeline,
+            slots: vec![Slot::default(); slots as usize],
+            pages_per_slot,
+            windows_per_slot,
+            logits: Vec::new(),
+            clock: 0,
+        })
+    }
+
+    /// Guesses for all wishes together, in their order; `choose` picks from logits as the sequence itself would.
+    /// Sequences whose text is not computed yet get a part of it done and no guesses.
+    pub(in crate::service) fn guess(
+        &mut self,
+        wishes: &[Wish<'_>],
+        mut choose: impl FnMut(JobId, &[f32], u32) -> Option<u32>,
+    ) -> Result<Vec<Vec<u32>>, StageError> {
+        self.clock += 1;
+        let mut drafts: Vec<Option<Draft>> = wishes.iter().map(|wish| self.draft(wish)).collect();
+        for _ in 0..wishes.iter().map(|wish| wish.depth).max().unwrap_or(0) {
+            let ready = self.step(&mut drafts)?;
+            if ready.is_empty() {
+                break;
+            }
+            let vocabulary = self.pipeline.spec().vocabulary;
+            for (index, logits) in ready.into_iter().zip(self.logits.chunks_exact(vocabulary)) {
+                let Some(draft) = &mut drafts[index] else { continue };
+                let position = self.slots[draft.slot].computed.len() as u32;
+                match choose(wishes[index].id, logits, position) {
+                    Some(token) => {
+                        draft.guesses.push(token);
+                        draft.pending.push(token);
+                    }
+                    None => draft.depth = 0,
+                }
+            }
+        }
+        Ok(drafts.into_iter().map(|draft| draft.map_or(Vec::new(), |draft| draft.guesses)).collect())
+    }
+
+    /// Finds a place for a wish; none if its text is too long or all places are taken by other wishes.
+    fn draft(&mut self, wish: &Wish<'_>) -> Option<Draft> {
+        let limits = self.pipeline.limits();
+        if wish.depth == 0 || wish.tokens.len() + wish.depth > limits.context as usize {
+            return None;
+        }
+        let own = self.slots.iter().position(|slot| slot.owner == Some(wish.id));
+        let oldest = || {
+            let old = self.slots.iter().enumerate().filter(|(_, slot)| slot.used < self.clock);
+            old.min_by_key(|(_, slot)| slot.used).map(|(index, _)| index)
+        };
+        let index = own.or_else(oldest)?;
+        let slot = &mut self.slots[index];
+        if slot.owner != Some(wish.id) {
+            *slot = Slot { owner: Some(wish.id), ..Slot::default() };
+        }
+        slot.used = self.clock;
+        // Wrong guesses are forgotten; what was chosen instead is computed now.
+        let same = slot.computed.iter().zip(wish.tokens).take_while(|(one, other)| one == other).count();
+        slot.computed.truncate(same.min(wish.tokens.len() - 1));
+        let pending = wish.tokens[slot.computed.len()..].to_vec();
+        Some(Draft { slot: index, pending, guesses: Vec::new(), depth: wish.depth })
+    }
+
+    /// Computes what is pending, as far as it fits into a step; leaves the logits of those that have nothing left.
+    fn step(&mut self, drafts: &mut [Option<Draft>]) -> Result<Vec<usize>, StageError> {
+        let (mut plan, mut wanted, mut ready) = (StepPlan::default(), Vec::new(), Vec::new());
+        for (index, draft) in drafts.iter_mut().enumerate() {
+            let Some(draft) = draft.as_mut().filter(|draft| draft.guesses.len() < draft.depth) else { continue };
+            let room = self.pipeline.limits().rows_per_step as usize - plan.tokens.len();
+            let part: Vec<u32> = draft.pending.drain(..draft.pending.len().min(room)).collect();
+            if part.is_empty() {
+                continue;
+            }
+            let start = self.slots[draft.slot].computed.len();
+            let first = plan.tokens.len() as u32;
+            plan.tokens.extend_from_slice(&part);
+            let rows = first..plan.tokens.len() as u32;
+            if draft.pending.is_empty() {
+                wanted.push(rows.end - 1);
+                ready.push(index);
+            } else {
+                // The rest of its text has to wait for the next time.
+                draft.depth = 0;
+            }
+            let (pages, window) = self.places(draft.slot as u32, start + part.len());
+            plan.steps.push(SequenceStep { rows, start: start as u32, pages, window });
+            self.slots[draft.slot].computed.extend(part);
+        }
+        if plan.tokens.is_empty() {
+            return Ok(ready);
+        }
+        let ran = self.pipeline.run(&plan);
+        let ran =
+            ran.and_then(|()| if wanted.is_empty() { Ok(()) } else { self.pipeline.logits(&wanted, &mut self.logits) });
+        if let Err(error) = ran {
+            self.slots.iter_mut().for_each(|slot| *slot = Slot::default());
+            return Err(error);
+        }
+        Ok(ready)
+    }
+
+    /// The pages of a place up to position `end`; those for windows are used in turn.
+    fn places(&self, slot: u32, end: usize) -> (Vec<u32>, WindowPages) {
+        let filled = end.div_ceil(PAGE_TOKENS as usize) as u32;
+        let pages = (0..filled).map(|page| slot * self.pages_per_slot + page).collect();
+        let ring = self.windows_per_slot;
+        if ring == 0 {
+            return (pages, WindowPages::default());
+        }
+        let first = filled.saturating_sub(ring);
+        (pages, WindowPages { first, pages: (first..filled).map(|page| slot * ring + page % ring).collect() })
+    }
+}

@@ -1,0 +1,113 @@
+//! Stages that fail: jobs are computed again or fail alone, and the service lives on.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, mpsc::Receiver};
+
+use cascadia_engine::service::{Service, Update};
+use cascadia_engine::{CacheSize, EngineError, Pipeline, Request, Session, Source};
+use cascadia_kernels::Pool;
+use cascadia_model::{CachePages, Hidden, LoadOptions, Stage, StageError, StepPlan, load};
+
+use crate::harness::{Leave, Setup, hear, job, long, request, text};
+
+/// A token that no step with it survives.
+const POISON: u32 = 250;
+
+/// A stage with the habits of a machine far away.
+struct Flaky {
+    inner: Box<dyn Stage>,
+    runs: AtomicU32,
+    /// Which of its runs end in nothing.
+    lost: fn(u32) -> bool,
+}
+
+impl Stage for Flaky {
+    fn layers(&self) -> Range<u32> {
+        self.inner.layers()
+    }
+
+    fn run(&self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {
+        if (self.lost)(self.runs.fetch_add(1, Ordering::Relaxed)) {
+            return Err(StageError::Lost { layers: self.layers(), problem: "the cable".into() });
+        }
+        if plan.tokens.contains(&POISON) {
+            return Err(StageError::Plan { problem: "it is poisoned".into() });
+        }
+        self.inner.run(plan, hidden)
+    }
+}
+
+fn setup() -> Setup {
+    Setup::new(long("llama3"), 512, CachePages { pages: 20, window: 0 })
+}
+
+fn start(lost: fn(u32) -> bool) -> Service {
+    let mut engine = setup().engine(CacheSize::Sequences(1));
+    let options = LoadOptions { cache: Some(setup().cache), ..LoadOptions::new(512, 64, Arc::new(Pool::new(1))) };
+    let files = Arc::new(Source::Path(&setup().model).files().unwrap());
+    let mut model = load(&files, &options).unwrap();
+    let flaky = |inner| Box::new(Flaky { inner, runs: AtomicU32::new(0), lost }) as Box<dyn Stage>;
+    model.stages = model.stages.into_iter().map(flaky).collect();
+    engine.session = Session::new(Pipeline::new(model, &options));
+    Service::start(engine, text(), setup().options).unwrap()
+}
+
+fn requests() -> Vec<Request> {
+    (1..7).map(|seed| request((0..60 * seed).map(|at| at * seed % 240).collect(), 0.8, 30 + seed)).collect()
+}
+
+fn submit(service: &Service, requests: &[Request]) -> Vec<Receiver<Update>> {
+    let submit = |request| {
+        let (job, updates) = job(request, Leave::Never);
+        service.handle().submit(job).unwrap();
+        updates
+    };
+    requests.iter().map(submit).collect()
+}
+
+#[test]
+fn what_a_lost_stage_held_is_computed_again() {
+    let service = start(|run| run % 9 == 4);
+    let alone = setup().alone(&requests());
+    for (updates, alone) in submit(&service, &requests()).iter().zip(alone) {
+        assert!(hear(updates).numbers() == alone);
+    }
+    let handle = service.handle();
+    service.drain();
+    assert!(handle.snapshot().recomputed_tokens > 0);
+    assert_eq!((handle.snapshot().failed, handle.snapshot().pages_held), (0, 0));
+}
+
+#[test]
+fn a_stage_that_stays_away_fails_jobs_and_not_the_service() {
+    let service = start(|run| run < 20);
+    for updates in submit(&service, &requests()) {
+        let error = hear(&updates).error.expect("nothing can be computed");
+        assert!(error.to_string().contains("lost: the cable"), "{error}");
+    }
+    while service.handle().snapshot().steps == 0 {
+        submit(&service, &requests()[..1]).iter().for_each(|updates| drop(hear(updates)));
+    }
+    let again = submit(&service, &requests()[..1]);
+    assert_eq!(vec![hear(&again[0]).numbers()], setup().alone(&requests()[..1]));
+}
+
+#[test]
+fn a_poisoned_job_fails_alone() {
+    let mut requests = requests();
+    let alone = setup().alone(&requests);
+    requests[2].prompt[70] = POISON;
+    let service = start(|_| false);
+    for (index, updates) in submit(&service, &requests).iter().enumerate() {
+        let heard = hear(updates);
+        match index {
+            2 => assert!(matches!(heard.error, Some(EngineError::Stage(StageError::Plan { .. })))),
+            // One that chose the poison itself fails too, after the same tokens.
+            _ => assert!(
+                alone[index].starts_with(&heard.numbers())
+                    && (heard.error.is_some() || heard.numbers() == alone[index])
+            ),
+        }
+    }
+}
