@@ -80,7 +80,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("{streams} streams: {:.1} tokens/s", counted as f64 / end.duration_since(*begin).as_secs_f64());
     }
     let stream = submit(Wanted { seed: 1000, prompt, tokens: 200 })?;
-    (0..10).for_each(|_| drop(stream.recv()));
+    let _warm: Vec<Instant> = stream.iter().take(10).collect();
     let begin = Instant::now();
     let long = submit(Wanted { seed: 1001, prompt: 1000, tokens: 1 })?;
     let first = long.recv()?.duration_since(begin).as_secs_f64();
