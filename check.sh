@@ -44,7 +44,7 @@ step "test" cargo test --locked --release --workspace --quiet
 step "documentation" documentation
 step "licences" licences
 step "coverage" python3 checks/coverage.py --check
-for check in gguf_py llama_cpp reference_eval tokenizing templates; do
+for check in gguf_py llama_cpp reference_eval tokenizing templates clients; do
     step "$check" .venv/bin/python "checks/$check.py"
 done
 printf '\n== all checks passed in %d s\n' "$SECONDS"

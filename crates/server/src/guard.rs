@@ -27,38 +27,36 @@ const ANYBODY: Caller = Caller { tenant: Tenant(0), priority: Priority::Normal, 
 
 /// Lets a request in or not, and finishes its response.
 pub(crate) async fn guard(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
-    let begin = Instant::now();
-    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let id = request_id(request.headers()).unwrap_or_else(|| app.desk.name("req_"));
+    let mut log = Log::begin(&app, &request);
     let origin = request.headers().get(header::ORIGIN).cloned();
-    let (mut response, admitted) = match admit(&app, &request) {
+    let admitted = admit(&app, &request);
+    let is_in = admitted.is_ok();
+    let mut response = match admitted {
+        Err(error) => error.into_response(),
+        // A browser that asks whether it may ask.
+        Ok(_) if *request.method() == Method::OPTIONS && origin.is_some() => preflight_response(),
         Ok(admitted) => {
             request.extensions_mut().insert(admitted.caller);
-            let preflight = method == Method::OPTIONS && origin.is_some();
-            let response = if preflight { preflight_response() } else { next.run(request).await };
-            (response, Some(admitted))
+            (log.name, log.permit) = (admitted.name, admitted.permit);
+            next.run(request).await
         }
-        Err(error) => (error.into_response(), None),
     };
     if let Some(error) = response.extensions_mut().remove::<ApiError>() {
         let extra = std::mem::take(response.headers_mut());
-        response = error.respond(Shape::of_path(&path));
+        response = error.respond(Shape::of_path(&log.path));
         response.headers_mut().extend(extra);
-        response.extensions_mut().insert(error);
     }
     let headers = response.headers_mut();
-    if let Ok(value) = HeaderValue::from_str(&id) {
-        headers.insert(REQUEST_ID, value);
+    if let Ok(id) = HeaderValue::from_str(&log.id) {
+        headers.insert(REQUEST_ID, id);
     }
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    if let Some(origin) = origin.filter(|_| admitted.is_some() && !app.origins.is_empty()) {
+    if let Some(origin) = origin.filter(|_| is_in && !app.origins.is_empty()) {
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
         headers.insert(header::VARY, HeaderValue::from_static("origin"));
     }
     app.metrics.responded(response.status());
-    app.metrics.in_flight.fetch_add(1, Ordering::Relaxed);
-    let (name, permit) = admitted.map_or((String::new(), None), |admitted| (admitted.name, admitted.permit));
-    let log = Log { app, id, method, path, name, status: response.status(), begin, _permit: permit };
+    log.status = Some(response.status());
     response.map(|body| Body::new(Watched { body, _log: log }))
 }
 
@@ -165,10 +163,29 @@ struct Log {
     id: String,
     method: Method,
     path: String,
+    /// Of the key.
     name: String,
-    status: StatusCode,
+    /// A place among the requests of the key.
+    permit: Option<OwnedSemaphorePermit>,
+    /// None while there is no response.
+    status: Option<StatusCode>,
     begin: Instant,
-    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Log {
+    fn begin(app: &Arc<App>, request: &Request) -> Log {
+        app.metrics.in_flight.fetch_add(1, Ordering::Relaxed);
+        Log {
+            app: Arc::clone(app),
+            id: request_id(request.headers()).unwrap_or_else(|| app.desk.name("req_")),
+            method: request.method().clone(),
+            path: request.uri().path().to_owned(),
+            name: String::new(),
+            permit: None,
+            status: None,
+            begin: Instant::now(),
+        }
+    }
 }
 
 impl Drop for Log {
@@ -179,7 +196,7 @@ impl Drop for Log {
             method = %self.method,
             path = self.path,
             key = self.name,
-            status = self.status.as_u16(),
+            status = self.status.map(|status| status.as_u16()),
             milliseconds = self.begin.elapsed().as_millis() as u64,
             "request"
         );

@@ -129,3 +129,43 @@ impl Timing {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token() -> Update {
+        Update::Token(NewToken { token: 0, text: "word".to_owned(), chance: None })
+    }
+
+    #[tokio::test]
+    async fn a_slow_reader_is_cut_at_the_limit() {
+        let (sender, mut receiver) = channel(1, Arc::default());
+        let mut sink = sender.sink(0);
+        drop(sender);
+        let mut pushed = 0;
+        while sink(token()) == Flow::Continue {
+            pushed += 1;
+        }
+        assert!((MAX_QUEUED_BYTES / 512..MAX_QUEUED_BYTES / 64).contains(&pushed), "{pushed}");
+        assert!(receiver.overflowed());
+        for _ in 0..pushed {
+            assert!(receiver.next().await.is_some());
+        }
+        assert_eq!(sink(token()), Flow::Stop, "what was lost stays lost");
+        drop(sink);
+        assert!(receiver.next().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_quick_reader_is_never_cut_and_one_that_leaves_stops_the_job() {
+        let (sender, mut receiver) = channel(1, Arc::default());
+        let mut sink = sender.sink(0);
+        for _ in 0..10_000 {
+            assert_eq!(sink(token()), Flow::Continue);
+            assert!(receiver.next().await.is_some());
+        }
+        drop(receiver);
+        assert_eq!(sink(token()), Flow::Stop);
+    }
+}

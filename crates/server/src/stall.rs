@@ -57,3 +57,20 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Unstalled<S> {
         self.watch(context, result)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_write_that_waits_too_long_fails() {
+        let (mut reader, writer) = duplex(16);
+        let mut writer = Unstalled::new(writer, Duration::from_millis(20));
+        writer.write_all(&[0; 16]).await.unwrap();
+        assert_eq!(writer.write_all(&[0; 16]).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        reader.read_exact(&mut [0; 16]).await.unwrap();
+        writer.write_all(&[0; 16]).await.unwrap();
+    }
+}

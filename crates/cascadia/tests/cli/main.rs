@@ -13,7 +13,7 @@ use program::{cascadia, json};
 
 #[test]
 fn every_command_has_help_with_an_example() {
-    let commands: [&[&str]; 9] = [
+    let commands: [&[&str]; 11] = [
         &[],
         &["run"],
         &["inspect"],
@@ -22,6 +22,8 @@ fn every_command_has_help_with_an_example() {
         &["bench"],
         &["quantize"],
         &["tokenize"],
+        &["serve"],
+        &["keys", "new"],
         &["help", "run"],
     ];
     for command in commands {
@@ -39,7 +41,7 @@ fn every_command_has_help_with_an_example() {
 
 #[test]
 fn the_contract_of_names_is_kept() {
-    let flags: [(&[&str], &[&str]); 7] = [
+    let flags: [(&[&str], &[&str]); 9] = [
         (&["run"], &["--prompt", "-p", "-n", "--temp", "--top-p", "--seed", "--system", "--raw", "--json"]),
         (&["inspect"], &["--ctx", "--json"]),
         (&["eval", "perplexity"], &["--text", "--windows", "--window", "--json"]),
@@ -47,6 +49,11 @@ fn the_contract_of_names_is_kept() {
         (&["bench"], &["--prompt", "--gen", "--depth", "--threads", "--repeat", "--json"]),
         (&["quantize"], &["--type"]),
         (&["tokenize"], &["--prompt", "--plain", "--no-bos", "--template", "--json"]),
+        (
+            &["serve"],
+            &["--host", "--port", "--ctx", "--memory", "--queue", "--keys", "--tls-cert", "--tls-key", "--config"],
+        ),
+        (&["keys", "new"], &["--file", "--name", "--tenant", "--priority", "--max-requests", "--max-tokens"]),
     ];
     for (command, names) in flags {
         let help = cascadia(&[command, &["--help"]].concat()).stdout;

@@ -71,14 +71,14 @@ fn a_key_has_a_limit_on_requests() {
 fn other_machines_are_not_let_in_without_keys() {
     let host: IpAddr = "0.0.0.0".parse().unwrap();
     let exposed = ServerOptions { host, port: 0, ..ServerOptions::default() };
-    assert!(matches!(Server::bind(model(), &exposed), Err(ServerError::Exposed { .. })));
-    assert!(Server::bind(model(), &ServerOptions { insecure: true, ..exposed.clone() }).is_ok());
+    assert!(matches!(Server::bind(model(32), &exposed), Err(ServerError::Exposed { .. })));
+    assert!(Server::bind(model(32), &ServerOptions { insecure: true, ..exposed.clone() }).is_ok());
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("keys.json");
     let missing = ServerOptions { keys: Some(path.clone()), ..exposed.clone() };
-    assert!(matches!(Server::bind(model(), &missing), Err(ServerError::File { .. })));
+    assert!(matches!(Server::bind(model(32), &missing), Err(ServerError::File { .. })));
     new_key(&path, entry("anna")).unwrap();
-    assert!(Server::bind(model(), &ServerOptions { keys: Some(path), ..exposed }).is_ok());
+    assert!(Server::bind(model(32), &ServerOptions { keys: Some(path), ..exposed }).is_ok());
 }
 
 #[test]

@@ -195,7 +195,7 @@ fn what_is_known_but_not_supported_is_said() {
         text("echo", json!(true)),
         text("suffix", json!("x")),
         text("best_of", json!(3)),
-        text("prompt", json!("")),
+        text("prompt", json!([])),
     ];
     for (path, body, param) in cases {
         let reply = server.post(path, &body);

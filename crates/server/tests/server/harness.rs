@@ -30,7 +30,12 @@ pub(crate) struct Running {
 impl Running {
     /// Serves the embedded model.
     pub(crate) fn start(options: ServerOptions) -> Running {
-        let server = Server::bind(model(), &ServerOptions { port: 0, ..options }).expect("the server starts");
+        Running::with_context(CONTEXT, options)
+    }
+
+    /// The same with room for more or fewer tokens.
+    pub(crate) fn with_context(context: u32, options: ServerOptions) -> Running {
+        let server = Server::bind(model(context), &ServerOptions { port: 0, ..options }).expect("the server starts");
         let (address, stop) = (server.address(), server.stopper());
         let thread = std::thread::spawn(move || server.run().expect("the server ends in peace"));
         Running { address, stop, thread: Some(thread) }
@@ -99,9 +104,9 @@ impl Drop for Running {
 }
 
 /// The model inside the program, on a service of its own.
-pub(crate) fn model() -> ServedModel {
+pub(crate) fn model(context: u32) -> ServedModel {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cascadia/model").join(format!("{MODEL}.gguf"));
-    let options = OpenOptions { context: Some(CONTEXT), ..OpenOptions::new(Arc::new(Pool::new(1))) };
+    let options = OpenOptions { context: Some(context), ..OpenOptions::new(Arc::new(Pool::new(1))) };
     let engine = Engine::open(Source::Path(&path), &options).expect("the model opens");
     let text = Arc::new(engine.text().expect("the model has a tokenizer"));
     let service = Service::start(engine, Arc::clone(&text), &ServiceOptions { queue: 64 });

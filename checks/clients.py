@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+"""The clients that people use drive the server: the packages `openai`, `anthropic` and `ollama`.
+
+    .venv/bin/python checks/clients.py
+
+Starts `cascadia serve` with the model inside the program on free ports, once open and once with keys.
+"""
+import contextlib
+import json
+import pathlib
+import re
+import subprocess
+import tempfile
+import time
+import urllib.request
+
+import anthropic
+import ollama
+import openai
+
+import program
+
+QUESTION = [{"role": "user", "content": "Tell me about a harbour at night."}]
+
+
+@contextlib.contextmanager
+def serving(*options):
+    """The address of a server that runs for as long as the block does."""
+    command = [str(program.BINARY), "serve", "--port", "0", "--log-level", "warn", "--ctx", "1024", *map(str, options)]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        line = process.stderr.readline()
+        found = re.search(r"(https?://\S+?)/,", line)
+        if not found:
+            raise SystemExit(f"no address from {' '.join(command)}: {line}{process.stderr.read()}")
+        yield found.group(1)
+    finally:
+        process.terminate()
+        if process.wait(timeout=60) != 0:
+            raise SystemExit(f"exit code {process.returncode} from {' '.join(command)}")
+
+
+def fails(kind, call, **expected):
+    """The call must raise this kind of error, with these attributes."""
+    try:
+        call()
+    except kind as error:
+        for name, value in expected.items():
+            assert getattr(error, name) == value, (name, getattr(error, name), value)
+        return error
+    raise AssertionError(f"no {kind.__name__}")
+
+
+def status(url):
+    return json.load(urllib.request.urlopen(f"{url}/status", timeout=60))
+
+
+def openai_chat(client):
+    model = client.models.list().data[0].id
+    assert client.models.retrieve(model).id == model
+    answer = client.chat.completions.create(model=model, messages=QUESTION, max_tokens=16, seed=7, user="anna")
+    assert answer.choices[0].finish_reason == "length" and answer.usage.completion_tokens == 16, answer
+    again = client.chat.completions.create(model="default", messages=QUESTION, max_completion_tokens=16, seed=7)
+    assert again.choices[0].message.content == answer.choices[0].message.content
+    many = client.chat.completions.create(
+        model=model, messages=QUESTION, max_tokens=8, n=3, temperature=0.8, top_p=0.9, presence_penalty=0.5,
+        frequency_penalty=0.5, logit_bias={"5": -100}, extra_body={"top_k": 40, "min_p": 0.05, "priority": "high"})
+    assert len(many.choices) == 3
+    stop = answer.choices[0].message.content.split()[2]
+    stopped = client.chat.completions.create(model=model, messages=QUESTION, max_tokens=16, seed=7, stop=[stop])
+    assert stopped.choices[0].finish_reason == "stop" and stop not in stopped.choices[0].message.content
+
+
+def openai_streams(client):
+    settings = dict(model="default", messages=QUESTION, max_tokens=24, seed=3)
+    whole = client.chat.completions.create(**settings).choices[0].message.content
+    chunks = list(client.chat.completions.create(**settings, stream=True, stream_options={"include_usage": True}))
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert text == whole, (text, whole)
+    assert chunks[-1].usage.completion_tokens == 24 and not chunks[-1].choices
+    pieces = client.completions.create(model="default", prompt="Once upon", max_tokens=8, temperature=0, stream=True)
+    text = "".join(piece.choices[0].text for piece in pieces)
+    assert text == client.completions.create(model="default", prompt="Once upon", max_tokens=8, temperature=0).choices[0].text
+
+
+def openai_responses(client):
+    settings = dict(model="default", input="Tell me about the sea.", instructions="Be brief.", max_output_tokens=16, temperature=0)
+    response = client.responses.create(**settings)
+    assert response.status == "incomplete" and response.usage.output_tokens == 16, response
+    with client.responses.stream(**settings) as stream:
+        kinds = [event.type for event in stream]
+        assert stream.get_final_response().output_text == response.output_text
+    assert kinds[0] == "response.created" and kinds[-1] == "response.incomplete", kinds
+    conversation = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}, {"role": "user", "content": "Go on"}]
+    assert client.responses.create(model="default", input=conversation, max_output_tokens=4).output_text
+
+
+def openai_errors(client):
+    chat = client.chat.completions.create
+    fails(openai.NotFoundError, lambda: chat(model="gpt-4o", messages=QUESTION), code="model_not_found", param="model")
+    fails(openai.BadRequestError, lambda: chat(model="default", messages=QUESTION, temperature=3), param="temperature")
+    fails(openai.BadRequestError, lambda: chat(model="default", messages=QUESTION, n=9), param="n")
+    fails(openai.BadRequestError, lambda: chat(model="default", messages=[]), param="messages")
+    long = [{"role": "user", "content": "word " * 4000}]
+    fails(openai.BadRequestError, lambda: chat(model="default", messages=long), code="context_length_exceeded")
+    error = fails(openai.BadRequestError, lambda: client.responses.create(model="default", input="x", previous_response_id="r"))
+    assert error.request_id.startswith("req_")
+
+
+def openai_cancellation(client, url):
+    before = status(url)["latencies"]["end_to_end_seconds"]["count"]
+    stream = client.completions.create(model="default", prompt="a", max_tokens=900, logit_bias={"2": -100}, stream=True)
+    next(iter(stream))
+    stream.close()
+    for _ in range(200):
+        if status(url)["latencies"]["end_to_end_seconds"]["count"] > before:
+            return
+        time.sleep(0.05)
+    raise AssertionError("the answer went on although its reader had left")
+
+
+def anthropic_doors(url):
+    client = anthropic.Anthropic(base_url=url, api_key="none", max_retries=0)
+    settings = dict(model="default", system="Be brief.", messages=QUESTION, max_tokens=16, temperature=0)
+    message = client.messages.create(**settings)
+    assert message.stop_reason == "max_tokens" and message.usage.output_tokens == 16, message
+    count = client.messages.count_tokens(model="default", system="Be brief.", messages=QUESTION).input_tokens
+    assert count == message.usage.input_tokens + message.usage.cache_read_input_tokens
+    with client.messages.stream(**settings) as stream:
+        text = "".join(stream.text_stream)
+        assert stream.get_final_message().usage.output_tokens == 16
+    assert text == message.content[0].text
+    blocks = [{"role": "user", "content": [{"type": "text", "text": QUESTION[0]["content"]}]}]
+    assert client.messages.create(**{**settings, "messages": blocks}).content == message.content
+    fails(anthropic.NotFoundError, lambda: client.messages.create(**{**settings, "model": "claude"}))
+    fails(anthropic.BadRequestError, lambda: client.messages.create(**{**settings, "max_tokens": 0}))
+
+
+def ollama_doors(url):
+    client = ollama.Client(host=url)
+    model = client.list().models[0].model
+    options = {"temperature": 0, "num_predict": 12}
+    answer = client.chat(model=model, messages=QUESTION, options=options)
+    assert answer.done and answer.eval_count == 12, answer
+    pieces = list(client.chat(model=model, messages=QUESTION, options=options, stream=True))
+    assert "".join(piece.message.content for piece in pieces) == answer.message.content
+    assert pieces[-1].done_reason == "length"
+    text = client.generate(model=model, prompt="Once upon", raw=True, options=options).response
+    assert "".join(piece.response for piece in client.generate(model=model, prompt="Once upon", raw=True, options=options, stream=True)) == text
+    assert client.show(model).details.family
+    fails(ollama.ResponseError, lambda: client.chat(model="other", messages=QUESTION), status_code=404)
+
+
+def keys():
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / "keys.json"
+        key = program.run("keys", "new", "--file", file, "--name", "anna", "--max-tokens", 8).strip()
+        assert key not in file.read_text()
+        with serving("--keys", file) as url:
+            ask = lambda key: openai.OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0).chat.completions.create(
+                model="default", messages=QUESTION).usage.completion_tokens
+            assert ask(key) <= 8
+            fails(openai.AuthenticationError, lambda: ask("csk-0"), code="invalid_api_key")
+            client = anthropic.Anthropic(base_url=url, api_key="csk-0", max_retries=0)
+            fails(anthropic.AuthenticationError, lambda: client.messages.create(model="default", messages=QUESTION, max_tokens=1))
+            assert anthropic.Anthropic(base_url=url, api_key=key).messages.create(model="default", messages=QUESTION, max_tokens=1)
+
+
+def main():
+    with serving() as url:
+        client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+        checks = {
+            "openai: chat": lambda: openai_chat(client),
+            "openai: streams": lambda: openai_streams(client),
+            "openai: responses": lambda: openai_responses(client),
+            "openai: errors": lambda: openai_errors(client),
+            "openai: cancellation": lambda: openai_cancellation(client, url),
+            "anthropic": lambda: anthropic_doors(url),
+            "ollama": lambda: ollama_doors(url),
+            "keys": keys,
+        }
+        for name, check in checks.items():
+            check()
+            print(f"  {name}: as expected", flush=True)
+    versions = ", ".join(f"{module.__name__} {module.__version__}" for module in (openai, anthropic))
+    print(f"clients: {versions} and ollama drive the server")
+
+
+if __name__ == "__main__":
+    main()
