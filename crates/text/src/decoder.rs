@@ -1,7 +1,25 @@
 //! Incremental decoding that only ever emits whole characters.
 
+use std::sync::Arc;
+
 use crate::Tokenizer;
 use crate::pieces::Leading;
+
+/// Control tokens that a [`StreamDecoder`] does not drop. Made once for a model; clones are cheap.
+#[derive(Debug, Clone, Default)]
+pub struct KeptTokens(Arc<[u32]>);
+
+impl KeptTokens {
+    /// The control tokens of which these markers are made.
+    pub fn new(tokenizer: &Tokenizer, markers: &[&str]) -> KeptTokens {
+        let is_part = |id: &u32| {
+            let name = tokenizer.token_bytes(*id).and_then(|bytes| std::str::from_utf8(bytes).ok()).unwrap_or_default();
+            name.len() > 2 && markers.iter().any(|marker| marker.contains(name))
+        };
+        let hidden = |id: &u32| tokenizer.pieces().is_hidden(*id);
+        KeptTokens(tokenizer.reserved_tokens().into_iter().filter(hidden).filter(is_part).collect())
+    }
+}
 
 /// Turns a stream of token ids into text.
 ///
@@ -11,6 +29,7 @@ use crate::pieces::Leading;
 #[derive(Debug, Clone)]
 pub struct StreamDecoder {
     tokenizer: Tokenizer,
+    kept: KeptTokens,
     leading: Leading,
     pending: Vec<u8>,
 }
@@ -18,11 +37,23 @@ pub struct StreamDecoder {
 impl StreamDecoder {
     /// Starts a new stream.
     pub fn new(tokenizer: &Tokenizer) -> StreamDecoder {
-        StreamDecoder { tokenizer: tokenizer.clone(), leading: tokenizer.pieces().leading(), pending: Vec::new() }
+        StreamDecoder::keeping(tokenizer, &KeptTokens::default())
+    }
+
+    /// Starts a new stream in which some control tokens appear by their names: for an
+    /// [`AnswerParser`](crate::AnswerParser), which takes them out again.
+    pub fn keeping(tokenizer: &Tokenizer, kept: &KeptTokens) -> StreamDecoder {
+        let (leading, kept) = (tokenizer.pieces().leading(), kept.clone());
+        StreamDecoder { tokenizer: tokenizer.clone(), kept, leading, pending: Vec::new() }
     }
 
     /// Takes one token and returns the text it completes, possibly none. Special and unknown ids add nothing.
     pub fn push(&mut self, id: u32) -> String {
+        if self.kept.0.binary_search(&id).is_ok() {
+            let before = self.finish();
+            let name = self.tokenizer.token_bytes(id).unwrap_or_default();
+            return before + &String::from_utf8_lossy(name);
+        }
         self.tokenizer.pieces().append(id, &mut self.leading, &mut self.pending);
         self.take_whole_characters()
     }

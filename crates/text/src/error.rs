@@ -118,4 +118,12 @@ pub enum TextError {
         /// Which limit was reached, or what does not fit.
         reason: String,
     },
+    /// A list of messages or tools is not what an API's is.
+    #[error("{at}: {reason}")]
+    Messages {
+        /// The place, such as `messages[2].content`.
+        at: String,
+        /// What is wrong with it and what would be right.
+        reason: String,
+    },
 }

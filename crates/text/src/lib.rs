@@ -1,4 +1,4 @@
-//! Text to tokens and back: tokenizers, incremental decoding, stop strings, chat templates, structured output.
+//! Text to tokens and back: tokenizers, incremental decoding, stop strings, chat templates, structured output, tool calls.
 #![forbid(unsafe_code)]
 
 mod added;
@@ -8,6 +8,7 @@ mod from_gguf;
 mod from_json;
 mod grammar;
 mod guard;
+mod messages;
 mod pieces;
 mod pipeline;
 mod pre_tokenizer;
@@ -16,9 +17,10 @@ mod sentencepiece;
 mod stop;
 mod template;
 mod tokenizer;
+mod tool_calls;
 mod vocabulary;
 
-pub use decoder::StreamDecoder;
+pub use decoder::{KeptTokens, StreamDecoder};
 pub use error::TextError;
 pub use grammar::{
     Constraint, GrammarCompiler, MAX_CACHED_FORMATS, MAX_CHOICES, MAX_FORMAT_BYTES, MAX_FORMAT_DEPTH, OutputFormat,
@@ -29,4 +31,5 @@ pub use presets::pre_tokenizer_names;
 pub use stop::{MAX_STOP_STRING_BYTES, MAX_STOP_STRINGS, StopOutput, StopStrings};
 pub use template::{CHATML, ChatTemplate, Clock, Conversation, TemplateLimits};
 pub use tokenizer::{MAX_TEXT_BYTES, MAX_TOKEN_BYTES, MAX_TOKENIZER_JSON_BYTES, MAX_TOKENS, SpecialTokens, Tokenizer};
+pub use tool_calls::{Answer, AnswerParser, Piece, ReasoningFormat, RequiredCalls, ToolCallFormat, ToolChoice};
 pub use vocabulary::Vocabulary;

@@ -1,93 +1,25 @@
 //! Answers drawn at random from the masks of a format always have that format.
 
-use cascadia_text::{Constraint, GrammarCompiler, OutputFormat, SpecialTokens, Tokenizer};
+mod walk;
+
+use cascadia_text::{Constraint, GrammarCompiler, OutputFormat, SpecialTokens};
 use serde_json::{Value, json};
 
-/// Longest random answer; from half of it on, tokens that close something are preferred.
-const MOST_TOKENS: usize = 600;
-
-fn tokenizer(name: &str) -> Tokenizer {
-    let path = format!("{}/../../fixtures/tokenizers/{name}/tokenizer.json", env!("CARGO_MANIFEST_DIR"));
-    Tokenizer::from_json(&std::fs::read(path).unwrap()).unwrap()
-}
-
-/// Tokenizers of different kinds, each with the tokens that end an answer.
-fn tokenizers() -> Vec<(Tokenizer, Vec<u32>)> {
-    let with_ends = |name: &str, ends: &[&str]| {
-        let tokenizer = tokenizer(name);
-        let ends = ends.iter().map(|end| tokenizer.token_id(end).unwrap_or_else(|| panic!("{name}: {end}"))).collect();
-        (tokenizer, ends)
-    };
-    vec![
-        with_ends("llama3", &["<|eot_id|>", "<|end_of_text|>"]),
-        with_ends("llama2", &["</s>"]),
-        with_ends("gemma", &["<eos>", "<end_of_turn>"]),
-        with_ends("qwen2", &["<|im_end|>"]),
-    ]
-}
-
-/// A fixed sequence of numbers that look random.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % limit
-    }
-}
-
-/// The text of a random answer, and its tokens. Forced tokens are taken at once or one by one.
-fn walk(
-    tokenizer: &Tokenizer,
-    mut constraint: Constraint,
-    dice: &mut Dice,
-    at_once: bool,
-) -> Option<(String, Vec<u32>)> {
-    let mut answer: Vec<u32> = Vec::new();
-    while answer.len() < MOST_TOKENS {
-        if at_once {
-            for token in constraint.forced() {
-                constraint.accept(token).unwrap();
-                answer.push(token);
-            }
-        }
-        if constraint.must_end() || (constraint.may_end() && dice.below(4) == 0) {
-            let text = answer.iter().flat_map(|&id| tokenizer.token_bytes(id).unwrap().to_vec()).collect();
-            return Some((String::from_utf8(text).expect("whole characters"), answer));
-        }
-        let mask = constraint.mask().unwrap();
-        let mut allowed = mask.tokens();
-        let closes = |id: &u32| matches!(tokenizer.token_bytes(*id), Some(b"\"" | b"}" | b"]" | b"\"}" | b"e" | b"l"));
-        if answer.len() > MOST_TOKENS / 2 || dice.below(3) == 0 {
-            let closing: Vec<u32> = allowed.iter().copied().filter(closes).collect();
-            allowed = if closing.is_empty() { allowed } else { closing };
-        }
-        let token = allowed[dice.below(allowed.len())];
-        constraint.accept(token).unwrap();
-        if tokenizer.token_bytes(token).is_some_and(|bytes| bytes.starts_with(b"<") && bytes.len() > 3) {
-            // An end token: the format was complete.
-            let text = answer.iter().flat_map(|&id| tokenizer.token_bytes(id).unwrap().to_vec()).collect();
-            return Some((String::from_utf8(text).expect("whole characters"), answer));
-        }
-        answer.push(token);
-    }
-    None
-}
+use walk::{Dice, Forced, Model, models};
 
 /// Every random answer passes, and at least one gets to its end with each tokenizer.
 fn check(name: &str, format: OutputFormat, is_right: &dyn Fn(&str) -> bool) {
-    for (tokenizer, ends) in tokenizers() {
-        let compiler = GrammarCompiler::new(&tokenizer, &ends).unwrap();
+    for model in models() {
+        let compiler = model.compiler();
         let mut finished = 0;
         for seed in 0..12 {
-            let fresh = compiler.compile(&format).unwrap_or_else(|error| panic!("{name}: {error}"));
-            let at_once = walk(&tokenizer, fresh.clone(), &mut Dice(seed), true);
-            if let Some((text, _)) = at_once {
-                assert!(is_right(&text), "{name}, seed {seed}: {text:?}");
-                finished += 1;
-            }
-            if let Some((text, _)) = walk(&tokenizer, fresh, &mut Dice(seed), false) {
-                assert!(is_right(&text), "{name}, one by one, seed {seed}: {text:?}");
+            for forced in [Forced::AtOnce, Forced::OneByOne] {
+                let constraint = compiler.compile(&format).unwrap_or_else(|error| panic!("{name}: {error}"));
+                if let Some(answer) = model.walk(constraint, &mut Dice(seed), forced) {
+                    let text = model.text(&answer);
+                    assert!(is_right(&text), "{name}, seed {seed}, {forced:?}: {text:?}");
+                    finished += 1;
+                }
             }
         }
         assert!(finished > 0, "{name}: no answer came to its end");
@@ -102,8 +34,9 @@ fn check_schema(name: &str, schema: Value, is_right: &dyn Fn(&Value) -> bool) {
 
 #[test]
 fn any_object() {
+    // Numbers may be too large for a parser that wants their value.
     check("object", OutputFormat::JsonObject, &|text| {
-        serde_json::from_str(text).is_ok_and(|value: Value| value.is_object())
+        text.starts_with('{') && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
     });
 }
 
@@ -178,8 +111,8 @@ fn expressions_and_grammars() {
 fn every_choice_can_come() {
     let choices: Vec<String> = ["yes", "yes, but", "no", "say \"\u{7f}\\ü\n\"", "<|eot_id|>"].map(Into::into).to_vec();
     check("choice", OutputFormat::Choice(choices.clone()), &|text| choices.iter().any(|choice| choice == text));
-    for (tokenizer, ends) in tokenizers() {
-        let compiler = GrammarCompiler::new(&tokenizer, &ends).unwrap();
+    for model in models() {
+        let (compiler, tokenizer) = (model.compiler(), &model.tokenizer);
         for choice in &choices {
             let mut constraint = compiler.compile(&OutputFormat::Choice(choices.clone())).unwrap();
             for byte in choice.bytes() {
@@ -194,7 +127,7 @@ fn every_choice_can_come() {
 
 #[test]
 fn text_never_becomes_a_control_token() {
-    let (tokenizer, ends) = tokenizers().swap_remove(0);
+    let Model { tokenizer, ends } = models().swap_remove(0);
     let compiler = GrammarCompiler::new(&tokenizer, &ends).unwrap();
     let mut constraint = compiler.compile(&OutputFormat::JsonSchema(json!({"type": "string"}))).unwrap();
     for token in tokenizer.encode("\"", SpecialTokens::Plain).unwrap() {
@@ -210,8 +143,8 @@ fn text_never_becomes_a_control_token() {
 
 #[test]
 fn forced_tokens_are_the_tokenizers_own() {
-    for (tokenizer, ends) in tokenizers() {
-        let compiler = GrammarCompiler::new(&tokenizer, &ends).unwrap();
+    for model in models() {
+        let (compiler, tokenizer) = (model.compiler(), &model.tokenizer);
         let text = "the number of the day is 12";
         let mut constraint = compiler.compile(&OutputFormat::Choice(vec![text.into()])).unwrap();
         let forced = constraint.forced();
@@ -233,7 +166,7 @@ fn forced_tokens_are_the_tokenizers_own() {
 
 #[test]
 fn the_end_is_allowed_exactly_when_the_format_is_complete() {
-    let (tokenizer, ends) = tokenizers().swap_remove(0);
+    let Model { tokenizer, ends } = models().swap_remove(0);
     let compiler = GrammarCompiler::new(&tokenizer, &ends).unwrap();
     let mut constraint = compiler.compile(&OutputFormat::Regex("ab?".into())).unwrap();
     let token = |text: &str| tokenizer.encode(text, SpecialTokens::Plain).unwrap()[0];
@@ -261,7 +194,7 @@ fn the_end_is_allowed_exactly_when_the_format_is_complete() {
 
 #[test]
 fn a_mask_leaves_the_scores_of_its_tokens_alone() {
-    let (tokenizer, ends) = tokenizers().swap_remove(0);
+    let Model { tokenizer, ends } = models().swap_remove(0);
     let compiler = GrammarCompiler::new(&tokenizer, &ends).unwrap();
     for format in [OutputFormat::JsonObject, OutputFormat::Regex("[^a]*".into())] {
         let mut constraint = compiler.compile(&format).unwrap();

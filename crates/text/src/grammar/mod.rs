@@ -11,6 +11,7 @@ use serde_json::Value;
 
 pub use compiler::GrammarCompiler;
 pub use constraint::{Constraint, TokenMask};
+pub(crate) use source::{quote, with_bounded_space};
 
 /// Longest source of a format: schema, expression, grammar or all choices together.
 pub const MAX_FORMAT_BYTES: usize = 128 << 10;

@@ -48,11 +48,16 @@ impl Source {
     }
 }
 
-fn json_grammar(mut schema: Value) -> TopLevelGrammar {
+fn json_grammar(schema: Value) -> TopLevelGrammar {
+    TopLevelGrammar::from_json_schema(with_bounded_space(schema))
+}
+
+/// A schema with our bound on white space.
+pub(crate) fn with_bounded_space(mut schema: Value) -> Value {
     if let Some(fields) = schema.as_object_mut() {
         fields.insert("x-guidance".into(), json!({"whitespace_pattern": JSON_SPACE}));
     }
-    TopLevelGrammar::from_json_schema(schema)
+    schema
 }
 
 /// The choices as one terminal, so that none hides another that begins alike.

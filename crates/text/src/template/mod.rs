@@ -94,6 +94,11 @@ impl ChatTemplate {
         Ok(ChatTemplate { source, limits })
     }
 
+    /// Whether a text stands in the template's source.
+    pub(crate) fn mentions(&self, text: &str) -> bool {
+        self.source.contains(text)
+    }
+
     /// Renders a conversation so that nothing in its messages can become a control token of `tokenizer`.
     ///
     /// Signs that begin control tokens are hidden from the template inside messages, so it cannot look for them there;

@@ -22,6 +22,8 @@ pub(crate) struct CallFormat {
     pub(crate) shape: Shape,
     /// What stands behind it.
     pub(crate) close: &'static str,
+    /// What stands around all calls together.
+    pub(crate) section: [&'static str; 2],
     /// What else may stand around calls and means nothing.
     pub(crate) fillers: &'static [&'static str],
 }
@@ -70,10 +72,11 @@ pub(crate) struct Tags {
 const FORMATS: [CallFormat; 16] = [
     CallFormat {
         name: "harmony",
-        tells: &["<|channel|>", "to=functions.", "<|message|>"],
+        tells: &["<|channel|>", "functions.", "<|message|>"],
         open: "<|channel|>",
         shape: Shape::Channels,
         close: "<|call|>",
+        section: ["", ""],
         fillers: &["<|start|>", "<|end|>", "<|return|>", "<|message|>", "<|constrain|>"],
     },
     CallFormat {
@@ -82,7 +85,8 @@ const FORMATS: [CallFormat; 16] = [
         open: "<|tool_call_begin|>",
         shape: Shape::Named { separator: "<|tool_call_argument_begin|>", prefix: "functions." },
         close: "<|tool_call_end|>",
-        fillers: &["<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"],
+        section: ["<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"],
+        fillers: &[],
     },
     CallFormat {
         name: "deepseek-v3",
@@ -90,7 +94,8 @@ const FORMATS: [CallFormat; 16] = [
         open: "<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
         shape: Shape::Named { separator: "\n```json\n", prefix: "" },
         close: "\n```<｜tool▁call▁end｜>",
-        fillers: &["<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>", "<｜tool▁call▁begin｜>"],
+        section: ["<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"],
+        fillers: &["<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"],
     },
     CallFormat {
         name: "deepseek-v3.1",
@@ -98,7 +103,8 @@ const FORMATS: [CallFormat; 16] = [
         open: "<｜tool▁call▁begin｜>",
         shape: Shape::Named { separator: "<｜tool▁sep｜>", prefix: "" },
         close: "<｜tool▁call▁end｜>",
-        fillers: &["<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"],
+        section: ["<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"],
+        fillers: &[],
     },
     CallFormat {
         name: "glm-4.5",
@@ -111,6 +117,7 @@ const FORMATS: [CallFormat; 16] = [
             end: "</tool_call>",
         }),
         close: "</tool_call>",
+        section: ["", ""],
         fillers: &[],
     },
     CallFormat {
@@ -124,6 +131,7 @@ const FORMATS: [CallFormat; 16] = [
             end: "</function>",
         }),
         close: "</tool_call>",
+        section: ["", ""],
         fillers: &[],
     },
     CallFormat {
@@ -132,6 +140,7 @@ const FORMATS: [CallFormat; 16] = [
         open: "<|tool_call>call:",
         shape: Shape::BareWords { quote: "<|\"|>" },
         close: "<tool_call|>",
+        section: ["", ""],
         fillers: &["<|tool_call>", "<|tool_response>"],
     },
     CallFormat {
@@ -140,6 +149,7 @@ const FORMATS: [CallFormat; 16] = [
         open: "<start_function_call>call:",
         shape: Shape::BareWords { quote: "<escape>" },
         close: "<end_function_call>",
+        section: ["", ""],
         fillers: &["<start_function_call>", "<start_function_response>"],
     },
     CallFormat {
@@ -148,6 +158,7 @@ const FORMATS: [CallFormat; 16] = [
         open: "[TOOL_CALLS]",
         shape: Shape::Named { separator: "[ARGS]", prefix: "" },
         close: "",
+        section: ["", ""],
         fillers: &[],
     },
     CallFormat {
@@ -156,6 +167,7 @@ const FORMATS: [CallFormat; 16] = [
         open: "[TOOL_CALLS]",
         shape: Shape::Json { arguments: "arguments", list: List::Always },
         close: "",
+        section: ["", ""],
         fillers: &[],
     },
     CallFormat {
@@ -164,30 +176,34 @@ const FORMATS: [CallFormat; 16] = [
         open: "<|START_ACTION|>",
         shape: Shape::Json { arguments: "parameters", list: List::Always },
         close: "<|END_ACTION|>",
+        section: ["", ""],
         fillers: &["<|START_RESPONSE|>", "<|END_RESPONSE|>"],
     },
     CallFormat {
-        name: "granite",
-        tells: &["<|tool_call|>", "granite"],
-        open: "<|tool_call|>",
-        shape: Shape::Json { arguments: "arguments", list: List::Always },
-        close: "",
-        fillers: &[],
-    },
-    CallFormat {
         name: "phi-4",
-        tells: &["<|tool_call|>"],
+        tells: &["<|/tool|>"],
         open: "<|tool_call|>",
         shape: Shape::Json { arguments: "arguments", list: List::Always },
         close: "<|/tool_call|>",
+        section: ["", ""],
+        fillers: &[],
+    },
+    CallFormat {
+        name: "granite",
+        tells: &["<|tool_call|>"],
+        open: "<|tool_call|>",
+        shape: Shape::Json { arguments: "arguments", list: List::Always },
+        close: "",
+        section: ["", ""],
         fillers: &[],
     },
     CallFormat {
         name: "tool-calls-list",
-        tells: &["<tool_calls>["],
+        tells: &["<tool_calls>"],
         open: "<tool_calls>",
         shape: Shape::Json { arguments: "arguments", list: List::Always },
         close: "</tool_calls>",
+        section: ["", ""],
         fillers: &[],
     },
     CallFormat {
@@ -196,14 +212,16 @@ const FORMATS: [CallFormat; 16] = [
         open: "<tool_call>",
         shape: Shape::Json { arguments: "arguments", list: List::Never },
         close: "</tool_call>",
+        section: ["", ""],
         fillers: &[],
     },
     CallFormat {
         name: "llama-json",
-        tells: &["\"parameters\": "],
+        tells: &["\"parameters\": dictionary"],
         open: "<|python_tag|>",
         shape: Shape::Json { arguments: "parameters", list: List::Bare },
         close: "",
+        section: ["", ""],
         fillers: &["<|python_start|>", "<|python_end|>"],
     },
 ];
@@ -239,7 +257,7 @@ impl ToolCallFormat {
         self.0.name
     }
 
-    /// Everything that this format writes around calls, each for [`StreamDecoder::keeping`](crate::StreamDecoder::keeping).
+    /// Everything that this format writes around calls, each for [`KeptTokens`](crate::KeptTokens).
     pub fn markers(&self) -> Vec<&'static str> {
         let shape: Vec<&'static str> = match &self.0.shape {
             Shape::Json { .. } | Shape::Channels => Vec::new(),
@@ -247,8 +265,8 @@ impl ToolCallFormat {
             Shape::Tagged(tags) => [tags.name, tags.key, tags.value].concat().into_iter().chain([tags.end]).collect(),
             Shape::BareWords { quote } => vec![quote],
         };
-        let around = [self.0.open, self.0.close].into_iter().chain(self.0.fillers.iter().copied());
-        around.chain(shape).filter(|marker| !marker.is_empty()).collect()
+        let around = [self.0.open, self.0.close].into_iter().chain(self.0.section);
+        around.chain(self.0.fillers.iter().copied()).chain(shape).filter(|marker| !marker.is_empty()).collect()
     }
 }
 
@@ -264,7 +282,7 @@ impl ReasoningFormat {
         REASONING.iter().find(|(tell, _)| template.contains(tell)).map(|(_, format)| *format)
     }
 
-    /// The marks, each for [`StreamDecoder::keeping`](crate::StreamDecoder::keeping).
+    /// The marks, each for [`KeptTokens`](crate::KeptTokens).
     pub fn markers(&self) -> Vec<&'static str> {
         vec![self.open, self.close]
     }

@@ -10,7 +10,7 @@ mod tagged;
 
 pub use formats::{ReasoningFormat, ToolCallFormat};
 pub use parser::{Answer, AnswerParser};
-pub use required::{ToolChoice, required_calls};
+pub use required::{RequiredCalls, ToolChoice};
 
 /// Longest name of a tool or of one of its parameters.
 pub(crate) const MAX_NAME_BYTES: usize = 256;
