@@ -4,9 +4,11 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+mod load;
 mod quantize;
 mod serve;
 
+pub use load::LoadFlags;
 pub use quantize::QuantizeFlags;
 pub use serve::{KeysCommand, LogChoice, NewKeyFlags, PriorityChoice, ServeFlags};
 
@@ -211,7 +213,7 @@ pub struct LogitsFlags {
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_help = "Examples:\n  cascadia bench model.gguf --depth 0,1024 --threads 2 --json\n  \
     cascadia bench model.gguf --batch 4,8\n  cascadia bench model.gguf --profile --trace trace.json\n  \
-    cascadia bench machine model.gguf")]
+    cascadia bench machine model.gguf\n  cascadia bench serve http://127.0.0.1:8080 --clients 8")]
 pub struct BenchFlags {
     /// Something else to measure.
     #[command(subcommand)]
@@ -256,6 +258,8 @@ pub struct BenchFlags {
 pub enum BenchCommand {
     /// What this machine can do at best: reading memory, arithmetic, joining threads, reading a file.
     Machine(MachineBenchFlags),
+    /// How a server behaves under load: any server that speaks OpenAI's API.
+    Serve(LoadFlags),
 }
 
 /// Flags of `bench machine`.

@@ -36,6 +36,22 @@ pub enum EvalError {
         /// What would be accepted.
         allowed: &'static str,
     },
+    /// The address of a server makes no sense.
+    #[error("cannot use the address {url}: {problem}; give one such as http://127.0.0.1:8080")]
+    Url {
+        /// What was given.
+        url: String,
+        /// What is wrong about it.
+        problem: String,
+    },
+    /// Nobody answers at the address of a server.
+    #[error("cannot connect to {address}: {source}; check that the server runs there")]
+    Connect {
+        /// The server.
+        address: String,
+        /// What the operating system says.
+        source: std::io::Error,
+    },
     /// The result cannot be written.
     #[error("cannot write {}: {source}; check that the folder exists and has space", path.display())]
     Write {

@@ -1,10 +1,11 @@
-//! Measures the quality and the speed of an engine: perplexity, divergence, logits for comparison, speed and where it goes.
+//! Measures the quality and the speed of an engine: perplexity, divergence, logits for comparison, speed and where it goes; load on a server.
 #![forbid(unsafe_code)]
 
 mod batch;
 mod ceilings;
 mod divergence;
 mod error;
+pub mod load;
 mod logits;
 mod npy;
 mod os;

@@ -1,5 +1,6 @@
 //! The accept loop: connections with limits on their number, on time and on size, and an orderly end.
 
+use std::convert::Infallible;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
@@ -7,16 +8,19 @@ use std::sync::atomic::Ordering;
 
 use axum::Router;
 use hyper::server::conn::http1;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
+use tower::ServiceExt;
 
+use crate::held::holding;
 use crate::metrics::Metrics;
 use crate::options::Limits;
+use crate::places::{Place, Places};
 use crate::stall::Unstalled;
 
 const FULL: &[u8] =
@@ -34,8 +38,7 @@ pub(crate) struct Acceptor {
 impl Acceptor {
     /// Serves until `stop` becomes true, then lets the answers under way end, for a limited time.
     pub(crate) async fn run(self, listener: TcpListener, mut stop: watch::Receiver<bool>) -> io::Result<()> {
-        let most = self.limits.connections;
-        let places = Arc::new(Semaphore::new(most));
+        let places = Arc::new(Places::new(self.limits.connections));
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
@@ -46,44 +49,56 @@ impl Acceptor {
                 tokio::time::sleep(std::time::Duration::from_millis(50)).await;
                 continue;
             };
-            match Arc::clone(&places).try_acquire_owned() {
-                Ok(place) => drop(tokio::spawn(self.clone().serve(stream, place, stop.clone()))),
+            match places.take() {
+                Some(place) => drop(tokio::spawn(self.clone().serve(stream, place, stop.clone()))),
                 // The answer fits into the socket's buffer; where it does not, nobody waits for that.
-                Err(_) => drop(stream.try_write(FULL)),
+                None => drop(stream.try_write(FULL)),
             }
         }
         drop(listener);
-        // All places free: all connections have ended.
-        let ended = places.acquire_many(u32::try_from(most).unwrap_or(u32::MAX));
-        if timeout(self.limits.drain_time, ended).await.is_err() {
+        if timeout(self.limits.drain_time, places.all_free()).await.is_err() {
             tracing::warn!("answers that had not ended in time were cut");
         }
         Ok(())
     }
 
-    async fn serve(self, stream: TcpStream, place: OwnedSemaphorePermit, stop: watch::Receiver<bool>) {
+    async fn serve(self, stream: TcpStream, place: Arc<Place>, stop: watch::Receiver<bool>) {
         let metrics = Arc::clone(&self.metrics);
         metrics.connections.fetch_add(1, Ordering::Relaxed);
         // Tokens are small and should not wait for each other.
         let _ = stream.set_nodelay(true);
+        tokio::select! {
+            () = self.connect(stream, &place, stop) => {}
+            () = place.told_to_leave() => tracing::debug!("a connection without a request made room for another"),
+        }
+        metrics.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    async fn connect(self, stream: TcpStream, place: &Arc<Place>, stop: watch::Receiver<bool>) {
         match self.tls.clone() {
-            None => self.talk(stream, stop).await,
+            None => self.talk(stream, place, stop).await,
             Some(tls) => match timeout(self.limits.header_time, tls.accept(stream)).await {
-                Ok(Ok(stream)) => self.talk(stream, stop).await,
+                Ok(Ok(stream)) => self.talk(stream, place, stop).await,
                 Ok(Err(error)) => tracing::debug!(%error, "a connection could not be encrypted"),
                 Err(_) => tracing::debug!("a connection did not become encrypted in time"),
             },
         }
-        metrics.connections.fetch_sub(1, Ordering::Relaxed);
-        drop(place);
     }
 
-    async fn talk(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send, mut stop: watch::Receiver<bool>) {
+    async fn talk(
+        self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send,
+        place: &Arc<Place>,
+        mut stop: watch::Receiver<bool>,
+    ) {
         let Limits { header_bytes, header_time, stall_time, .. } = self.limits;
         let mut builder = http1::Builder::new();
         // Without a timer the limit on the time of headers would do nothing.
         builder.timer(TokioTimer::new()).header_read_timeout(header_time).max_header_size(header_bytes);
-        let service = TowerToHyperService::new(self.router);
+        let service = service_fn(|request| {
+            let (busy, answered) = (place.busy(), self.router.clone().oneshot(request));
+            async move { Ok::<_, Infallible>(holding(answered.await?, busy)) }
+        });
         let connection = builder.serve_connection(TokioIo::new(Unstalled::new(stream, stall_time)), service);
         let mut connection = pin!(connection);
         let ended = tokio::select! {

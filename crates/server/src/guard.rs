@@ -1,23 +1,20 @@
 //! The outermost layer: request ids, keys, hosts, origins, the shape of errors, logs.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use cascadia_engine::service::{Priority, Tenant};
-use hyper::body::{Frame, SizeHint};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::app::App;
 use crate::desk::Caller;
 use crate::error::{ApiError, Kind, Shape};
+use crate::held::holding;
 use crate::routes;
 
 const REQUEST_ID: &str = "x-request-id";
@@ -57,7 +54,7 @@ pub(crate) async fn guard(State(app): State<Arc<App>>, mut request: Request, nex
     }
     app.metrics.responded(response.status());
     log.status = Some(response.status());
-    response.map(|body| Body::new(Watched { body, _log: log }))
+    holding(response, log)
 }
 
 /// Who was let in.
@@ -151,12 +148,6 @@ fn request_id(headers: &HeaderMap) -> Option<String> {
     fits.then(|| id.to_owned())
 }
 
-/// A response body that knows when it is over.
-struct Watched {
-    body: Body,
-    _log: Log,
-}
-
 /// Writes the line of a request when its response is over, and gives back what the request held.
 struct Log {
     app: Arc<App>,
@@ -200,26 +191,6 @@ impl Drop for Log {
             milliseconds = self.begin.elapsed().as_millis() as u64,
             "request"
         );
-    }
-}
-
-impl HttpBody for Watched {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 

@@ -35,7 +35,8 @@ pub struct TlsFiles {
 /// Limits on what clients may use up, fixed at start.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections at once; more are told to come back.
+    /// Connections at once. For one more, the one that has waited longest for a request is closed; while all have
+    /// requests, more are told to come back.
     pub connections: usize,
     /// Bytes of the head of a request.
     pub header_bytes: usize,
@@ -74,7 +75,8 @@ impl Default for ServerOptions {
 impl Default for Limits {
     fn default() -> Limits {
         Limits {
-            connections: 1024,
+            // Below the 1024 open files that many systems allow a process.
+            connections: 900,
             header_bytes: 16 << 10,
             header_time: Duration::from_secs(10),
             body_bytes: 8 << 20,

@@ -42,7 +42,9 @@ pub(crate) fn serve(flags: ServeFlags) -> anyhow::Result<()> {
     let engine = Engine::from_files(located.files()?, &open_options(&flags)?)?;
     let (text, details) = (Arc::new(engine.text()?), details(engine.files()));
     let queue = flags.queue.unwrap_or(QUEUE) as usize;
-    let options = ServiceOptions { queue, parallel: parallel(&flags), ..ServiceOptions::default() };
+    let usual = ServiceOptions::default();
+    let draft_rows = flags.draft_tokens.unwrap_or(usual.draft_rows);
+    let options = ServiceOptions { queue, parallel: parallel(&flags), draft_rows, ..usual };
     let service = Service::start(engine, Arc::clone(&text), options)?;
     let name = located.name();
     let model = ServedModel { name: name.clone(), text, service: service.handle(), queue, details };

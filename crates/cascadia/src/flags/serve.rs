@@ -30,6 +30,9 @@ pub struct ServeFlags {
     /// Requests that are computed at a time; 8 by default.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub parallel: Option<u32>,
+    /// Tokens guessed ahead in one step, of all answers together; 0 guesses none, 8 is the default. Answers are the same.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=64))]
+    pub draft_tokens: Option<u32>,
     /// The file of keys, see `cascadia keys new`; without it everybody who can connect is let in.
     #[arg(long, value_name = "FILE")]
     pub keys: Option<PathBuf>,

@@ -1,6 +1,6 @@
 //! Requests that mean harm, each with the exact answer it gets.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::time::Duration;
 
 use cascadia_server::{Limits, ServerOptions};
@@ -109,12 +109,30 @@ fn slow_clients_are_cut() {
     let mut slow: Vec<_> = (0..4).map(|_| server.connect()).collect();
     slow[0].write_all(b"GET /livez HTTP/1.1\r\nhost: lo").unwrap();
     slow[1].write_all(b"POST /tokenize HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n{").unwrap();
-    // The fifth finds no place and is told so at once.
-    assert_eq!(read_reply(&mut server.connect()).status, 503);
     let statuses: Vec<u16> = slow.iter_mut().map(|stream| read_reply(stream).status).collect();
     assert!([0, 408].contains(&statuses[0]), "{statuses:?}");
     assert_eq!(statuses[1], 408);
     assert_eq!(server.get("/livez").status, 200, "their places are free again");
+}
+
+#[test]
+fn connections_without_a_request_make_room() {
+    let limits = Limits { connections: 4, ..Limits::default() };
+    let server = Running::start(ServerOptions { limits, ..ServerOptions::default() });
+    let mut idle: Vec<_> = (0..50).map(|_| server.connect()).collect();
+    idle[49].write_all(b"GET /livez HTTP/1.1\r\nhost: lo").unwrap();
+    assert_eq!(server.get("/livez").status, 200, "there is room for those who ask");
+    assert_eq!(read_reply(&mut idle[0]).status, 0, "the first to come had waited longest");
+    // Where all have requests, the next is told so at once.
+    let body = b"POST /tokenize HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: 9\r\n\r\n";
+    let mut asking: Vec<_> = (0..4).map(|_| server.connect()).collect();
+    for stream in &mut asking {
+        stream.write_all(body).unwrap();
+        // The server has begun to read the body once it asks for it.
+        stream.read_exact(&mut [0; 12]).unwrap();
+    }
+    let mut next = server.connect();
+    assert_eq!(read_reply(&mut next).status, 503);
 }
 
 #[test]

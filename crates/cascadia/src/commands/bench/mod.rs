@@ -1,6 +1,7 @@
 //! `cascadia bench`: what it measures, one file each.
 
 mod batch;
+mod load;
 mod machine;
 mod profile;
 mod speed;
@@ -17,6 +18,7 @@ use crate::threads::pool;
 pub(crate) fn bench(flags: &BenchFlags) -> anyhow::Result<()> {
     match &flags.command {
         Some(BenchCommand::Machine(flags)) => machine::machine(flags),
+        Some(BenchCommand::Serve(flags)) => load::load(flags),
         None if !flags.batch.is_empty() => batch::batch(flags),
         None if flags.profile => profile::profile(flags),
         None => speed::speed(flags),

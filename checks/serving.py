@@ -1,0 +1,163 @@
+"""A running `cascadia serve` and the load generator as Python objects, for the checks of serving."""
+import http.client
+import json
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+import threading
+import time
+
+import program
+
+
+class Server:
+    """A server on a free port with a key for each tenant; ends with its `with` block."""
+
+    def __init__(self, *arguments, model=None, tenants=4):
+        self.folder = tempfile.TemporaryDirectory()
+        folder = pathlib.Path(self.folder.name)
+        made = [program.run("keys", "new", "--file", folder / "keys.json", "--name", f"tenant-{n}").strip()
+                for n in range(tenants)]
+        self.keys, self.key_file = made, folder / "keys.txt"
+        self.key_file.write_text("\n".join(made))
+        command = [program.BINARY, "serve", *([model] if model else []), "--port", 0, "--log-level", "error",
+                   "--keys", folder / "keys.json", *arguments]
+        self.log = folder / "log"
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self.port = self.wait_for_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def wait_for_port(self):
+        for _ in range(1200):
+            found = re.search(r"127\.0\.0\.1:(\d+)/", self.log.read_text())
+            if found:
+                return int(found[1])
+            if self.process.poll() is not None:
+                break
+            time.sleep(0.05)
+        raise SystemExit(f"the server did not start: {self.log.read_text()}")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait(timeout=60)
+        said = "\n".join(line for line in self.log.read_text().splitlines() if not line.startswith("Serving"))
+        self.folder.cleanup()
+        if self.process.returncode != 0 or "panicked" in said:
+            raise SystemExit(f"the server ended with {self.process.returncode}: {said[-2000:]}")
+
+    def request(self, method, path, body=None, tenant=0, timeout=120):
+        """(status, headers, bytes) of one request; an object becomes JSON."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        try:
+            data = body if body is None or isinstance(body, (bytes, str)) else json.dumps(body)
+            headers = {"authorization": f"Bearer {self.keys[tenant]}", "content-type": "application/json"}
+            connection.request(method, path, data, headers)
+            reply = connection.getresponse()
+            return reply.status, dict(reply.headers), reply.read()
+        finally:
+            connection.close()
+
+    def stream(self, body, tenant=0):
+        """(seconds to the first text, usage, text) of a completion."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
+        body = {**body, "stream": True, "stream_options": {"include_usage": True}}
+        begin, first, usage, text = time.perf_counter(), None, None, ""
+        headers = {"authorization": f"Bearer {self.keys[tenant]}", "content-type": "application/json"}
+        connection.request("POST", "/v1/completions", json.dumps(body), headers)
+        reply = connection.getresponse()
+        if reply.status != 200:
+            raise SystemExit(f"status {reply.status}: {reply.read()[:500]}")
+        for line in reply:
+            if not line.startswith(b"data: {"):
+                continue
+            event = json.loads(line[6:])
+            piece = event["choices"][0]["text"] if event.get("choices") else ""
+            first = first or (piece and time.perf_counter() - begin) or None
+            text, usage = text + piece, event.get("usage") or usage
+        connection.close()
+        return first, usage, text
+
+    def metrics(self):
+        text = self.request("GET", "/metrics")[2].decode()
+        plain = (line.split() for line in text.splitlines() if line and line[0] != "#" and "{" not in line)
+        return {name.removeprefix("cascadia_"): float(value) for name, value in plain}
+
+    def resources(self):
+        """Memory in bytes and open file descriptors of the process, and pages its jobs hold."""
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        rss = int(re.search(r"VmRSS:\s+(\d+)", status)[1]) * 1024
+        return {"rss": rss, "fds": len(os.listdir(f"/proc/{self.process.pid}/fd")),
+                "pages_held": int(self.metrics()["kv_pages_held"])}
+
+    def settle(self, seconds=60):
+        """Waits until nothing runs, waits or is connected but this question, and says what is held then."""
+        for _ in range(seconds * 10):
+            now = self.metrics()
+            if now["running"] == now["waiting"] == 0 and now["connections"] <= 1:
+                return self.resources()
+            time.sleep(0.1)
+        raise SystemExit(f"the server does not come to rest: {now}")
+
+    def load(self, *arguments, keep=None):
+        """What `cascadia bench serve --json` says of a load; kept in a file if one is named."""
+        text = program.run("bench", "serve", self.url, "--keys", self.key_file, *arguments, "--json")
+        if keep:
+            keep.write_text(text)
+        return json.loads(text)
+
+
+class Background:
+    """Calls a function again and again on a thread until the `with` block ends; a failure there is one here."""
+
+    def __init__(self, work):
+        self.work, self.stop, self.problem = work, threading.Event(), None
+        self.thread = threading.Thread(target=self.loop)
+
+    def loop(self):
+        try:
+            while not self.stop.is_set():
+                self.work()
+        except BaseException as problem:  # noqa: SystemExit of a check must reach the main thread too
+            self.problem = problem
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stop.set()
+        self.thread.join()
+        if self.problem:
+            raise self.problem
+
+
+class Findings:
+    """Rows of a report: what was measured, its limit, and whether it holds."""
+
+    def __init__(self):
+        self.rows = []
+
+    def add(self, what, value, holds=None, limit=""):
+        self.rows.append({"what": what, "value": value, "limit": limit, "holds": holds})
+        shown = f"{value:.4g}" if isinstance(value, float) else str(value)
+        mark = {True: "ok", False: "FAILS", None: ""}[None if holds is None else bool(holds)]
+        print(f"  {what:58} {shown:>14}  {limit:14} {mark}", flush=True)
+
+    def end(self):
+        broken = [row["what"] for row in self.rows if row["holds"] is not None and not row["holds"]]
+        if broken:
+            raise SystemExit("does not hold: " + "; ".join(broken))
+
+
+def same_texts(one, other):
+    """Numbers of the requests that were answered whole in both runs, and of those whose answers differ."""
+    done = lambda run: {r["number"]: r["text"] for r in run["requests"] if r["outcome"] == "done"}
+    one, other = done(one), done(other)
+    both = sorted(one.keys() & other.keys())
+    return both, [number for number in both if one[number] != other[number]]

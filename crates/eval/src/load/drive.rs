@@ -1,0 +1,182 @@
+//! Sends a workload: by clients that each wait for their answer, or at times that wait for nobody.
+
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{Builder, Scope, sleep};
+use std::time::{Duration, Instant};
+
+use super::chance::Chance;
+use super::client::Sending;
+use super::record::Record;
+use super::workload::Workload;
+use crate::EvalError;
+
+/// Requests that may be under way at once when they come by themselves.
+const MOST_UNDER_WAY: usize = 4096;
+/// A client needs little.
+const STACK_BYTES: usize = 256 << 10;
+
+/// When requests are sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Arrivals {
+    /// At random times, this many per second on average, whether or not earlier ones have been answered.
+    PerSecond(f64),
+    /// By this many clients, each of which sends its next request when the last has ended.
+    Clients(usize),
+    /// By this many clients in the same way, which together send this many requests per second on average if they can.
+    Paced(usize, f64),
+}
+
+/// How long requests are sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Extent {
+    /// So many seconds; what is under way then may end.
+    Seconds(f64),
+    /// So many requests.
+    Requests(u64),
+}
+
+/// A load to put on a server.
+#[derive(Clone, Debug)]
+pub struct LoadPlan {
+    /// What is asked.
+    pub workload: Workload,
+    /// Where and how.
+    pub sending: Sending,
+    /// When.
+    pub arrivals: Arrivals,
+    /// How long.
+    pub extent: Extent,
+}
+
+/// What became of a load.
+#[derive(Clone, Debug)]
+pub struct LoadRun {
+    /// Requests that were to be sent.
+    pub sent: u64,
+    /// What became of them, in the order of their numbers.
+    pub records: Vec<Record>,
+}
+
+/// Puts the load on the server. `progress` hears how many requests have ended.
+pub fn run_load(plan: &LoadPlan, mut progress: impl FnMut(u64)) -> Result<LoadRun, EvalError> {
+    let address = &plan.sending.target.address;
+    TcpStream::connect(address).map_err(|source| EvalError::Connect { address: address.clone(), source })?;
+    let (sender, records) = channel();
+    let run = Run { plan, begin: Instant::now(), next: AtomicU64::new(0), under_way: AtomicUsize::new(0) };
+    let mut records = std::thread::scope(|scope| {
+        let clients = |count: usize, rate: Option<f64>| {
+            for number in 0..count {
+                let (run, sender) = (&run, sender.clone());
+                start(scope, move || run.client(Client { number, count, rate }, &sender));
+            }
+        };
+        match plan.arrivals {
+            Arrivals::Clients(count) => clients(count, None),
+            Arrivals::Paced(count, rate) => clients(count, Some(rate)),
+            Arrivals::PerSecond(rate) => {
+                let (run, sender) = (&run, sender.clone());
+                start(scope, move || run.arrivals(rate, scope, &sender));
+            }
+        }
+        drop(sender);
+        let mut ended = Vec::new();
+        for record in records {
+            ended.push(record);
+            progress(ended.len() as u64);
+        }
+        ended
+    });
+    records.sort_by_key(|record| record.number);
+    Ok(LoadRun { sent: run.next.into_inner(), records })
+}
+
+/// A thread of the scope. One that the system does not give is as bad as memory that it does not give.
+fn start<'scope>(scope: &'scope Scope<'scope, '_>, work: impl FnOnce() + Send + 'scope) {
+    let started = Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, work);
+    started.expect("the system gives a thread to a client");
+}
+
+struct Run<'plan> {
+    plan: &'plan LoadPlan,
+    begin: Instant,
+    next: AtomicU64,
+    under_way: AtomicUsize,
+}
+
+/// One of several clients.
+#[derive(Clone, Copy)]
+struct Client {
+    number: usize,
+    count: usize,
+    /// Requests per second of all of them, if they do not send as fast as they can.
+    rate: Option<f64>,
+}
+
+impl Run<'_> {
+    /// The number of the next request, if there is to be one.
+    fn next(&self) -> Option<u64> {
+        match self.plan.extent {
+            Extent::Seconds(seconds) if self.begin.elapsed().as_secs_f64() >= seconds => None,
+            Extent::Seconds(_) => Some(self.next.fetch_add(1, Ordering::Relaxed)),
+            Extent::Requests(count) => {
+                let take = |number| (number < count).then_some(number + 1);
+                self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()
+            }
+        }
+    }
+
+    /// One client: a request, its answer, the next request; refused, it comes back when it is told to.
+    fn client(&self, client: Client, ended: &Sender<Record>) {
+        let workload = &self.plan.workload;
+        let tenant = workload.tenant_of_client(client.number, client.count);
+        let mut chance = Chance::new(workload.seed ^ 2, client.number as u64);
+        let mut due = 0.0;
+        loop {
+            if let Some(rate) = client.rate {
+                due += chance.pause(rate / client.count as f64);
+                sleep(Duration::from_secs_f64(due).saturating_sub(self.begin.elapsed()).min(self.time_left()));
+            }
+            let Some(number) = self.next() else { return };
+            let record = self.plan.sending.send(&workload.request(number), tenant, self.begin);
+            let pause = record.retry_after.filter(|_| record.is_refused()).map(u64::from);
+            // Nobody listens any more only when the run is given up.
+            let _ = ended.send(record);
+            if let Some(pause) = pause {
+                sleep(Duration::from_secs(pause).min(self.time_left()));
+            }
+        }
+    }
+
+    fn time_left(&self) -> Duration {
+        match self.plan.extent {
+            Extent::Seconds(seconds) => Duration::from_secs_f64(seconds).saturating_sub(self.begin.elapsed()),
+            Extent::Requests(_) => Duration::MAX,
+        }
+    }
+
+    /// Requests at random times, each on a thread of its own.
+    fn arrivals<'scope>(&'scope self, rate: f64, scope: &'scope Scope<'scope, '_>, ended: &Sender<Record>) {
+        let mut chance = Chance::new(self.plan.workload.seed ^ 2, 0);
+        let mut time = 0.0;
+        loop {
+            time += chance.pause(rate);
+            sleep(Duration::from_secs_f64(time).saturating_sub(self.begin.elapsed()));
+            let Some(number) = self.next() else { return };
+            let workload = &self.plan.workload;
+            let (tenant, request) = (workload.tenant_of_request(number), workload.request(number));
+            let ended = ended.clone();
+            if self.under_way.fetch_add(1, Ordering::Relaxed) >= MOST_UNDER_WAY {
+                self.under_way.fetch_sub(1, Ordering::Relaxed);
+                let _ = ended.send(Record::not_sent(&request, tenant, "too many requests are under way"));
+                continue;
+            }
+            start(scope, move || {
+                let record = self.plan.sending.send(&request, tenant, self.begin);
+                self.under_way.fetch_sub(1, Ordering::Relaxed);
+                let _ = ended.send(record);
+            });
+        }
+    }
+}
