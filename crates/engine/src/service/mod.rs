@@ -8,6 +8,7 @@ mod handle;
 mod job;
 mod live;
 mod options;
+mod pace;
 mod read;
 mod run;
 pub mod schedule;

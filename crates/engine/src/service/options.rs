@@ -12,8 +12,11 @@ pub struct ServiceOptions {
     pub queue: usize,
     /// Jobs that are computed at a time.
     pub parallel: u32,
-    /// The most rows of prompts in a step that also continues answers; it bounds the time between their tokens.
+    /// The most rows of prompts in a step that also continues answers.
     pub prompt_rows_beside_answers: u32,
+    /// About how long those rows may take, which bounds the time between the tokens of the answers; there are fewer of
+    /// them where a row takes long, but never fewer than eight unless the limit above says so.
+    pub prompt_seconds_beside_answers: f64,
     /// The most guessed rows of a step, of all sequences together; none turns guessing off.
     pub draft_rows: u32,
     /// Waiting this long makes a job as urgent as those of the next priority.
@@ -29,7 +32,8 @@ impl Default for ServiceOptions {
         ServiceOptions {
             queue: 64,
             parallel: 8,
-            prompt_rows_beside_answers: 64,
+            prompt_rows_beside_answers: 128,
+            prompt_seconds_beside_answers: 0.15,
             draft_rows: 8,
             patience_seconds: 30.0,
             sharing: Sharing::WithinTenant,

@@ -1,6 +1,7 @@
 //! The thread that computes: takes jobs in, plans, runs steps, and says what came of them.
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Arc, PoisonError};
@@ -10,6 +11,7 @@ use cascadia_model::StageError;
 
 use super::handle::{Command, Shared};
 use super::live::{Ending, Live};
+use super::pace::PromptPace;
 use super::schedule::{Advance, Plan, ScheduleLimits, Scheduler, Work};
 use super::speculate::DraftModel;
 use super::{JobId, ServiceOptions, Snapshot};
@@ -33,6 +35,7 @@ pub(super) struct Runner {
     /// Counters that no one else keeps.
     pub(super) counted: Snapshot,
     pub(super) logits: Vec<f32>,
+    pace: PromptPace,
     parallel: u32,
     lost: u32,
 }
@@ -64,6 +67,11 @@ impl Runner {
             shared,
             counted: Snapshot::default(),
             logits: Vec::new(),
+            pace: PromptPace {
+                most_rows: options.prompt_rows_beside_answers,
+                seconds: options.prompt_seconds_beside_answers,
+                row_seconds: 0.0,
+            },
             parallel: options.parallel.max(1),
             lost: 0,
         }
@@ -129,16 +137,24 @@ impl Runner {
         let Some(plan) = self.scheduler.plan(self.shared.now()) else { return };
         self.start(&plan);
         let begin = Instant::now();
-        let ran = self.pipeline.run(&plan.step);
-        let results = match ran {
+        let results = match self.compute(&plan) {
             Ok(()) => self.read(&plan),
             Err(error) => return self.step_failed(plan, error),
         };
         self.lost = 0;
         self.counted.steps += 1;
         self.counted.step_rows += plan.step.tokens.len() as u64;
-        self.counted.step_seconds += begin.elapsed().as_secs_f64();
+        let seconds = begin.elapsed().as_secs_f64();
+        self.counted.step_seconds += seconds;
+        self.scheduler.set_prompt_rows_beside_answers(self.pace.rows(plan.step.tokens.len(), seconds));
         self.scheduler.commit(plan, results);
+    }
+
+    /// Runs a plan. A fault in our own code is an error of this step and not the end of the service: what the step
+    /// left behind are rows that are written again before they are read.
+    fn compute(&mut self, plan: &Plan) -> Result<(), StageError> {
+        let ran = catch_unwind(AssertUnwindSafe(|| self.pipeline.run(&plan.step)));
+        ran.unwrap_or_else(|_| Err(StageError::Plan { problem: "it broke off; this is a bug worth reporting".into() }))
     }
 
     /// Tells jobs that they left the queue.

@@ -13,6 +13,8 @@ use crate::harness::{Leave, Setup, hear, job, long, request, text};
 
 /// A token that no step with it survives.
 const POISON: u32 = 250;
+/// A token that is worse.
+const VENOM: u32 = 251;
 
 /// A stage with the habits of a machine far away.
 struct Flaky {
@@ -34,6 +36,7 @@ impl Stage for Flaky {
         if plan.tokens.contains(&POISON) {
             return Err(StageError::Plan { problem: "it is poisoned".into() });
         }
+        assert!(!plan.tokens.contains(&VENOM), "the test wants this panic");
         self.inner.run(plan, hidden)
     }
 }
@@ -98,11 +101,12 @@ fn a_poisoned_job_fails_alone() {
     let mut requests = requests();
     let alone = setup().alone(&requests);
     requests[2].prompt[70] = POISON;
+    requests[4].prompt[10] = VENOM;
     let service = start(|_| false);
     for (index, updates) in submit(&service, &requests).iter().enumerate() {
         let heard = hear(updates);
         match index {
-            2 => assert!(matches!(heard.error, Some(EngineError::Stage(StageError::Plan { .. })))),
+            2 | 4 => assert!(matches!(heard.error, Some(EngineError::Stage(StageError::Plan { .. })))),
             // One that chose the poison itself fails too, after the same tokens.
             _ => assert!(
                 alone[index].starts_with(&heard.numbers())

@@ -80,6 +80,9 @@ pub struct ScheduleCounters {
 /// out another.
 const COOL_DOWN_PLANS: u32 = 16;
 
+/// Every so many plans, rows of prompts go to the oldest that runs, whoever's it is.
+const PLANS_PER_OLDEST: u64 = 8;
+
 /// All sequences, those that wait and those that run.
 #[derive(Debug)]
 pub struct Scheduler {
@@ -92,6 +95,7 @@ pub struct Scheduler {
     /// Plans until something may start again.
     cool_down: u32,
     now: f64,
+    plans: u64,
 }
 
 impl Scheduler {
@@ -109,6 +113,7 @@ impl Scheduler {
             counters: ScheduleCounters::default(),
             cool_down: 0,
             now: 0.0,
+            plans: 0,
             limits,
         }
     }
@@ -170,6 +175,11 @@ impl Scheduler {
         if let Some(sequence) = self.sequences.get_mut(&id).filter(|sequence| sequence.state == State::Ready) {
             sequence.draft = draft;
         }
+    }
+
+    /// Changes how many rows of prompts a step may have that also continues answers.
+    pub fn set_prompt_rows_beside_answers(&mut self, rows: u32) {
+        self.limits.prompt_rows_beside_answers = rows.max(1);
     }
 
     /// The tokens of a job, prompt and answer.

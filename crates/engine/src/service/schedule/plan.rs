@@ -6,7 +6,7 @@ use std::ops::Range;
 use cascadia_model::{SequenceStep, StepPlan};
 
 use super::sequence::State;
-use super::{COOL_DOWN_PLANS, Needs, Place, Reach, Scheduler};
+use super::{COOL_DOWN_PLANS, Needs, PLANS_PER_OLDEST, Place, Reach, Scheduler};
 use crate::service::JobId;
 
 /// A step to compute. It goes back to `commit` exactly once.
@@ -59,12 +59,7 @@ impl Scheduler {
                 true => room.min(self.limits.prompt_rows_beside_answers as usize),
                 false => room,
             };
-            // Within a priority, the tenant that was served least.
-            ready.sort_by(|one, other| {
-                let [one, other] = [one, other].map(|id| &self.sequences[id].work);
-                let [one_time, other_time] = [one, other].map(|work| self.tenants.time(work.tenant));
-                other.priority.cmp(&one.priority).then(one_time.total_cmp(&other_time)).then(one.id.cmp(&other.id))
-            });
+            self.sort_prompts(&mut ready);
             for id in ready {
                 if budget > 0 {
                     budget -= self.place(id, budget, &mut plan);
@@ -72,6 +67,20 @@ impl Scheduler {
             }
         }
         (!plan.parts.is_empty()).then_some(plan)
+    }
+
+    /// The order in which prompts get rows: by priority, then the tenant that was served least. Now and then it is the
+    /// oldest, so that a prompt that was begun is never left behind for good.
+    fn sort_prompts(&mut self, ready: &mut [JobId]) {
+        self.plans += 1;
+        if self.plans.is_multiple_of(PLANS_PER_OLDEST) {
+            return ready.sort();
+        }
+        ready.sort_by(|one, other| {
+            let [one, other] = [one, other].map(|id| &self.sequences[id].work);
+            let [one_time, other_time] = [one, other].map(|work| self.tenants.time(work.tenant));
+            other.priority.cmp(&one.priority).then(one_time.total_cmp(&other_time)).then(one.id.cmp(&other.id))
+        });
     }
 
     /// Running sequences that are in no plan, the most important first.
