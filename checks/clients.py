@@ -83,6 +83,27 @@ def openai_streams(client):
     assert text == client.completions.create(model="default", prompt="Once upon", max_tokens=8, temperature=0).choices[0].text
 
 
+def openai_chances(client):
+    answer = client.chat.completions.create(
+        model="default", messages=QUESTION, max_tokens=6, temperature=0, logprobs=True, top_logprobs=4)
+    content = answer.choices[0].logprobs.content
+    assert len(content) == 6 and all(len(entry.top_logprobs) == 4 for entry in content), content
+    assert all(entry.top_logprobs[0].token == entry.token and entry.logprob <= 0 for entry in content)
+    text = b"".join(bytes(entry.bytes) for entry in content).decode(errors="replace")
+    assert text.strip() == answer.choices[0].message.content.strip(), (text, answer.choices[0].message.content)
+    legacy = client.completions.create(model="default", prompt="Once", max_tokens=3, logprobs=2).choices[0].logprobs
+    assert len(legacy.tokens) == len(legacy.token_logprobs) == 3 and len(legacy.top_logprobs[0]) == 2
+
+
+def openai_embeddings(client):
+    # The package asks for base64 and decodes it.
+    data = client.embeddings.create(model="default", input=["harbour", "parliament", "harbour"]).data
+    assert data[0].embedding == data[2].embedding != data[1].embedding
+    assert abs(sum(x * x for x in data[0].embedding) - 1) < 1e-3
+    floats = client.embeddings.create(model="default", input="harbour", encoding_format="float").data[0].embedding
+    assert max(abs(a - b) for a, b in zip(floats, data[0].embedding, strict=True)) < 1e-6
+
+
 def openai_responses(client):
     settings = dict(model="default", input="Tell me about the sea.", instructions="Be brief.", max_output_tokens=16, temperature=0)
     response = client.responses.create(**settings)
@@ -172,6 +193,8 @@ def main():
         checks = {
             "openai: chat": lambda: openai_chat(client),
             "openai: streams": lambda: openai_streams(client),
+            "openai: logprobs": lambda: openai_chances(client),
+            "openai: embeddings": lambda: openai_embeddings(client),
             "openai: responses": lambda: openai_responses(client),
             "openai: errors": lambda: openai_errors(client),
             "openai: cancellation": lambda: openai_cancellation(client, url),

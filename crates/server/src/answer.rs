@@ -7,7 +7,7 @@ use cascadia_engine::FinishReason;
 use cascadia_engine::service::{JobOutcome, NewToken, TokenChance, Update};
 
 use crate::error::{ApiError, Kind};
-use crate::queue::Receiver;
+use crate::jobs::Jobs;
 
 /// A little more of an answer.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ pub(crate) struct Answer {
 
 /// Tells what happens to a request's jobs, in order.
 pub(crate) struct Teller {
-    receiver: Receiver,
+    jobs: Jobs,
     usage: Usage,
     /// Answers to each prompt: the tokens of a prompt count once.
     choices: usize,
@@ -70,9 +70,9 @@ pub(crate) struct Teller {
 }
 
 impl Teller {
-    pub(crate) fn new(receiver: Receiver, prompt_tokens: usize, choices: usize) -> Teller {
+    pub(crate) fn new(jobs: Jobs, prompt_tokens: usize, choices: usize) -> Teller {
         let usage = Usage { prompt: prompt_tokens, ..Usage::default() };
-        Teller { open: receiver.answers, receiver, usage, choices, next: VecDeque::new(), over: false }
+        Teller { open: jobs.len(), jobs, usage, choices, next: VecDeque::new(), over: false }
     }
 
     /// Tokens of all prompts.
@@ -92,7 +92,7 @@ impl Teller {
             if self.open == 0 {
                 break Told::Done(self.usage);
             }
-            match ready!(self.receiver.poll_next(context)) {
+            match ready!(self.jobs.poll_next(context)) {
                 Some((choice, update)) => self.take(choice, update),
                 None => break Told::Failed(self.cut_off()),
             }
@@ -153,7 +153,7 @@ impl Teller {
 
     /// Why nothing comes any more although an answer is missing.
     fn cut_off(&self) -> ApiError {
-        if self.receiver.overflowed() {
+        if self.jobs.overflowed() {
             let message = "the answer was read too slowly and has been given up; read faster, or do not stream it";
             return ApiError::new(Kind::Slow, message);
         }

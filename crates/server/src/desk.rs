@@ -13,8 +13,9 @@ use serde_json::Value;
 
 use crate::answer::Teller;
 use crate::error::{ApiError, Kind};
+use crate::jobs::Jobs;
 use crate::metrics::Metrics;
-use crate::queue::{self, Receiver};
+use crate::queue;
 use crate::validate::{Ask, Chat, Source, shortened};
 
 /// A model that is ready to be served.
@@ -61,7 +62,7 @@ pub(crate) struct Desk {
     pub(crate) metrics: Arc<Metrics>,
     /// When the model was first served, in seconds since 1970.
     pub(crate) created: u64,
-    deadline: Duration,
+    answer_time: Duration,
     numbers: Numbers,
 }
 
@@ -74,8 +75,8 @@ pub(crate) struct Prepared {
 }
 
 impl Desk {
-    pub(crate) fn new(model: ServedModel, metrics: Arc<Metrics>, deadline: Duration) -> Desk {
-        Desk { model, metrics, created: unix_seconds(), deadline, numbers: Numbers::default() }
+    pub(crate) fn new(model: ServedModel, metrics: Arc<Metrics>, answer_time: Duration) -> Desk {
+        Desk { model, metrics, created: unix_seconds(), answer_time, numbers: Numbers::default() }
     }
 
     /// An error unless a request means the model that is served.
@@ -188,39 +189,32 @@ impl Desk {
         let answers = prepared.prompts.iter().map(|(_, answers)| answers.len()).sum::<usize>();
         let prompt_tokens = prepared.prompts.iter().map(|(prompt, _)| prompt.len()).sum();
         let choices = answers / prepared.prompts.len();
-        let (sender, receiver) = queue::channel(answers, Arc::clone(&self.metrics));
-        let mut choice = 0;
+        let (tenant, priority) = (prepared.tenant, prepared.priority);
+        let (sender, receiver) = queue::channel(Arc::clone(&self.metrics));
+        let mut jobs = Jobs::new(self.model.service.clone(), receiver);
         for (prompt, answers) in prepared.prompts {
             for generation in answers {
-                let sink = sender.sink(choice);
-                choice += 1;
-                // A refusal drops the receiver, and with it the jobs that went in before.
-                self.model.service.submit(Job {
-                    prompt: prompt.clone(),
-                    task: Task::Generate(generation),
-                    tenant: prepared.tenant,
-                    priority: prepared.priority,
-                    deadline: Instant::now().checked_add(self.deadline),
-                    sink,
-                })?;
+                let (prompt, task, sink) = (prompt.clone(), Task::Generate(generation), sender.sink(jobs.len()));
+                jobs.submit(Job { prompt, task, tenant, priority, deadline: self.deadline(), sink })?;
             }
         }
-        Ok(Teller::new(receiver, prompt_tokens, choices))
+        Ok(Teller::new(jobs, prompt_tokens, choices))
     }
 
     /// Asks for the embedding of a prompt.
-    pub(crate) fn submit_embedding(&self, prompt: Vec<u32>, caller: Caller) -> Result<Receiver, ApiError> {
+    pub(crate) fn submit_embedding(&self, prompt: Vec<u32>, caller: Caller) -> Result<Jobs, ApiError> {
         self.room(prompt.len())?;
-        let (sender, receiver) = queue::channel(1, Arc::clone(&self.metrics));
-        self.model.service.submit(Job {
-            prompt,
-            task: Task::Embed,
-            tenant: caller.tenant,
-            priority: caller.priority,
-            deadline: Instant::now().checked_add(self.deadline),
-            sink: sender.sink(0),
-        })?;
-        Ok(receiver)
+        let (sender, receiver) = queue::channel(Arc::clone(&self.metrics));
+        let mut jobs = Jobs::new(self.model.service.clone(), receiver);
+        let Caller { tenant, priority, .. } = caller;
+        let (task, sink) = (Task::Embed, sender.sink(0));
+        jobs.submit(Job { prompt, task, tenant, priority, deadline: self.deadline(), sink })?;
+        Ok(jobs)
+    }
+
+    /// When nobody waits any more for what is asked now.
+    fn deadline(&self) -> Option<Instant> {
+        Instant::now().checked_add(self.answer_time)
     }
 
     /// A number that has not been seen before and cannot be foretold from outside.

@@ -13,6 +13,7 @@ mod door;
 mod error;
 mod guard;
 mod held;
+mod jobs;
 mod keys;
 mod logs;
 mod metrics;

@@ -25,8 +25,6 @@ pub(crate) struct Sender {
 pub(crate) struct Receiver {
     updates: UnboundedReceiver<Queued>,
     shared: Arc<Shared>,
-    /// Answers to be expected.
-    pub(crate) answers: usize,
 }
 
 struct Queued {
@@ -42,11 +40,11 @@ struct Shared {
     overflowed: AtomicBool,
 }
 
-pub(crate) fn channel(answers: usize, metrics: Arc<Metrics>) -> (Sender, Receiver) {
+pub(crate) fn channel(metrics: Arc<Metrics>) -> (Sender, Receiver) {
     let (sender, receiver) = unbounded_channel();
     let shared = Arc::new(Shared::default());
     let sender = Sender { updates: sender, shared: Arc::clone(&shared), metrics };
-    (sender, Receiver { updates: receiver, shared, answers })
+    (sender, Receiver { updates: receiver, shared })
 }
 
 impl Sender {
@@ -71,11 +69,6 @@ impl Sender {
 
 impl Receiver {
     /// The next update and the answer it belongs to; `None` when every sink is gone.
-    pub(crate) async fn next(&mut self) -> Option<(usize, Update)> {
-        std::future::poll_fn(|context| self.poll_next(context)).await
-    }
-
-    /// The same for those who poll.
     pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<(usize, Update)>> {
         let Some(queued) = ready!(self.updates.poll_recv(context)) else { return Poll::Ready(None) };
         self.shared.bytes.fetch_sub(queued.bytes, Ordering::Relaxed);
@@ -134,13 +127,17 @@ impl Timing {
 mod tests {
     use super::*;
 
+    async fn next(receiver: &mut Receiver) -> Option<(usize, Update)> {
+        std::future::poll_fn(|context| receiver.poll_next(context)).await
+    }
+
     fn token() -> Update {
         Update::Token(NewToken { token: 0, text: "word".to_owned(), chance: None })
     }
 
     #[tokio::test]
     async fn a_slow_reader_is_cut_at_the_limit() {
-        let (sender, mut receiver) = channel(1, Arc::default());
+        let (sender, mut receiver) = channel(Arc::default());
         let mut sink = sender.sink(0);
         drop(sender);
         let mut pushed = 0;
@@ -150,20 +147,20 @@ mod tests {
         assert!((MAX_QUEUED_BYTES / 512..MAX_QUEUED_BYTES / 64).contains(&pushed), "{pushed}");
         assert!(receiver.overflowed());
         for _ in 0..pushed {
-            assert!(receiver.next().await.is_some());
+            assert!(next(&mut receiver).await.is_some());
         }
         assert_eq!(sink(token()), Flow::Stop, "what was lost stays lost");
         drop(sink);
-        assert!(receiver.next().await.is_none());
+        assert!(next(&mut receiver).await.is_none());
     }
 
     #[tokio::test]
     async fn a_quick_reader_is_never_cut_and_one_that_leaves_stops_the_job() {
-        let (sender, mut receiver) = channel(1, Arc::default());
+        let (sender, mut receiver) = channel(Arc::default());
         let mut sink = sender.sink(0);
         for _ in 0..10_000 {
             assert_eq!(sink(token()), Flow::Continue);
-            assert!(receiver.next().await.is_some());
+            assert!(next(&mut receiver).await.is_some());
         }
         drop(receiver);
         assert_eq!(sink(token()), Flow::Stop);

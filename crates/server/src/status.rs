@@ -8,6 +8,7 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use cascadia_engine::service::Snapshot;
+use cascadia_engine::service::schedule::TenantShare;
 use serde_json::{Value, json};
 
 use crate::app::App;
@@ -30,10 +31,14 @@ type Number = (&'static str, Kind, &'static str, fn(&Snapshot) -> f64);
 const NUMBERS: &[Number] = &[
     ("waiting", Kind::Gauge, "Jobs that wait.", |s| s.waiting as f64),
     ("running", Kind::Gauge, "Jobs that are being computed.", |s| s.running as f64),
+    ("preempted", Kind::Gauge, "Jobs that made room for others and wait to go on.", |s| s.preempted as f64),
     ("batch_size", Kind::Gauge, "Tokens computed per step, on average.", |s| part(s.step_rows as f64, s.steps as f64)),
     ("kv_pages", Kind::Gauge, "Pages of the cache.", |s| s.pages as f64),
     ("kv_pages_held", Kind::Gauge, "Pages that running jobs hold.", |s| s.pages_held as f64),
     ("kv_pages_cached", Kind::Gauge, "Pages kept for later prompts.", |s| s.pages_cached as f64),
+    ("window_pages", Kind::Gauge, "Pages of layers that read a window.", |s| s.window_pages as f64),
+    ("window_pages_held", Kind::Gauge, "Of those, pages that running jobs hold.", |s| s.window_pages_held as f64),
+    ("window_pages_cached", Kind::Gauge, "Of those, pages kept for later.", |s| s.window_pages_cached as f64),
     ("jobs_finished_total", Kind::Counter, "Jobs that ended with an answer.", |s| s.finished as f64),
     ("jobs_cancelled_total", Kind::Counter, "Jobs whose receiver went away.", |s| s.cancelled as f64),
     ("jobs_failed_total", Kind::Counter, "Jobs that ended with an error.", |s| s.failed as f64),
@@ -46,6 +51,7 @@ const NUMBERS: &[Number] = &[
     ("step_seconds_total", Kind::Counter, "Seconds spent in steps.", |s| s.step_seconds),
     ("preemptions_total", Kind::Counter, "Jobs put back to free their pages.", |s| s.preemptions as f64),
     ("evictions_total", Kind::Counter, "Cached pages given up for new ones.", |s| s.evictions as f64),
+    ("recomputed_tokens_total", Kind::Counter, "Tokens computed again.", |s| s.recomputed_tokens as f64),
     ("drafted_tokens_total", Kind::Counter, "Tokens guessed ahead.", |s| s.drafted_tokens as f64),
     ("accepted_tokens_total", Kind::Counter, "Guessed tokens that were right.", |s| s.accepted_tokens as f64),
 ];
@@ -81,11 +87,18 @@ pub(crate) async fn status(State(app): State<Arc<App>>) -> Response {
         "requests_in_flight": load(&metrics.in_flight),
         "responses": metrics.responses.iter().map(load).collect::<Vec<u64>>(),
         "service": numbers.collect::<serde_json::Map<_, _>>(),
+        "tenants": snapshot.tenants.iter().map(tenant).collect::<Vec<_>>(),
         "latencies": latencies.collect::<serde_json::Map<_, _>>(),
         "speculation_acceptance": part(snapshot.accepted_tokens as f64, snapshot.drafted_tokens as f64),
         "prefix_hit_rate":
             part(snapshot.reused_tokens as f64, snapshot.reused_tokens as f64 + snapshot.prompt_tokens as f64),
     }))
+}
+
+/// A tenant by a number made from its name: who it is stays in the file of keys.
+fn tenant(share: &TenantShare) -> Value {
+    let name = format!("{:016x}", share.tenant.0);
+    json!({"tenant": name, "waiting": share.waiting, "running": share.running, "rows": share.rows})
 }
 
 fn quantiles(histogram: &Histogram) -> Value {

@@ -14,8 +14,8 @@ use crate::base64;
 use crate::desk::Caller;
 use crate::door::{json, parse, read_body};
 use crate::error::{ApiError, Kind};
+use crate::jobs::Jobs;
 use crate::prompts::Prompts;
-use crate::queue::Receiver;
 use crate::validate::shortened;
 
 /// A request to place texts in the model's space.
@@ -83,8 +83,8 @@ fn encoding(body: &EmbeddingRequest) -> Result<Encoding, ApiError> {
     }
 }
 
-async fn received(mut receiver: Receiver) -> Result<Vec<f32>, ApiError> {
-    while let Some((_, update)) = receiver.next().await {
+async fn received(mut jobs: Jobs) -> Result<Vec<f32>, ApiError> {
+    while let Some((_, update)) = jobs.next().await {
         match update {
             Update::Embedded(vector) => return Ok(normalised(vector)),
             Update::Failed(error) => return Err(error.into()),

@@ -66,6 +66,53 @@ fn texts_are_continued() {
 }
 
 #[test]
+fn chances_are_reported() {
+    let server = Running::shared();
+    let mut body = json!({"messages": hello(), "max_tokens": 4, "temperature": 0, "logprobs": true, "top_logprobs": 3});
+    let object = server.post("/v1/chat/completions", &body).json();
+    let content = object["choices"][0]["logprobs"]["content"].as_array().unwrap();
+    assert_eq!(content.len(), 4, "{object}");
+    for entry in content {
+        let top = entry["top_logprobs"].as_array().unwrap();
+        assert_eq!((top.len(), &top[0]["token"]), (3, &entry["token"]), "the most likely token is taken");
+        assert!(entry["logprob"].as_f64().unwrap() <= 0.0 && top[0]["logprob"].as_f64() >= top[2]["logprob"].as_f64());
+    }
+    body["stream"] = true.into();
+    let events = server.post("/v1/chat/completions", &body).events();
+    let events = events.iter().filter_map(|event| event.parse::<Value>().ok());
+    let streamed: Vec<Value> = events
+        .flat_map(|event| event["choices"][0]["logprobs"]["content"].as_array().cloned().unwrap_or_default())
+        .collect();
+    assert_eq!(streamed, *content);
+    let body = json!({"prompt": "Once", "max_tokens": 3, "temperature": 0, "logprobs": 2});
+    let object = server.post("/v1/completions", &body).json();
+    let logprobs = &object["choices"][0]["logprobs"];
+    let tokens: String = logprobs["tokens"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert_eq!(object["choices"][0]["text"], tokens);
+    assert_eq!(logprobs["text_offset"][0], 0);
+}
+
+#[test]
+fn texts_are_placed() {
+    let server = Running::shared();
+    let reply = server.post("/v1/embeddings", &json!({"input": ["harbour", "harbour", "parliament"]}));
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    let object = reply.json();
+    let vector = |index: usize| -> Vec<f64> {
+        object["data"][index]["embedding"].as_array().unwrap().iter().filter_map(Value::as_f64).collect()
+    };
+    let product = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    assert_eq!(vector(0), vector(1));
+    assert!((product(&vector(0), &vector(0)) - 1.0).abs() < 1e-3);
+    assert!(product(&vector(0), &vector(2)) < 0.9999);
+    let encoded = server.post("/v1/embeddings", &json!({"input": "harbour", "encoding_format": "base64"})).json();
+    assert_eq!(encoded["data"][0]["embedding"].as_str().unwrap().len(), (vector(0).len() * 4).div_ceil(3) * 4);
+    for wrong in [json!({}), json!({"input": []}), json!({"input": "a", "dimensions": 8}), json!({"input": [-1]})] {
+        assert_eq!(server.post("/v1/embeddings", &wrong).status, 400, "{wrong}");
+    }
+}
+
+#[test]
 fn tokens_and_text_are_two_sides() {
     let server = Running::shared();
     let found = server.post("/tokenize", &json!({"prompt": "Harbour at night"})).json();

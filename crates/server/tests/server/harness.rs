@@ -23,6 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A server that runs until it is dropped.
 pub(crate) struct Running {
     pub(crate) address: SocketAddr,
+    /// Tokens that end answers.
+    pub(crate) end_tokens: Vec<u32>,
     stop: ServerStop,
     thread: Option<JoinHandle<()>>,
 }
@@ -35,10 +37,12 @@ impl Running {
 
     /// The same with room for more or fewer tokens.
     pub(crate) fn with_context(context: u32, options: ServerOptions) -> Running {
-        let server = Server::bind(model(context), &ServerOptions { port: 0, ..options }).expect("the server starts");
+        let model = model(context);
+        let end_tokens = model.text.special().stop.clone();
+        let server = Server::bind(model, &ServerOptions { port: 0, ..options }).expect("the server starts");
         let (address, stop) = (server.address(), server.stopper());
         let thread = std::thread::spawn(move || server.run().expect("the server ends in peace"));
-        Running { address, stop, thread: Some(thread) }
+        Running { address, end_tokens, stop, thread: Some(thread) }
     }
 
     /// The server that most tests share.
@@ -109,7 +113,7 @@ pub(crate) fn model(context: u32) -> ServedModel {
     let options = OpenOptions { context: Some(context), ..OpenOptions::new(Arc::new(Pool::new(1))) };
     let engine = Engine::open(Source::Path(&path), &options).expect("the model opens");
     let text = Arc::new(engine.text().expect("the model has a tokenizer"));
-    let service = Service::start(engine, Arc::clone(&text), &ServiceOptions { queue: 64 });
+    let service = Service::start(engine, Arc::clone(&text), ServiceOptions::default()).expect("the service starts");
     let handle = service.handle();
     // Tests end with the process, and so may the service.
     std::mem::forget(service);

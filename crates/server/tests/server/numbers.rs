@@ -33,7 +33,8 @@ fn every_number_has_a_range_and_it_is_kept() {
     let mut tried = 0;
     for (path, name, body, inside) in doors() {
         let fields = document["components"]["schemas"][name]["properties"].as_object().expect(name);
-        for (field, schema) in fields.iter().filter(|(_, schema)| is_number(schema)) {
+        // `best_of` may only be what `n` is.
+        for (field, schema) in fields.iter().filter(|(field, schema)| is_number(schema) && *field != "best_of") {
             for (value, status) in cases(path, field, schema) {
                 let body = with(&body, inside, field, &value);
                 let reply = server.request(&format!("POST {path}"), &[], body.as_bytes());

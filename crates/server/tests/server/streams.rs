@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 
 use crate::harness::Running;
 
-/// Begins a long stream and reads its first bytes.
+/// Begins a stream that the model does not end by itself, and reads its first bytes.
 fn long_stream(server: &Running) -> TcpStream {
-    let body =
-        json!({"prompt": "a", "max_tokens": 1000, "stream": true, "logit_bias": {"2": -100, "0": -100}}).to_string();
+    let never: Value = server.end_tokens.iter().map(|token| (token.to_string(), Value::from(-100))).collect();
+    let body = json!({"prompt": "a", "max_tokens": 1000, "stream": true, "logit_bias": never}).to_string();
     let mut stream = server.connect();
     let head = "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n";
     stream.write_all(format!("{head}content-length: {}\r\n\r\n{body}", body.len()).as_bytes()).unwrap();
