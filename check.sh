@@ -35,6 +35,16 @@ licences() { # the tidy test has checked deny.toml already; the tool itself says
     fi
 }
 
+chromium() { # for the check of the web page, which says that it is skipped where there is none
+    command -v chromium >/dev/null && command -v chromedriver >/dev/null && return
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+        { apt-get update && apt-get install -y --no-install-recommends chromium chromium-driver; } >/dev/null 2>&1 ||
+            echo "chromium cannot be installed: the web page is not checked"
+    else
+        echo "chromium and chromium-driver are not installed: the web page is not checked"
+    fi
+}
+
 # One profile throughout, so that dependencies are compiled once.
 step "python environment" python_environment
 step "format" cargo fmt --all --check
@@ -44,7 +54,8 @@ step "test" cargo test --locked --release --workspace --quiet
 step "documentation" documentation
 step "licences" licences
 step "coverage" python3 checks/coverage.py --check
-for check in gguf_py llama_cpp reference_eval tokenizing templates clients; do
+step "chromium" chromium
+for check in gguf_py llama_cpp reference_eval tokenizing templates clients page; do
     step "$check" .venv/bin/python "checks/$check.py"
 done
 printf '\n== all checks passed in %d s\n' "$SECONDS"

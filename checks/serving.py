@@ -13,7 +13,7 @@ import program
 
 
 class Server:
-    """A server on a free port with a key for each tenant; ends with its `with` block."""
+    """A server on a free port with a key for each tenant, or open to all; ends with its `with` block."""
 
     def __init__(self, *arguments, model=None, tenants=4):
         self.folder = tempfile.TemporaryDirectory()
@@ -23,7 +23,7 @@ class Server:
         self.keys, self.key_file = made, folder / "keys.txt"
         self.key_file.write_text("\n".join(made))
         command = [program.BINARY, "serve", *([model] if model else []), "--port", 0, "--log-level", "error",
-                   "--keys", folder / "keys.json", *arguments]
+                   *(["--keys", folder / "keys.json"] if tenants else []), *arguments]
         self.log = folder / "log"
         with self.log.open("w") as log:
             self.process = subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=log, stderr=log)

@@ -8,45 +8,63 @@ use axum::response::{IntoResponse, Response};
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// One file of the page.
-struct Asset {
-    bytes: &'static [u8],
-    content_type: &'static str,
+/// Every file of the page: its path and what it holds.
+const FILES: &[(&str, &[u8])] = &[
+    ("/", include_bytes!("../web/index.html")),
+    ("/page/api.js", include_bytes!("../web/api.js")),
+    ("/page/app.js", include_bytes!("../web/app.js")),
+    ("/page/charts.js", include_bytes!("../web/charts.js")),
+    ("/page/chat.css", include_bytes!("../web/chat.css")),
+    ("/page/dashboard.css", include_bytes!("../web/dashboard.css")),
+    ("/page/dashboard.js", include_bytes!("../web/dashboard.js")),
+    ("/page/dialogs.js", include_bytes!("../web/dialogs.js")),
+    ("/page/elements.js", include_bytes!("../web/elements.js")),
+    ("/page/frame.js", include_bytes!("../web/frame.js")),
+    ("/page/history.js", include_bytes!("../web/history.js")),
+    ("/page/inline.js", include_bytes!("../web/inline.js")),
+    ("/page/markdown.js", include_bytes!("../web/markdown.js")),
+    ("/page/message.js", include_bytes!("../web/message.js")),
+    ("/page/run.js", include_bytes!("../web/run.js")),
+    ("/page/settings.js", include_bytes!("../web/settings.js")),
+    ("/page/sidebar.js", include_bytes!("../web/sidebar.js")),
+    ("/page/store.js", include_bytes!("../web/store.js")),
+    ("/page/style.css", include_bytes!("../web/style.css")),
+    ("/page/theme.css", include_bytes!("../web/theme.css")),
+    ("/page/theme.js", include_bytes!("../web/theme.js")),
+    ("/page/transcript.js", include_bytes!("../web/transcript.js")),
+];
+
+/// Whether a file of the page has this path.
+pub(crate) fn has(path: &str) -> bool {
+    FILES.iter().any(|(known, _)| *known == path)
 }
 
-const INDEX: Asset = Asset { bytes: include_bytes!("../web/index.html"), content_type: "text/html; charset=utf-8" };
-const SCRIPT: Asset = Asset { bytes: include_bytes!("../web/app.js"), content_type: "text/javascript; charset=utf-8" };
-const STYLE: Asset = Asset { bytes: include_bytes!("../web/style.css"), content_type: "text/css; charset=utf-8" };
-
-pub(crate) async fn index(request: Request) -> Response {
-    INDEX.respond(&request)
+/// The file that the path of the request names.
+pub(crate) async fn file(request: Request) -> Response {
+    let Some((path, bytes)) = FILES.iter().find(|(path, _)| *path == request.uri().path()) else {
+        return crate::routes::no_route().await.into_response();
+    };
+    let tag = format!("\"{}\"", &blake3::hash(bytes).to_hex()[..32]);
+    let known = request.headers().get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
+    let mut response = match known {
+        true => StatusCode::NOT_MODIFIED.into_response(),
+        false => bytes.into_response(),
+    };
+    let headers = response.headers_mut();
+    if let Ok(tag) = HeaderValue::from_str(&tag) {
+        headers.insert(header::ETAG, tag);
+    }
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type(path)));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    response
 }
 
-pub(crate) async fn script(request: Request) -> Response {
-    SCRIPT.respond(&request)
-}
-
-pub(crate) async fn style(request: Request) -> Response {
-    STYLE.respond(&request)
-}
-
-impl Asset {
-    fn respond(&self, request: &Request) -> Response {
-        let tag = format!("\"{}\"", &blake3::hash(self.bytes).to_hex()[..32]);
-        let known =
-            request.headers().get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
-        let mut response = match known {
-            true => StatusCode::NOT_MODIFIED.into_response(),
-            false => self.bytes.into_response(),
-        };
-        let headers = response.headers_mut();
-        if let Ok(tag) = HeaderValue::from_str(&tag) {
-            headers.insert(header::ETAG, tag);
-        }
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(self.content_type));
-        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-        headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
-        headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-        response
+fn content_type(path: &str) -> &'static str {
+    match path.rsplit_once('.') {
+        Some((_, "js")) => "text/javascript; charset=utf-8",
+        Some((_, "css")) => "text/css; charset=utf-8",
+        _ => "text/html; charset=utf-8",
     }
 }

@@ -81,13 +81,12 @@ pub const ROUTES: &[Route] = &[
     open("/livez", "Whether the process answers."),
     // The page has to load before it can ask for a key. Its files are the same on every server and hold no data.
     open("/", "The web page."),
-    open("/app.js", "Its program."),
-    open("/style.css", "Its looks."),
+    open("/page/{file}", "A file of the web page."),
 ];
 
 /// Whether a path may be used without a key.
 pub(crate) fn is_open(path: &str) -> bool {
-    ROUTES.iter().any(|route| route.access == Access::Open && route.path == path)
+    page::has(path) || ROUTES.iter().any(|route| route.access == Access::Open && route.path == path)
 }
 
 /// All routes behind the guard.
@@ -122,15 +121,13 @@ fn handler(path: &str) -> MethodRouter<Arc<App>> {
         "/status" => get(status::status),
         "/openapi.json" => get(openapi::document),
         "/livez" => get(operations::live),
-        "/" => get(page::index),
-        "/app.js" => get(page::script),
-        "/style.css" => get(page::style),
+        "/" | "/page/{file}" => get(page::file),
         // A line of the table without one here; the test that visits all routes finds it.
         _ => MethodRouter::new(),
     }
 }
 
-async fn no_route() -> ApiError {
+pub(crate) async fn no_route() -> ApiError {
     ApiError::new(Kind::NoRoute, "there is no such route; /openapi.json lists all")
 }
 

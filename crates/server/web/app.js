@@ -1,71 +1,254 @@
-// A plain chat: sends the conversation and shows the answer while it comes.
-"use strict";
+// Puts the page together: which conversation is shown, what keys and buttons do, which view is open.
 
-const conversation = document.getElementById("conversation");
-const form = document.getElementById("form");
-const message = document.getElementById("message");
-const history = [];
+import { models, onKeyNeeded } from "./api.js";
+import { Dashboard } from "./dashboard.js";
+import { askForKey, open } from "./dialogs.js";
+import { byId, element } from "./elements.js";
+import { fillModels, fitMessage, notice, showContextUse, showPlace, showTheme, switchTheme } from "./frame.js";
+import { answer, isRunning, running, runningConversation, stop } from "./run.js";
+import { drawSettings } from "./settings.js";
+import { drawSidebar, exportAll } from "./sidebar.js";
+import * as store from "./store.js";
+import { Transcript } from "./transcript.js";
 
-function show(role, text) {
-  const line = document.createElement("div");
-  line.className = role;
-  line.textContent = text;
-  conversation.append(line);
-  return line;
+const message = byId("message");
+const dashboard = new Dashboard(byId("dashboard"));
+const transcript = new Transcript({ retry, edit: startEditing, example: (text) => send(text) });
+const sidebarActions = { renamed, removed };
+
+let current = store.fresh();
+let editing = false;
+
+/** Shortcuts with Alt, by the code of their key: letters differ between keyboards. */
+const SHORTCUTS = { KeyN: newChat, KeyS: openSettings, KeyR: retry, KeyB: toggleDashboard, KeyT: switchTheme };
+
+const KEYS = [
+  ["Enter", "Send"], ["Shift + Enter", "New line"], ["Esc", "Stop the answer, or leave editing"],
+  ["↑ in an empty message", "Edit your last message"], ["Alt + R", "Answer again"], ["Alt + N", "New chat"],
+  ["Alt + S", "Settings"], ["Alt + B", "Dashboard"], ["Alt + T", "Light, dark or as the system"], ["/", "Go to the message"],
+  ["?", "This list"],
+];
+
+function show(conversation) {
+  current = conversation;
+  cancelEditing();
+  transcript.show(current, isRunning(current));
+  refresh();
 }
 
-async function ask(retry = true) {
-  const headers = { "content-type": "application/json" };
-  const key = localStorage.getItem("key");
-  if (key) headers.authorization = `Bearer ${key}`;
-  const body = JSON.stringify({ messages: history, stream: true, temperature: 0.8, min_p: 0.05 });
-  const response = await fetch("v1/chat/completions", { method: "POST", headers, body });
-  if (response.status === 401 && retry) {
-    const entered = prompt("This server needs a key:");
-    if (entered) {
-      localStorage.setItem("key", entered.trim());
-      return ask(false);
-    }
-  }
-  if (!response.ok) throw new Error((await response.json()).error.message);
-  return response;
+/** Draws what depends on the state of the conversation. */
+function refresh() {
+  drawSidebar(current, sidebarActions);
+  const busy = isRunning(current);
+  byId("send").hidden = busy;
+  byId("stop").hidden = !busy;
+  if (current.model) byId("model").value = current.model;
+  showContextUse(current);
+  document.title = current.title ? `${current.title} – cascadia` : "cascadia";
 }
 
-async function* events(response) {
-  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "";
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return;
-    const parts = (rest + value).split("\n\n");
-    rest = parts.pop();
-    for (const part of parts) {
-      const line = part.split("\n").find((line) => line.startsWith("data: "));
-      if (line && line !== "data: [DONE]") yield JSON.parse(line.slice(6));
-    }
-  }
-}
-
-form.addEventListener("submit", async (event) => {
-  event.preventDefault();
-  history.push({ role: "user", content: message.value });
-  show("user", message.value);
-  message.value = "";
-  const line = show("assistant", "");
+function keep(conversation) {
   try {
-    for await (const chunk of events(await ask())) {
-      if (chunk.error) throw new Error(chunk.error.message);
-      line.textContent += chunk.choices[0]?.delta.content ?? "";
-    }
-    history.push({ role: "assistant", content: line.textContent });
+    store.save(conversation);
+    notice("storage", null);
   } catch (error) {
-    line.textContent += `\n${error.message}`;
+    if (!(error instanceof store.StorageFull)) throw error;
+    const exportButton = element("button", { type: "button", class: "text-button", click: exportAll }, "Export all");
+    notice("storage", "The browser’s storage is full: this conversation is not kept. Delete some that you no longer need.", exportButton);
   }
-});
+}
 
-message.addEventListener("keydown", (event) => {
-  if (event.key === "Enter" && !event.shiftKey) {
-    event.preventDefault();
-    form.requestSubmit();
+function send(text) {
+  if (text.trim() === "" || isRunning(current)) return;
+  if (editing) current.messages.splice(lastOfUser(), Infinity);
+  cancelEditing();
+  current.messages.push({ role: "user", content: text });
+  current.title ||= store.titleFrom(text);
+  message.value = "";
+  fitMessage();
+  run();
+}
+
+function retry() {
+  if (isRunning(current) || lastOfUser() < 0) return;
+  current.messages.splice(lastOfUser() + 1, Infinity);
+  run();
+}
+
+async function run() {
+  const conversation = current;
+  conversation.updated = Date.now();
+  keep(conversation);
+  location.hash = `#chat/${conversation.id}`;
+  let begun = false;
+  await answer(conversation, (grown) => {
+    const shown = conversation === current;
+    if (!begun && shown) {
+      transcript.show(current, true);
+      refresh();
+    } else if (shown) {
+      transcript.grew(grown);
+    }
+    begun = true;
+  });
+  if (store.find(conversation.id) || conversation === current) keep(conversation);
+  if (conversation === current) transcript.ended(conversation.messages.at(-1));
+  refresh();
+}
+
+function lastOfUser() {
+  return current.messages.findLastIndex(({ role }) => role === "user");
+}
+
+function startEditing() {
+  if (isRunning(current) || lastOfUser() < 0) return;
+  editing = true;
+  byId("editing").hidden = false;
+  message.value = current.messages[lastOfUser()].content;
+  fitMessage();
+  message.focus();
+}
+
+function cancelEditing() {
+  if (editing) message.value = "";
+  editing = false;
+  byId("editing").hidden = true;
+  fitMessage();
+}
+
+function newChat() {
+  closeSidebar();
+  history.pushState(null, "", "#chat");
+  route();
+  message.focus();
+}
+
+function renamed(conversation, title) {
+  const target = conversation.id === current.id ? current : conversation;
+  target.title = title;
+  keep(target);
+  refresh();
+}
+
+function removed(conversation) {
+  stop(conversation);
+  store.remove(conversation.id);
+  notice("storage", null);
+  if (conversation.id === current.id) newChat();
+  else refresh();
+}
+
+function openSettings() {
+  drawSettings(byId("settings-fields"), current.settings, () => {
+    try {
+      store.rememberSettings(current.settings);
+    } catch {
+      // The settings still hold for this conversation.
+    }
+  });
+  open(byId("settings"));
+}
+
+function toggleDashboard() {
+  location.hash = byId("dashboard").hidden ? "#dashboard" : `#chat/${current.id}`;
+}
+
+/** Shows what the address says. */
+function route() {
+  const [view, id] = location.hash.slice(1).split("/");
+  const onDashboard = view === "dashboard";
+  byId("chat").hidden = onDashboard;
+  byId("dashboard").hidden = !onDashboard;
+  document.body.classList.toggle("on-dashboard", onDashboard);
+  if (onDashboard) dashboard.open();
+  else dashboard.close();
+  closeSidebar();
+  if (onDashboard) {
+    drawSidebar({ id: null }, sidebarActions);
+    byId("dashboard").focus();
+  } else if (id !== current.id || id === undefined) {
+    show((id && (runningConversation(id) ?? store.find(id))) || store.fresh());
+  } else {
+    refresh();
   }
-});
+}
+
+function closeSidebar() {
+  document.body.classList.remove("sidebar-open");
+  byId("open-sidebar").setAttribute("aria-expanded", "false");
+}
+
+function onKey(event) {
+  if (document.querySelector("dialog[open]")) return;
+  const typing = event.target.matches("input, textarea, select");
+  if (event.altKey && SHORTCUTS[event.code]) {
+    event.preventDefault();
+    SHORTCUTS[event.code]();
+  } else if (event.key === "Escape") {
+    if (editing) cancelEditing();
+    else stop(current);
+    closeSidebar();
+  } else if (!typing && event.key === "?") {
+    open(byId("help"));
+  } else if (!typing && event.key === "/") {
+    event.preventDefault();
+    message.focus();
+  }
+}
+
+function onMessageKey(event) {
+  // Enter also ends the composition of a character.
+  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+    event.preventDefault();
+    send(message.value);
+  } else if (event.key === "ArrowUp" && message.value === "") {
+    event.preventDefault();
+    startEditing();
+  }
+}
+
+async function connect() {
+  try {
+    fillModels(await models());
+    notice("server", null);
+    refresh();
+  } catch (error) {
+    const again = element("button", { type: "button", class: "text-button", click: connect }, "Try again");
+    notice("server", error.message, again);
+  }
+}
+
+function listen() {
+  const clicks = { "new-chat": newChat, "open-settings": openSettings, "switch-theme": switchTheme, stop: () => stop(current),
+    "cancel-edit": cancelEditing, scrim: closeSidebar, "open-help": () => open(byId("help")) };
+  for (const [id, click] of Object.entries(clicks)) byId(id).addEventListener("click", click);
+  byId("open-sidebar").addEventListener("click", () => {
+    document.body.classList.add("sidebar-open");
+    byId("open-sidebar").setAttribute("aria-expanded", "true");
+    byId("new-chat").focus();
+  });
+  byId("composer").addEventListener("submit", (event) => {
+    event.preventDefault();
+    send(message.value);
+  });
+  byId("model").addEventListener("change", () => (current.model = byId("model").value));
+  byId("settings").addEventListener("close", () => current.messages.length > 0 && keep(current));
+  message.addEventListener("keydown", onMessageKey);
+  message.addEventListener("input", fitMessage);
+  addEventListener("keydown", onKey);
+  addEventListener("hashchange", route);
+  addEventListener("popstate", route);
+  // An answer that is on its way when the page goes is kept as far as it came.
+  addEventListener("pagehide", () => running().forEach(keep));
+  store.onChange(() => drawSidebar(current, sidebarActions));
+}
+
+byId("shortcuts").append(...KEYS.flatMap(([keys, does]) => [element("dt", {}, element("kbd", {}, keys)), element("dd", {}, does)]));
+onKeyNeeded(askForKey);
+showPlace();
+showTheme();
+listen();
+route();
+connect();
+// A keyboard that opens by itself would cover half of a phone.
+if (!matchMedia("(pointer: coarse)").matches) message.focus();

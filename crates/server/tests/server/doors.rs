@@ -273,7 +273,7 @@ fn operations_tell_how_it_is() {
     assert!(page.header("content-security-policy").unwrap().contains("default-src 'none'"));
     let tag = page.header("etag").unwrap();
     assert_eq!(server.request("GET /", &[("if-none-match", tag)], b"").status, 304);
-    assert_eq!(server.get("/app.js").header("content-type"), Some("text/javascript; charset=utf-8"));
+    assert_eq!(server.get("/page/app.js").header("content-type"), Some("text/javascript; charset=utf-8"));
     let named = server.request("GET /livez", &[("x-request-id", "mine-1")], b"");
     assert_eq!(named.header("x-request-id"), Some("mine-1"));
     assert!(server.get("/livez").header("x-request-id").unwrap().starts_with("req_"));

@@ -1,0 +1,66 @@
+"""The pictures of the page in docs/, made while a few clients keep the server busy."""
+import json
+import threading
+import time
+import urllib.request
+
+import program
+from browser import until
+
+QUESTION = "How do I create a workflow? Show an example in YAML."
+PROMPTS = ["What is a Pod?", "Tell me about the sea.", "Explain how to configure a Deployment, step by step.",
+           "Repeat this word for word: the ship lay at anchor, and the ship lay at rest, and the ship lay at anchor."]
+BUSY_SECONDS = 75
+
+
+def make(page, address):
+    page.size(1280, 820, scale=1.25)
+    page.prefer("light")
+    page.open(address)
+    page.run("localStorage.clear(); localStorage.setItem('cascadia.settings', JSON.stringify("
+             "{seed: 3, temperature: 0.6, min_p: 0.05, max_tokens: 250}))")
+    for title in ["A letter to the neighbours", "Packing for two days in the mountains"]:
+        conversation = {"id": title, "title": title, "updated": int(time.time() * 1000) - 90_000_000, "settings": {},
+                        "messages": [{"role": "user", "content": title}]}
+        page.run("localStorage.setItem('cascadia.conversation.' + arguments[0], arguments[1])", title, json.dumps(conversation))
+    page.open(address + "?chat")
+    until(lambda: "rainier" in page.text("#model"), "the name of the model")
+    page.write(QUESTION)
+    page.press("enter")
+    # While the answer comes, with its first example complete.
+    until(lambda: len(page.text(".message.assistant .body")) > 440, "the answer", seconds=60)
+    page.screenshot(program.ROOT / "docs" / "page-chat.png")
+    page.press("escape")
+    page.size(1280, 1090, scale=1.25)
+    page.prefer("dark")
+    page.run("location.hash = '#dashboard'")
+    clients = [threading.Thread(target=keep_asking, args=(address, number)) for number in range(6)]
+    for client in clients:
+        client.start()
+    time.sleep(BUSY_SECONDS - 3)
+    page.run("document.activeElement.blur()")
+    page.screenshot(program.ROOT / "docs" / "page-dashboard.png")
+    for client in clients:
+        client.join()
+
+
+def keep_asking(address, number):
+    """Conversations of a few turns, one after the other, with a pause between them."""
+    end = time.monotonic() + BUSY_SECONDS
+    turn = number
+    while time.monotonic() < end:
+        messages = []
+        for prompt in (PROMPTS[turn % len(PROMPTS)], "Go on."):
+            messages.append({"role": "user", "content": prompt})
+            body = {"messages": messages, "max_tokens": 40 + 30 * (turn % 4), "seed": turn}
+            answer = ask(address, body)["choices"][0]["message"]["content"]
+            messages.append({"role": "assistant", "content": answer})
+        turn += 1
+        time.sleep(1 + number)
+
+
+def ask(address, body):
+    request = urllib.request.Request(address + "v1/chat/completions", json.dumps(body).encode(),
+                                     {"content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=300) as response:
+        return json.load(response)

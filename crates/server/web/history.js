@@ -1,0 +1,48 @@
+// The last minutes of the server's numbers: counters turned into rates.
+
+/** Samples kept, one per second. */
+const LENGTH = 300;
+
+/** Counters whose rate is shown, by the name of the rate. */
+const RATES = {
+  generated: "generated_tokens_total", prompt: "prompt_tokens_total", reused: "prefix_tokens_total",
+  busy: "step_seconds_total", steps: "steps_total", rows: "step_rows_total",
+};
+
+/** A bounded list of samples, the oldest first. */
+export class History {
+  constructor() {
+    this.clear();
+  }
+
+  /** Takes what the server said. */
+  add(status) {
+    // A server that was started again counts from zero.
+    if (this.before && status.uptime_seconds < this.before.uptime_seconds) this.clear();
+    const sample = { at: Date.now(), running: status.service.running, waiting: status.service.waiting };
+    const seconds = this.before ? status.uptime_seconds - this.before.uptime_seconds : 0;
+    for (const [name, counter] of Object.entries(RATES)) {
+      const grown = this.before ? status.service[counter] - this.before.service[counter] : 0;
+      sample[name] = seconds > 0 ? grown / seconds : 0;
+    }
+    this.samples = [...this.samples, sample].slice(-LENGTH);
+    this.before = status;
+  }
+
+  /** Points of a line: seconds ago, value. */
+  points(name) {
+    const now = Date.now();
+    return this.samples.map((sample) => [(now - sample.at) / 1000, sample[name]]);
+  }
+
+  /** The mean of the last seconds. */
+  recent(name, seconds = 3) {
+    const last = this.samples.slice(-seconds);
+    return last.length === 0 ? 0 : last.reduce((sum, sample) => sum + sample[name], 0) / last.length;
+  }
+
+  clear() {
+    this.samples = [];
+    this.before = null;
+  }
+}

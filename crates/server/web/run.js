@@ -1,0 +1,76 @@
+// An answer on its way: asks the server and writes what comes into a message, until it ends or is stopped.
+
+import { chat } from "./api.js";
+import { requestFields } from "./settings.js";
+
+const THOUGHT_BEGINS = "<think>";
+const THOUGHT_ENDS = "</think>";
+
+/** The answers on their way, by conversation. */
+const runs = new Map();
+
+/** Whether an answer to this conversation is on its way. */
+export const isRunning = (conversation) => runs.has(conversation.id);
+
+/** The conversations that are being answered, as they are now. */
+export const running = () => [...runs.values()].map((run) => run.conversation);
+
+/** The conversation of this id, if it is being answered. */
+export const runningConversation = (id) => runs.get(id)?.conversation ?? null;
+
+/** Stops the answer to a conversation. */
+export function stop(conversation) {
+  runs.get(conversation.id)?.controller.abort();
+}
+
+/** Answers a conversation: adds a message to it and calls `changed` whenever it has grown. */
+export async function answer(conversation, changed) {
+  const sent = conversation.messages.filter(({ content }) => content !== "").map(({ role, content }) => ({ role, content }));
+  const system = conversation.settings.system.trim();
+  const messages = system === "" ? sent : [{ role: "system", content: system }, ...sent];
+  const message = { role: "assistant", content: "" };
+  const controller = new AbortController();
+  conversation.messages.push(message);
+  runs.set(conversation.id, { conversation, controller });
+  changed(message);
+  try {
+    const body = { messages, ...requestFields(conversation.settings) };
+    if (conversation.model) body.model = conversation.model;
+    await receive(body, message, controller.signal, () => changed(message));
+  } catch (error) {
+    if (error.name === "AbortError") message.stopped = true;
+    else message.error = error.message;
+  } finally {
+    runs.delete(conversation.id);
+    conversation.updated = Date.now();
+    changed(message);
+  }
+}
+
+async function receive(body, message, signal, changed) {
+  let [said, thought, firstAt] = ["", "", null];
+  for await (const chunk of chat(body, signal)) {
+    if (chunk.usage) {
+      message.usage = chunk.usage;
+      message.seconds = firstAt === null ? 0 : (performance.now() - firstAt) / 1000;
+    }
+    const choice = chunk.choices[0];
+    if (!choice) continue;
+    if (choice.finish_reason === "length") message.cut = true;
+    const { content, reasoning_content: reasoning } = choice.delta;
+    if (!content && !reasoning) continue;
+    firstAt ??= performance.now();
+    said += content ?? "";
+    thought += reasoning ?? "";
+    Object.assign(message, divided(said, thought));
+    changed();
+  }
+}
+
+/** Thoughts apart from the answer; some models write them between marks. */
+function divided(said, thought) {
+  const text = said.trimStart();
+  if (!text.startsWith(THOUGHT_BEGINS)) return thought ? { content: said, reasoning: thought } : { content: said };
+  const [inside, ...after] = text.slice(THOUGHT_BEGINS.length).split(THOUGHT_ENDS);
+  return { content: after.join(THOUGHT_ENDS).trimStart(), reasoning: (thought + inside).trim() };
+}

@@ -1,0 +1,90 @@
+// Conversations, kept in this browser: one entry of the storage each, so that two tabs do not overwrite each other.
+
+import { DEFAULTS } from "./settings.js";
+
+const PREFIX = "cascadia.conversation.";
+const LAST_SETTINGS = "cascadia.settings";
+/** Browsers give a page about five million characters; the rest is left for titles and settings. */
+const LIMIT = 4_500_000;
+
+/** The storage is full, or there is none. */
+export class StorageFull extends Error {}
+
+/** A conversation without messages; it is not kept before it has some. */
+export function fresh() {
+  return { id: crypto.getRandomValues(new Uint32Array(3)).join("-"), title: "", created: Date.now(), updated: Date.now(),
+    model: null, settings: { ...DEFAULTS, ...read(LAST_SETTINGS) }, messages: [] };
+}
+
+/** All conversations, the latest first. */
+export function all() {
+  const found = keys().map((key) => valid(read(key))).filter((conversation) => conversation !== null);
+  return found.sort((one, other) => other.updated - one.updated);
+}
+
+/** A conversation, or null. */
+export function find(id) {
+  return valid(read(PREFIX + id));
+}
+
+/** Keeps a conversation as it is now. */
+export function save(conversation) {
+  const key = PREFIX + conversation.id;
+  const text = JSON.stringify(conversation);
+  const others = keys().filter((other) => other !== key);
+  const used = others.reduce((sum, other) => sum + localStorage.getItem(other).length, 0);
+  if (used + text.length > LIMIT) throw new StorageFull();
+  write(key, text);
+}
+
+/** Forgets a conversation. */
+export function remove(id) {
+  localStorage.removeItem(PREFIX + id);
+}
+
+/** Settings that the next new conversation begins with. */
+export function rememberSettings(settings) {
+  const { system, ...sampling } = settings;
+  write(LAST_SETTINGS, JSON.stringify(sampling));
+}
+
+/** Calls back when another tab has changed something. */
+export function onChange(changed) {
+  addEventListener("storage", (event) => {
+    if (event.key === null || event.key.startsWith(PREFIX)) changed();
+  });
+}
+
+/** A title made from the first words of a conversation. */
+export function titleFrom(text) {
+  const line = text.trim().split("\n")[0].replace(/\s+/g, " ");
+  return line.length > 60 ? `${line.slice(0, 57).trimEnd()}…` : line;
+}
+
+function keys() {
+  return Object.keys(localStorage).filter((key) => key.startsWith(PREFIX));
+}
+
+function read(key) {
+  try {
+    return JSON.parse(localStorage.getItem(key));
+  } catch {
+    return null;
+  }
+}
+
+function write(key, text) {
+  try {
+    localStorage.setItem(key, text);
+  } catch {
+    throw new StorageFull();
+  }
+}
+
+/** What another version of the page, or somebody's hand, left behind is taken only if it has the right shape. */
+function valid(conversation) {
+  const isMessage = (message) => typeof message?.role === "string" && typeof message.content === "string";
+  const fits = typeof conversation?.id === "string" && Array.isArray(conversation.messages) &&
+    conversation.messages.every(isMessage);
+  return fits ? { ...conversation, settings: { ...DEFAULTS, ...conversation.settings } } : null;
+}
