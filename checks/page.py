@@ -101,7 +101,8 @@ def stops(page):
     until(lambda: len(page.text(LAST_ANSWER)) > 80, "an answer to begin")
     page.press("escape")
     kept = answered(page)
-    check("Stopped" in page.text(".message:last-child .note") and len(kept) > 80, "the answer was not stopped, or not kept")
+    check("Stopped" in page.text(".message:last-child .note"), "the answer was not stopped")
+    check(len(kept) > 80, "what came before was not kept")
     until(lambda: status(page)["service"]["jobs_cancelled_total"] == 1, "the server to cancel the job")
     return kept
 
@@ -145,13 +146,14 @@ def shows_numbers(page):
     page.press("b", held="alt")
     speed = "section[aria-label='Tokens per second'] .big span"
     until(lambda: float(page.text(speed).replace(",", "") or 0) > 0, "tokens per second")
-    check(page.text("section[aria-label=Requests] .big span") == "1", "the running request is not shown")
-    check(page.count("path.line.generated") == 1 and page.count("path.cell") == 3, "a chart is missing")
+    check(page.text("section[aria-label=Requests] .big span") in ("0", "1"), "the running request is not counted")
+    charts = [page.count(path) for path in ("path.line.generated", "path.line.running", "path.cell")]
+    check(charts == [1, 1, 3], f"charts have {charts} parts")
     check("ms" in page.text(".latencies tbody tr:nth-child(3) td"), "no percentiles")
     check("%" in page.text(".stages"), "no stages")
     page.press("b", held="alt")
-    until(lambda: page.count(ANSWERING) == 1, "the conversation")
-    page.click("#stop")
+    until(lambda: page.count("#chat:not([hidden])") == 1, "the conversation")
+    page.press("escape")
     answered(page)
 
 
@@ -214,8 +216,8 @@ def folds_thoughts(page):
     page.press("enter")
     until(lambda: "The engine fell over." in page.text(".error"), "the error")
     check(page.text(LAST_ANSWER) == "Yes" and page.count(f"{LAST_ANSWER} strong") == 1, "the answer is not shown")
-    check(page.text(".thoughts-body") == "Let me see." and not page.run("return document.querySelector('.thoughts').open"),
-          "the thoughts are not folded")
+    check(page.text(".thoughts-body") == "Let me see.", "the thoughts are not shown")
+    check(page.count(".thoughts[open]") == 0, "the thoughts are not folded")
     page.run("window.fetch = window.realFetch")
 
 
@@ -234,12 +236,13 @@ def says_when_full(page):
 def fits_a_phone(page, address):
     page.size(390, 844)
     page.open(address)
-    show_messages(page, ("user", "word " * 40), ("assistant", "| a | b |\n|---|---|\n| " + "x" * 200 + " | y |\n\n`" + "y" * 300 + "`"))
+    wide = "| a | b |\n|---|---|\n| " + "x" * 200 + " | y |\n\n`" + "y" * 300 + "`"
+    show_messages(page, ("user", "word " * 40), ("assistant", wide))
     wide = page.run("return [...document.querySelectorAll('body, .stage, .scroller, .message')]"
                     ".filter((node) => node.scrollWidth > node.clientWidth + 1).map((node) => node.className)")
     check(wide == [], f"wider than a phone: {wide}")
     page.click("#open-sidebar")
-    until(lambda: page.run("return document.getElementById('sidebar').getBoundingClientRect().left") == 0, "the sidebar")
+    until(lambda: page.run("return sidebar.getBoundingClientRect().left") == 0, "the sidebar")
     page.press("escape")
     page.size(1280, 820)
 

@@ -22,16 +22,17 @@ def make(page, address):
     for title in ["A letter to the neighbours", "Packing for two days in the mountains"]:
         conversation = {"id": title, "title": title, "updated": int(time.time() * 1000) - 90_000_000, "settings": {},
                         "messages": [{"role": "user", "content": title}]}
-        page.run("localStorage.setItem('cascadia.conversation.' + arguments[0], arguments[1])", title, json.dumps(conversation))
+        page.run("localStorage.setItem(arguments[0], arguments[1])", f"cascadia.conversation.{title}",
+                 json.dumps(conversation))
     page.open(address + "?chat")
     until(lambda: "rainier" in page.text("#model"), "the name of the model")
     page.write(QUESTION)
     page.press("enter")
     # While the answer comes, with its first example complete.
-    until(lambda: len(page.text(".message.assistant .body")) > 440, "the answer", seconds=60)
+    until(lambda: len(page.text(".message.assistant .body")) > 350, "the answer", seconds=60)
     page.screenshot(program.ROOT / "docs" / "page-chat.png")
     page.press("escape")
-    page.size(1280, 1090, scale=1.25)
+    page.size(1280, 1130)
     page.prefer("dark")
     page.run("location.hash = '#dashboard'")
     clients = [threading.Thread(target=keep_asking, args=(address, number)) for number in range(6)]

@@ -1,12 +1,15 @@
 // Talks to the server: requests with the key, errors as messages, answers as streams.
 
 const KEY = "cascadia.key";
+const NEEDS_KEY = "This server needs a key.";
 
 /** What the server, or the way to it, refused. */
 export class RequestError extends Error {}
 
 let askForKey = async () => null;
 let asking = null;
+/** Whether somebody chose not to give a key; then only what they ask for themselves asks again. */
+let declined = false;
 
 /** Says who is asked for a key; given whether one was sent already, it answers with a key or null. */
 export function onKeyNeeded(ask) {
@@ -15,16 +18,19 @@ export function onKeyNeeded(ask) {
 
 /** The models that are served. */
 export async function models(signal) {
+  declined = false;
   return (await (await request("v1/models", { signal })).json()).data;
 }
 
 /** What the server is doing, as numbers. */
 export async function status(signal) {
+  if (declined) throw new RequestError(NEEDS_KEY);
   return (await request("status", { signal })).json();
 }
 
 /** The chunks of an answer while it is made. */
 export async function* chat(body, signal) {
+  declined = false;
   const headers = { "content-type": "application/json" };
   const text = JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true } });
   const response = await request("v1/chat/completions", { method: "POST", headers, body: text, signal });
@@ -54,17 +60,23 @@ async function request(path, options) {
     if (sessionStorage.getItem(KEY) !== key) continue;
     asking ??= askForKey(key !== null).finally(() => (asking = null));
     const entered = await asking;
-    if (!entered) throw new RequestError("This server needs a key.");
+    declined = !entered;
+    if (declined) throw new RequestError(NEEDS_KEY);
     sessionStorage.setItem(KEY, entered);
   }
 }
 
 async function explanation(response) {
-  const said = await response.json().then((body) => body.error?.message, () => null);
+  const said = await response.json().then(
+    (body) => body.error?.message,
+    () => null,
+  );
   const wait = response.headers.get("retry-after");
   const text = said ?? `The server answered with status ${response.status}.`;
   const sentence = text.charAt(0).toUpperCase() + text.slice(1);
-  return response.status === 429 && wait && !sentence.includes(`${wait} s`) ? `${sentence} (try again in ${wait} s)` : sentence;
+  return response.status === 429 && wait && !sentence.includes(`${wait} s`)
+    ? `${sentence} (try again in ${wait} s)`
+    : sentence;
 }
 
 /** The data of server-sent events. */

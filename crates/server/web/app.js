@@ -4,7 +4,7 @@ import { models, onKeyNeeded } from "./api.js";
 import { Dashboard } from "./dashboard.js";
 import { askForKey, open } from "./dialogs.js";
 import { byId, element } from "./elements.js";
-import { fillModels, fitMessage, notice, showContextUse, showPlace, showTheme, switchTheme } from "./frame.js";
+import { fillModels, fitMessage, notice, showContextUse, showModel, showPlace, showTheme, switchTheme } from "./frame.js";
 import { answer, isRunning, running, runningConversation, stop } from "./run.js";
 import { drawSettings } from "./settings.js";
 import { drawSidebar, exportAll } from "./sidebar.js";
@@ -14,6 +14,7 @@ import { Transcript } from "./transcript.js";
 const message = byId("message");
 const dashboard = new Dashboard(byId("dashboard"));
 const transcript = new Transcript({ retry, edit: startEditing, example: (text) => send(text) });
+const onPhone = matchMedia("(pointer: coarse)").matches;
 const sidebarActions = { renamed, removed };
 
 let current = store.fresh();
@@ -23,9 +24,16 @@ let editing = false;
 const SHORTCUTS = { KeyN: newChat, KeyS: openSettings, KeyR: retry, KeyB: toggleDashboard, KeyT: switchTheme };
 
 const KEYS = [
-  ["Enter", "Send"], ["Shift + Enter", "New line"], ["Esc", "Stop the answer, or leave editing"],
-  ["↑ in an empty message", "Edit your last message"], ["Alt + R", "Answer again"], ["Alt + N", "New chat"],
-  ["Alt + S", "Settings"], ["Alt + B", "Dashboard"], ["Alt + T", "Light, dark or as the system"], ["/", "Go to the message"],
+  ["Enter", "Send"],
+  ["Shift + Enter", "New line"],
+  ["Esc", "Stop the answer, or leave editing"],
+  ["↑ in an empty message", "Edit your last message"],
+  ["Alt + R", "Answer again"],
+  ["Alt + N", "New chat"],
+  ["Alt + S", "Settings"],
+  ["Alt + B", "Dashboard"],
+  ["Alt + T", "Light, dark or as the system"],
+  ["/", "Go to the message"],
   ["?", "This list"],
 ];
 
@@ -42,7 +50,7 @@ function refresh() {
   const busy = isRunning(current);
   byId("send").hidden = busy;
   byId("stop").hidden = !busy;
-  if (current.model) byId("model").value = current.model;
+  showModel(current);
   showContextUse(current);
   document.title = current.title ? `${current.title} – cascadia` : "cascadia";
 }
@@ -54,7 +62,11 @@ function keep(conversation) {
   } catch (error) {
     if (!(error instanceof store.StorageFull)) throw error;
     const exportButton = element("button", { type: "button", class: "text-button", click: exportAll }, "Export all");
-    notice("storage", "The browser’s storage is full: this conversation is not kept. Delete some that you no longer need.", exportButton);
+    notice(
+      "storage",
+      "The browser’s storage is full: this conversation is not kept. Delete some that you no longer need.",
+      exportButton,
+    );
   }
 }
 
@@ -179,7 +191,7 @@ function closeSidebar() {
 }
 
 function onKey(event) {
-  if (document.querySelector("dialog[open]")) return;
+  if (document.querySelector("dialog[open], :popover-open")) return;
   const typing = event.target.matches("input, textarea, select");
   if (event.altKey && SHORTCUTS[event.code]) {
     event.preventDefault();
@@ -197,8 +209,8 @@ function onKey(event) {
 }
 
 function onMessageKey(event) {
-  // Enter also ends the composition of a character.
-  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+  // Enter also ends the composition of a character, and is the only way to a new line on a phone.
+  if (event.key === "Enter" && !event.shiftKey && !event.isComposing && !onPhone) {
     event.preventDefault();
     send(message.value);
   } else if (event.key === "ArrowUp" && message.value === "") {
@@ -219,8 +231,15 @@ async function connect() {
 }
 
 function listen() {
-  const clicks = { "new-chat": newChat, "open-settings": openSettings, "switch-theme": switchTheme, stop: () => stop(current),
-    "cancel-edit": cancelEditing, scrim: closeSidebar, "open-help": () => open(byId("help")) };
+  const clicks = {
+    "new-chat": newChat,
+    "open-settings": openSettings,
+    "switch-theme": switchTheme,
+    stop: () => stop(current),
+    "cancel-edit": cancelEditing,
+    scrim: closeSidebar,
+    "open-help": () => open(byId("help")),
+  };
   for (const [id, click] of Object.entries(clicks)) byId(id).addEventListener("click", click);
   byId("open-sidebar").addEventListener("click", () => {
     document.body.classList.add("sidebar-open");
@@ -243,7 +262,9 @@ function listen() {
   store.onChange(() => drawSidebar(current, sidebarActions));
 }
 
-byId("shortcuts").append(...KEYS.flatMap(([keys, does]) => [element("dt", {}, element("kbd", {}, keys)), element("dd", {}, does)]));
+byId("shortcuts").append(
+  ...KEYS.flatMap(([keys, does]) => [element("dt", {}, element("kbd", {}, keys)), element("dd", {}, does)]),
+);
 onKeyNeeded(askForKey);
 showPlace();
 showTheme();
@@ -251,4 +272,4 @@ listen();
 route();
 connect();
 // A keyboard that opens by itself would cover half of a phone.
-if (!matchMedia("(pointer: coarse)").matches) message.focus();
+if (!onPhone) message.focus();

@@ -23,15 +23,27 @@ export function timeChart({ node, lines, label }) {
   const y = (value) => MARGIN.top + inner.height * (1 - value / top);
   const grid = [0, 0.5, 1].flatMap((part) => [
     drawing("line", { class: "grid", x1: MARGIN.left, x2: width, y1: y(top * part), y2: y(top * part) }),
-    drawing("text", { class: "tick", x: MARGIN.left - 8, y: y(top * part) + 4, "text-anchor": "end" }, short(top * part)),
+    drawing(
+      "text",
+      { class: "tick", x: MARGIN.left - 8, y: y(top * part) + 4, "text-anchor": "end" },
+      short(top * part),
+    ),
   ]);
-  const times = [[seconds, `${seconds / 60} min ago`, "start"], [0, "now", "end"]].map(([ago, text, anchor]) =>
-    drawing("text", { class: "tick", x: x(ago), y: height - 4, "text-anchor": anchor }, text));
-  const drawn = lines.flatMap(({ points, name }) => runs(points.filter(([ago]) => ago <= seconds)).flatMap((run) => {
-    const path = run.map(([ago, value], index) => `${index === 0 ? "M" : "L"}${x(ago).toFixed(1)} ${y(value).toFixed(1)}`).join("");
-    const area = `${path}L${x(run.at(-1)[0]).toFixed(1)} ${y(0)}L${x(run[0][0]).toFixed(1)} ${y(0)}Z`;
-    return [drawing("path", { class: `area ${name}`, d: area }), drawing("path", { class: `line ${name}`, d: path })];
-  }));
+  const times = [
+    [seconds, `${seconds / 60} min ago`, "start"],
+    [0, "now", "end"],
+  ].map(([ago, text, anchor]) =>
+    drawing("text", { class: "tick", x: x(ago), y: height - 4, "text-anchor": anchor }, text),
+  );
+  const drawn = lines.flatMap(({ points, name }) =>
+    runs(points.filter(([ago]) => ago <= seconds)).flatMap((run) => {
+      const path = run
+        .map(([ago, value], index) => `${index === 0 ? "M" : "L"}${x(ago).toFixed(1)} ${y(value).toFixed(1)}`)
+        .join("");
+      const area = `${path}L${x(run.at(-1)[0]).toFixed(1)} ${y(0)}L${x(run[0][0]).toFixed(1)} ${y(0)}Z`;
+      return [drawing("path", { class: `area ${name}`, d: area }), drawing("path", { class: `line ${name}`, d: path })];
+    }),
+  );
   node.replaceChildren(picture(width, height, label, [...grid, ...times, ...drawn]));
 }
 
@@ -65,17 +77,26 @@ export function poolMap({ node, counts, label }) {
 /** Percentiles on a logarithmic scale from a tenth of a millisecond to a hundred seconds. */
 export function rangeRow({ low, middle, high }) {
   const ticks = POWERS.map((power) =>
-    drawing("line", { class: "grid", x1: `${place(10 ** power)}%`, x2: `${place(10 ** power)}%`, y1: -10, y2: 30 }));
-  const dots = [[high, "p99"], [middle, "p95"], [low, "p50"]].map(([value, name]) =>
-    drawing("circle", { class: `dot ${name}`, cx: `${place(value)}%`, cy: 10, r: 4.5 }));
+    drawing("line", { class: "grid", x1: `${place(10 ** power)}%`, x2: `${place(10 ** power)}%`, y1: -10, y2: 30 }),
+  );
+  const dots = [
+    [high, "p99"],
+    [middle, "p95"],
+    [low, "p50"],
+  ].map(([value, name]) => drawing("circle", { class: `dot ${name}`, cx: `${place(value)}%`, cy: 10, r: 4.5 }));
   const bar = drawing("line", { class: "span", x1: `${place(low)}%`, x2: `${place(high)}%`, y1: 10, y2: 10 });
   return drawing("svg", { class: "range-row", height: 20, "aria-hidden": "true" }, ...ticks, bar, ...dots);
 }
 
-/** The names of the lines of that scale. */
+/** The names of the lines of that scale, of every other one to leave room. */
 export function rangeScale() {
-  const texts = POWERS.map((power) =>
-    drawing("text", { class: "tick", x: `${place(10 ** power)}%`, y: 14, "text-anchor": "middle" }, duration(10 ** power)));
+  const texts = POWERS.filter((power) => power % 2 !== 0).map((power) =>
+    drawing(
+      "text",
+      { class: "tick", x: `${place(10 ** power)}%`, y: 14, "text-anchor": "middle" },
+      duration(10 ** power),
+    ),
+  );
   return drawing("svg", { class: "range-row", height: 20, "aria-hidden": "true" }, ...texts);
 }
 
@@ -101,13 +122,17 @@ function place(seconds) {
 }
 
 function picture(width, height, label, children) {
-  return drawing("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label }, ...children);
+  return drawing(
+    "svg",
+    { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label },
+    ...children,
+  );
 }
 
-/** The next of 1, 2, 4, 5 and 10 times a power of ten, and at least 2: halves of it are readable too. */
+/** The next round number, at least 2: halves of it are readable too. */
 function niceTop(value) {
   const power = 10 ** Math.floor(Math.log10(Math.max(value, 2)));
-  return power * [1, 2, 4, 5, 10].find((factor) => factor * power >= Math.max(value, 2));
+  return power * [1, 2, 3, 4, 6, 8, 10].find((factor) => factor * power >= Math.max(value, 2));
 }
 
 /** The largest step of a grid of so many cells in this room. */

@@ -8,8 +8,10 @@ import { History } from "./history.js";
 const EVERY_MS = 1000;
 
 const LATENCIES = [
-  ["queue_seconds", "Waiting"], ["time_to_first_token_seconds", "First token"],
-  ["inter_token_seconds", "Token to token"], ["end_to_end_seconds", "Whole answer"],
+  ["queue_seconds", "Waiting"],
+  ["time_to_first_token_seconds", "First token"],
+  ["inter_token_seconds", "Token to token"],
+  ["end_to_end_seconds", "Whole answer"],
 ];
 
 /** The view and its timer. */
@@ -60,20 +62,57 @@ export class Dashboard {
   build() {
     const part = (name, tag, properties = {}) => (this.parts[name] = element(tag, properties));
     const big = (name, unit) => element("p", { class: "big" }, part(name, "span"), element("small", {}, unit));
-    const legend = (...entries) => element("ul", { class: "legend" }, ...entries.map(([name, text, id]) =>
-      element("li", { class: name }, text, id ? part(id, "b") : null)));
+    const legend = (...entries) =>
+      element(
+        "ul",
+        { class: "legend" },
+        ...entries.map(([name, text, id]) => element("li", { class: name }, text, id ? part(id, "b") : null)),
+      );
     this.node.replaceChildren(
-      element("header", { class: "dashboard-head" }, element("h1", {}, "Dashboard"), part("about", "p", { class: "quiet" })),
+      element(
+        "header",
+        { class: "dashboard-head" },
+        element("h1", {}, "Dashboard"),
+        part("about", "p", { class: "quiet" }),
+      ),
       part("problem", "p", { class: "notice", role: "alert", hidden: true }),
-      card("Tokens per second", "wide", big("speed", "generated per second"), part("speedChart", "div", { class: "chart" }),
-        legend(["generated", "generated "], ["prompt", "read from prompts "])),
-      card("Requests", "", big("running", "running"), part("queueChart", "div", { class: "chart" }),
-        legend(["running", "running"], ["waiting", "waiting ", "waiting"])),
-      card("KV pool", "", big("pool", "in use"), part("poolMap", "div", { class: "pool" }),
-        legend(["held", "held ", "held"], ["cached", "cached ", "cached"], ["free", "free ", "free"]), part("poolNote", "p", { class: "quiet" })),
+      card(
+        "Tokens per second",
+        "wide",
+        big("speed", "generated per second"),
+        part("speedChart", "div", { class: "chart" }),
+        legend(["generated", "generated "], ["prompt", "read from prompts "]),
+      ),
+      card(
+        "Requests",
+        "",
+        big("running", "running"),
+        part("queueChart", "div", { class: "chart" }),
+        legend(["running", "running"], ["waiting", "waiting ", "waiting"]),
+      ),
+      card(
+        "KV pool",
+        "",
+        big("pool", "in use"),
+        part("poolMap", "div", { class: "pool" }),
+        legend(["held", "held ", "held"], ["cached", "cached ", "cached"], ["free", "free ", "free"]),
+        part("poolNote", "p", { class: "quiet" }),
+      ),
       card("Latency", "wide", part("latencies", "div")),
-      card("Prefix cache", "", big("prefix", "of prompt tokens reused"), part("prefixBar", "div"), part("prefixFacts", "dl", { class: "facts" })),
-      card("Speculation", "", big("speculation", "of guesses right"), part("speculationBar", "div"), part("speculationFacts", "dl", { class: "facts" })),
+      card(
+        "Prefix cache",
+        "",
+        big("prefix", "of prompt tokens reused"),
+        part("prefixBar", "div"),
+        part("prefixFacts", "dl", { class: "facts" }),
+      ),
+      card(
+        "Speculation",
+        "",
+        big("speculation", "of guesses right"),
+        part("speculationBar", "div"),
+        part("speculationFacts", "dl", { class: "facts" }),
+      ),
       card("Answers", "", big("finished", "finished"), part("answerFacts", "dl", { class: "facts" })),
       card("Stages", "full", part("stages", "div", { class: "table" })),
     );
@@ -82,8 +121,15 @@ export class Dashboard {
   draw(now) {
     const { service } = now;
     this.say({
-      about: `${now.model} · context ${now.context.toLocaleString("en")} · version ${now.version} · up ${uptime(now.uptime_seconds)}`,
-      speed: short(rounded(this.history.recent("generated"))), running: short(service.running), waiting: short(service.waiting),
+      about: [
+        now.model,
+        `context ${now.context.toLocaleString("en")}`,
+        `version ${now.version}`,
+        `up ${uptime(now.uptime_seconds)}`,
+      ].join(" · "),
+      speed: short(rounded(this.history.recent("generated"))),
+      running: short(service.running),
+      waiting: short(service.waiting),
       finished: short(service.jobs_finished_total),
     });
     this.line("speedChart", "Tokens per second over the last minutes", ["prompt", "generated"]);
@@ -91,8 +137,12 @@ export class Dashboard {
     this.drawPool(service);
     this.drawLatencies(now.latencies);
     this.drawShares(now);
-    this.facts("answerFacts", [["Cancelled", service.jobs_cancelled_total], ["Failed", service.jobs_failed_total],
-      ["Refused, queue full", service.jobs_refused_total], ["Put back for memory", service.preemptions_total]]);
+    this.facts("answerFacts", [
+      ["Cancelled", service.jobs_cancelled_total],
+      ["Failed", service.jobs_failed_total],
+      ["Refused, queue full", service.jobs_refused_total],
+      ["Put back for memory", service.preemptions_total],
+    ]);
     this.drawStages(now);
   }
 
@@ -105,55 +155,123 @@ export class Dashboard {
     timeChart({ node: this.parts[name], lines, label });
   }
 
-  drawPool({ kv_pages: pages, kv_pages_held: held, kv_pages_cached: cached }) {
+  drawPool(service) {
+    // Layers that read a window have pages of their own.
+    const [pages, held, cached] = ["pages", "pages_held", "pages_cached"].map(
+      (name) => service[`kv_${name}`] + service[`kv_window_${name}`],
+    );
     const free = Math.max(0, pages - held - cached);
-    const counts = [{ name: "held", count: held }, { name: "cached", count: cached }, { name: "free", count: free }];
-    const perCell = poolMap({ node: this.parts.poolMap, counts, label: `${held} pages held, ${cached} cached, ${free} free` });
-    const note = pages === 0 ? "The pool is made with the first request." : perCell > 1 ? `A square is ${perCell} pages.` : "A square is a page.";
-    this.say({ pool: percent(held + cached, pages), held: short(held), cached: short(cached), free: short(free), poolNote: note });
+    const counts = [
+      { name: "held", count: held },
+      { name: "cached", count: cached },
+      { name: "free", count: free },
+    ];
+    const perCell = poolMap({
+      node: this.parts.poolMap,
+      counts,
+      label: `${held} pages held, ${cached} cached, ${free} free`,
+    });
+    const cell = perCell > 1 ? `A square is ${perCell} pages.` : "A square is a page.";
+    const note = pages === 0 ? "The pool is made with the first request." : cell;
+    this.say({
+      pool: percent(held + cached, pages),
+      held: short(held),
+      cached: short(cached),
+      free: short(free),
+      poolNote: note,
+    });
   }
 
   drawLatencies(latencies) {
-    const head = element("tr", {}, ...["", "p50", "p95", "p99"].map((text) => element("th", { scope: "col", class: text }, text)),
-      element("th", { class: "range-cell" }, rangeScale()));
+    const head = element(
+      "tr",
+      {},
+      ...["", "p50", "p95", "p99"].map((text) => element("th", { scope: "col", class: text }, text)),
+      element("th", { class: "range-cell" }, rangeScale()),
+    );
     const rows = LATENCIES.map(([name, text]) => {
       const { count, p50, p95, p99 } = latencies[name];
       const numbers = [p50, p95, p99].map((value) => element("td", {}, duration(value)));
       const range = count > 0 ? rangeRow({ low: p50, middle: p95, high: p99 }) : null;
-      return element("tr", {}, element("th", { scope: "row" }, text), ...numbers, element("td", { class: "range-cell" }, range));
+      return element(
+        "tr",
+        {},
+        element("th", { scope: "row" }, text),
+        ...numbers,
+        element("td", { class: "range-cell" }, range),
+      );
     });
-    this.parts.latencies.replaceChildren(element("table", { class: "latencies" }, element("thead", {}, head), element("tbody", {}, ...rows)),
-      element("p", { class: "quiet" }, "Since the server was started."));
+    this.parts.latencies.replaceChildren(
+      element("table", { class: "latencies" }, element("thead", {}, head), element("tbody", {}, ...rows)),
+      element("p", { class: "quiet" }, "Since the server was started."),
+    );
   }
 
   drawShares(now) {
     const { service } = now;
     const share = (name, bar, part) => {
       this.parts[name].textContent = part.whole > 0 ? percent(part.of, part.whole) : "–";
-      this.parts[bar].replaceChildren(element("progress", { max: 1, value: part.whole > 0 ? part.of / part.whole : 0, "aria-label": part.label }));
+      this.parts[bar].replaceChildren(
+        element("progress", { max: 1, value: part.whole > 0 ? part.of / part.whole : 0, "aria-label": part.label }),
+      );
     };
-    const { prefix_tokens_total: reused, prompt_tokens_total: read, drafted_tokens_total: drafted, accepted_tokens_total: accepted } = service;
+    const {
+      prefix_tokens_total: reused,
+      prompt_tokens_total: read,
+      drafted_tokens_total: drafted,
+      accepted_tokens_total: accepted,
+    } = service;
     share("prefix", "prefixBar", { of: reused, whole: reused + read, label: "Share of prompt tokens reused" });
-    share("speculation", "speculationBar", { of: accepted, whole: drafted, label: "Share of guessed tokens that were right" });
-    this.facts("prefixFacts", [["Tokens reused", reused], ["Tokens computed", read], ["Pages given up", service.evictions_total]]);
-    this.facts("speculationFacts", [["Tokens guessed", drafted], ["Tokens right", accepted]]);
+    share("speculation", "speculationBar", {
+      of: accepted,
+      whole: drafted,
+      label: "Share of guessed tokens that were right",
+    });
+    this.facts("prefixFacts", [
+      ["Tokens reused", reused],
+      ["Tokens computed", read],
+      ["Pages given up", service.evictions_total],
+    ]);
+    this.facts("speculationFacts", [
+      ["Tokens guessed", drafted],
+      ["Tokens right", accepted],
+    ]);
   }
 
   facts(name, pairs) {
-    this.parts[name].replaceChildren(...pairs.flatMap(([text, value]) =>
-      [element("dt", {}, text), element("dd", {}, short(value))]));
+    this.parts[name].replaceChildren(
+      ...pairs.flatMap(([text, value]) => [element("dt", {}, text), element("dd", {}, short(value))]),
+    );
   }
 
   /** One stage for now: all layers are computed where the server is. A fleet has a row for each of its machines. */
   drawStages(now) {
     const steps = this.history.recent("steps");
-    const stages = [{ name: "This machine", layers: "all", busy: this.history.recent("busy"), steps,
-      rows: steps > 0 ? this.history.recent("rows") / steps : 0 }];
-    const cells = ({ name, layers, busy, steps: rate, rows }) => [name, layers, percent(Math.min(busy, 1), 1), short(rounded(rate)), rows.toFixed(1)];
+    const stages = [
+      {
+        name: "This machine",
+        layers: "all",
+        busy: this.history.recent("busy"),
+        steps,
+        rows: steps > 0 ? this.history.recent("rows") / steps : 0,
+      },
+    ];
+    const cells = ({ name, layers, busy, steps: rate, rows }) => [
+      name,
+      layers,
+      percent(Math.min(busy, 1), 1),
+      short(rounded(rate)),
+      rows.toFixed(1),
+    ];
     const row = (tag, texts) => element("tr", {}, ...texts.map((text) => element(tag, {}, text)));
-    this.parts.stages.replaceChildren(element("table", { class: "stages" },
-      element("thead", {}, row("th", ["Stage", "Layers", "Busy", "Steps per second", "Tokens per step"])),
-      element("tbody", {}, ...stages.map((stage) => row("td", cells(stage))))));
+    this.parts.stages.replaceChildren(
+      element(
+        "table",
+        { class: "stages" },
+        element("thead", {}, row("th", ["Stage", "Layers", "Busy", "Steps per second", "Tokens per step"])),
+        element("tbody", {}, ...stages.map((stage) => row("td", cells(stage)))),
+      ),
+    );
   }
 }
 

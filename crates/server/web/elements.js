@@ -53,7 +53,10 @@ export function download(name, value) {
 async function copied(text) {
   // Pages that came over plain HTTP from another machine have no clipboard; the older way still works there.
   if (navigator.clipboard) {
-    return navigator.clipboard.writeText(text).then(() => true, () => false);
+    return navigator.clipboard.writeText(text).then(
+      () => true,
+      () => false,
+    );
   }
   const field = element("textarea", { class: "hidden-label" });
   field.value = text;
@@ -67,7 +70,8 @@ async function copied(text) {
 function filled(node, properties, children) {
   for (const [name, value] of Object.entries(properties)) {
     if (typeof value === "function") node.addEventListener(name, value);
-    else if (value !== false && value !== null && value !== undefined) node.setAttribute(name, value === true ? "" : value);
+    else if (value !== false && value !== null && value !== undefined)
+      node.setAttribute(name, value === true ? "" : value);
   }
   node.append(...children.filter((child) => child !== null && child !== undefined));
   return node;

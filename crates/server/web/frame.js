@@ -12,11 +12,24 @@ export function fillModels(models) {
   contexts = new Map(models.map((model) => [model.id, model.context_length]));
   const option = ({ id }) => element("option", { value: id }, id);
   const bases = models.filter((model) => !model.parent);
-  const adapters = Object.entries(Object.groupBy(models.filter((model) => model.parent), (model) => model.parent));
-  const groups = adapters.map(([parent, list]) => element("optgroup", { label: `Adapters of ${parent}` }, ...list.map(option)));
+  const adapters = Object.entries(
+    Object.groupBy(
+      models.filter((model) => model.parent),
+      (model) => model.parent,
+    ),
+  );
+  const groups = adapters.map(([parent, list]) =>
+    element("optgroup", { label: `Adapters of ${parent}` }, ...list.map(option)),
+  );
   const select = byId("model");
   select.replaceChildren(...bases.map(option), ...groups);
   select.disabled = models.length < 2;
+}
+
+/** Chooses the model of a conversation; one that is no longer served gives way to the first. */
+export function showModel(conversation) {
+  if (contexts.size > 0 && !contexts.has(conversation.model)) conversation.model = null;
+  byId("model").value = conversation.model ?? byId("model").options[0].value;
 }
 
 /** Says how much of the context the conversation has used. */

@@ -5,8 +5,12 @@ const LENGTH = 300;
 
 /** Counters whose rate is shown, by the name of the rate. */
 const RATES = {
-  generated: "generated_tokens_total", prompt: "prompt_tokens_total", reused: "prefix_tokens_total",
-  busy: "step_seconds_total", steps: "steps_total", rows: "step_rows_total",
+  generated: "generated_tokens_total",
+  prompt: "prompt_tokens_total",
+  reused: "prefix_tokens_total",
+  busy: "step_seconds_total",
+  steps: "steps_total",
+  rows: "step_rows_total",
 };
 
 /** A bounded list of samples, the oldest first. */

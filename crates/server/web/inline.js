@@ -16,8 +16,15 @@ const PUNCTUATION = /[!-/:-@[-`{-~]/;
 const WORD = /[\p{L}\p{N}]/u;
 
 /** The elements for a mark of emphasis, outermost first. */
-const EMPHASIS = { "*": ["em"], "**": ["strong"], "***": ["strong", "em"], "_": ["em"], "__": ["strong"],
-  "___": ["strong", "em"], "~~": ["del"] };
+const EMPHASIS = {
+  "*": ["em"],
+  "**": ["strong"],
+  "***": ["strong", "em"],
+  _: ["em"],
+  __: ["strong"],
+  ___: ["strong", "em"],
+  "~~": ["del"],
+};
 
 /** The nodes for a piece of text. */
 export function inline(text, depth = 0) {
@@ -58,15 +65,23 @@ export function inline(text, depth = 0) {
 function special(place) {
   const { text, at } = place;
   switch (text[at]) {
-    case "\n": return { node: element("br"), end: at + 1 };
-    case "\\": return PUNCTUATION.test(text[at + 1] ?? "") ? { plain: text[at + 1], end: at + 2 } : null;
-    case "`": return code(place);
-    case "[": return link(place, at);
+    case "\n":
+      return { node: element("br"), end: at + 1 };
+    case "\\":
+      return PUNCTUATION.test(text[at + 1] ?? "") ? { plain: text[at + 1], end: at + 2 } : null;
+    case "`":
+      return code(place);
+    case "[":
+      return link(place, at);
     // A picture would be fetched from elsewhere; its name and address are shown instead.
-    case "!": return text[at + 1] === "[" ? link(place, at + 1) : null;
-    case "<": return angle(text, at);
-    case "h": return bareAddress(text, at);
-    default: return emphasis(place);
+    case "!":
+      return text[at + 1] === "[" ? link(place, at + 1) : null;
+    case "<":
+      return angle(text, at);
+    case "h":
+      return bareAddress(text, at);
+    default:
+      return emphasis(place);
   }
 }
 
@@ -106,9 +121,9 @@ function emphasis({ text, at, depth, endless }) {
   return { node, end: end + run };
 }
 
-/** Where the mark that ends an emphasis stands, or -1. Three marks in a row end one of one or two that holds the other. */
+/** Where the mark that ends an emphasis stands, or -1. Three in a row end one of one or two that holds the other. */
 function emphasisEnd(text, from, mark) {
-  for (let at = text.indexOf(mark, from); at >= 0; ) {
+  for (let at = text.indexOf(mark, from); at >= 0;) {
     const run = runLength(text, at);
     const fits = (run === mark.length || (run === 3 && mark.length < 3)) && !/\s/.test(text[at - 1]);
     const inWord = mark[0] === "_" && WORD.test(text[at + run] ?? "");
@@ -123,7 +138,11 @@ function link({ text, at, depth }, bracket) {
   if (close < 0 || text[close + 1] !== "(") return null;
   const end = addressEnd(text, close + 2);
   if (end < 0) return null;
-  const [address] = text.slice(close + 2, end).trim().replace(/^<|>$/g, "").split(/\s/);
+  const [address] = text
+    .slice(close + 2, end)
+    .trim()
+    .replace(/^<|>$/g, "")
+    .split(/\s/);
   const safe = safeAddress(address);
   // An address of another kind is shown, and leads nowhere.
   if (!safe) return { plain: text.slice(at, end + 1), end: end + 1 };

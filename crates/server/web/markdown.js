@@ -44,7 +44,7 @@ export function markdown(text) {
 
 function parse(lines, depth = 0) {
   const blocks = [];
-  for (let at = 0; at < lines.length; ) {
+  for (let at = 0; at < lines.length;) {
     if (lines[at].trim() === "") {
       at += 1;
       continue;
@@ -71,7 +71,10 @@ function readParagraph(lines, at, depth) {
   let end = at + 1;
   const stops = () => lines[end].trim() === "" || (depth < DEEPEST && READERS.some(({ begins }) => begins(lines, end)));
   while (end < lines.length && !stops()) end += 1;
-  const text = lines.slice(at, end).map((line) => line.trim()).join("\n");
+  const text = lines
+    .slice(at, end)
+    .map((line) => line.trim())
+    .join("\n");
   return { block: { kind: "paragraph", text }, end };
 }
 
@@ -81,7 +84,10 @@ function readFence(lines, at) {
   const closes = (line) => line.trim().length >= fence.length && line.trim() === fence[0].repeat(line.trim().length);
   let end = at + 1;
   while (end < lines.length && !closes(lines[end])) end += 1;
-  const text = lines.slice(at + 1, end).map((line) => line.slice(Math.min(indent, indentOf(line)))).join("\n");
+  const text = lines
+    .slice(at + 1, end)
+    .map((line) => line.slice(Math.min(indent, indentOf(line))))
+    .join("\n");
   return { block: { kind: "code", language, text }, end: end + 1 };
 }
 
@@ -203,7 +209,12 @@ function draw(block) {
 }
 
 function drawCode({ language, text }) {
-  const head = element("figcaption", {}, element("span", {}, language || "text"), copyButton("Copy this code", () => text));
+  const head = element(
+    "figcaption",
+    {},
+    element("span", {}, language || "text"),
+    copyButton("Copy this code", () => text),
+  );
   const body = element("pre", { tabindex: "0", "aria-label": "Code" }, element("code", {}, text));
   return element("figure", { class: "code" }, head, body);
 }
@@ -222,7 +233,11 @@ function drawList({ ordered, start, items }) {
 function drawTable({ sides, head, rows }) {
   const row = (name, texts) =>
     element("tr", {}, ...texts.map((text, column) => element(name, { class: `to-${sides[column]}` }, ...inline(text))));
-  const table = element("table", {}, element("thead", {}, row("th", head)),
-    element("tbody", {}, ...rows.map((texts) => row("td", texts))));
+  const table = element(
+    "table",
+    {},
+    element("thead", {}, row("th", head)),
+    element("tbody", {}, ...rows.map((texts) => row("td", texts))),
+  );
   return element("div", { class: "table", tabindex: "0", role: "region", "aria-label": "Table" }, table);
 }

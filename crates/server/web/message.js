@@ -12,11 +12,21 @@ export class MessageView {
     this.answering = false;
     this.body = element("div", { class: "body" });
     this.thoughts = element("div", { class: "thoughts-body" });
-    this.folded = element("details", { class: "thoughts", hidden: true }, element("summary", {}, "Thoughts"), this.thoughts);
+    this.folded = element(
+      "details",
+      { class: "thoughts", hidden: true },
+      element("summary", {}, "Thoughts"),
+      this.thoughts,
+    );
     this.foot = element("div", { class: "foot" });
     const ofUser = message.role === "user";
-    this.node = element("article", { class: `message ${message.role}`, "aria-label": ofUser ? "You said" : "The model said" },
-      ofUser ? null : this.folded, this.body, this.foot);
+    this.node = element(
+      "article",
+      { class: `message ${message.role}`, "aria-label": ofUser ? "You said" : "The model said" },
+      ofUser ? null : this.folded,
+      this.body,
+      this.foot,
+    );
     this.answer = new Markdown(this.body);
     this.thinking = new Markdown(this.thoughts);
     this.update();

@@ -25,7 +25,9 @@ export function stop(conversation) {
 
 /** Answers a conversation: adds a message to it and calls `changed` whenever it has grown. */
 export async function answer(conversation, changed) {
-  const sent = conversation.messages.filter(({ content }) => content !== "").map(({ role, content }) => ({ role, content }));
+  const sent = conversation.messages
+    .filter(({ content }) => content !== "")
+    .map(({ role, content }) => ({ role, content }));
   const system = conversation.settings.system.trim();
   const messages = system === "" ? sent : [{ role: "system", content: system }, ...sent];
   const message = { role: "assistant", content: "" };

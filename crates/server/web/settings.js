@@ -4,22 +4,63 @@ import { element } from "./elements.js";
 
 /** What may be set; an empty value is left to the server. */
 const FIELDS = [
-  { name: "temperature", label: "Temperature", min: 0, max: 2, step: 0.05, slider: true,
-    hint: "0 always takes the likeliest word; higher is livelier." },
-  { name: "top_p", label: "Top-p", min: 0, max: 1, step: 0.01, slider: true,
-    hint: "Keeps the likeliest words up to this share." },
-  { name: "min_p", label: "Min-p", min: 0, max: 1, step: 0.01, slider: true,
-    hint: "Drops words this much less likely than the best." },
+  {
+    name: "temperature",
+    label: "Temperature",
+    min: 0,
+    max: 2,
+    step: 0.05,
+    slider: true,
+    hint: "0 always takes the likeliest word; higher is livelier.",
+  },
+  {
+    name: "top_p",
+    label: "Top-p",
+    min: 0,
+    max: 1,
+    step: 0.01,
+    slider: true,
+    hint: "Keeps the likeliest words up to this share.",
+  },
+  {
+    name: "min_p",
+    label: "Min-p",
+    min: 0,
+    max: 1,
+    step: 0.01,
+    slider: true,
+    hint: "Drops words this much less likely than the best.",
+  },
   { name: "top_k", label: "Top-k", min: 0, max: 1000, step: 1, hint: "Keeps this many words; 0 keeps all." },
-  { name: "max_tokens", label: "Longest answer", min: 1, max: 1048576, step: 1, placeholder: "as it fits",
-    hint: "In tokens, about three quarters of a word." },
-  { name: "seed", label: "Seed", min: 0, max: 4294967295, step: 1, placeholder: "random",
-    hint: "The same seed gives the same answer." },
+  {
+    name: "max_tokens",
+    label: "Longest answer",
+    min: 1,
+    max: 1048576,
+    step: 1,
+    placeholder: "as it fits",
+    hint: "In tokens, about three quarters of a word.",
+  },
+  {
+    name: "seed",
+    label: "Seed",
+    min: 0,
+    max: 4294967295,
+    step: 1,
+    placeholder: "random",
+    hint: "The same seed gives the same answer.",
+  },
 ];
 
 /** The settings of a first conversation. */
 export const DEFAULTS = {
-  system: "", temperature: 0.8, top_p: 1, min_p: 0.05, top_k: 0, max_tokens: null, seed: null,
+  system: "",
+  temperature: 0.8,
+  top_p: 1,
+  min_p: 0.05,
+  top_k: 0,
+  max_tokens: null,
+  seed: null,
 };
 
 /** The part of a request that the settings decide. */
@@ -30,18 +71,30 @@ export function requestFields(settings) {
 
 /** Fills a panel with fields for `settings`; `changed` is called after every change. */
 export function drawSettings(panel, settings, changed) {
-  const system = element("textarea", { id: "system-prompt", class: "field", rows: "5",
-    placeholder: "Who the model should be, and how it should answer" });
+  const system = element("textarea", {
+    id: "system-prompt",
+    class: "field",
+    rows: "5",
+    placeholder: "Who the model should be, and how it should answer",
+  });
   system.value = settings.system;
   system.addEventListener("input", () => {
     settings.system = system.value;
     changed();
   });
-  const reset = element("button", { type: "button", class: "plain-button", click: () => {
-    Object.assign(settings, { ...DEFAULTS, system: settings.system });
-    changed();
-    drawSettings(panel, settings, changed);
-  } }, "Reset sampling");
+  const reset = element(
+    "button",
+    {
+      type: "button",
+      class: "plain-button",
+      click: () => {
+        Object.assign(settings, { ...DEFAULTS, system: settings.system });
+        changed();
+        drawSettings(panel, settings, changed);
+      },
+    },
+    "Reset sampling",
+  );
   panel.replaceChildren(
     element("div", { class: "setting" }, element("label", { for: "system-prompt" }, "System prompt"), system),
     ...FIELDS.map((field) => drawField(field, settings, changed)),
@@ -54,11 +107,18 @@ function drawField(field, settings, changed) {
   const { name, label, hint, slider, placeholder, min, max, step } = field;
   const limits = { min, max, step };
   const id = `setting-${name}`;
-  const number = element("input", { ...limits, id, class: "field number", type: "number", placeholder,
-    "aria-describedby": `${id}-hint` });
+  const number = element("input", {
+    ...limits,
+    id,
+    class: "field number",
+    type: "number",
+    placeholder,
+    "aria-describedby": `${id}-hint`,
+  });
   const range = slider ? element("input", { ...limits, class: "range", type: "range", "aria-label": label }) : null;
   const inputs = range ? [number, range] : [number];
-  const show = (but) => inputs.filter((input) => input !== but).forEach((input) => (input.value = settings[name] ?? ""));
+  const show = (but) =>
+    inputs.filter((input) => input !== but).forEach((input) => (input.value = settings[name] ?? ""));
   for (const input of inputs) {
     input.addEventListener("input", () => {
       const value = Number(input.value);
@@ -70,7 +130,11 @@ function drawField(field, settings, changed) {
     });
   }
   show(null);
-  return element("div", { class: "setting" },
+  return element(
+    "div",
+    { class: "setting" },
     element("div", { class: "setting-head" }, element("label", { for: id }, label), number),
-    range, element("p", { id: `${id}-hint`, class: "quiet" }, hint));
+    range,
+    element("p", { id: `${id}-hint`, class: "quiet" }, hint),
+  );
 }

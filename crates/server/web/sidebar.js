@@ -13,8 +13,13 @@ export function drawSidebar(current, actions) {
   const open = running().filter((conversation) => !kept.some(({ id }) => id === conversation.id));
   const groups = Object.entries(Object.groupBy([...open, ...kept], ({ updated }) => age(updated)));
   const nodes = groups.map(([name, conversations]) =>
-    element("section", {}, element("h2", {}, name),
-      element("ul", {}, ...conversations.map((conversation) => drawEntry(conversation, current, actions)))));
+    element(
+      "section",
+      {},
+      element("h2", {}, name),
+      element("ul", {}, ...conversations.map((conversation) => drawEntry(conversation, current, actions))),
+    ),
+  );
   byId("conversations").replaceChildren(...nodes);
 }
 
@@ -25,22 +30,38 @@ export function exportAll() {
 
 function drawEntry(conversation, current, actions) {
   const { id, title } = conversation;
-  const link = element("a", { href: `#chat/${id}`, "aria-current": id === current.id ? "page" : null }, title || "Untitled");
-  const more = iconButton("more", `Actions for ${title}`, () => openMenu(more, conversation, actions), { "aria-haspopup": "menu" });
+  const link = element(
+    "a",
+    { href: `#chat/${id}`, "aria-current": id === current.id ? "page" : null },
+    title || "Untitled",
+  );
+  const more = iconButton("more", `Actions for ${title}`, () => openMenu(more, conversation, actions), {
+    "aria-haspopup": "menu",
+  });
   return element("li", { class: id === current.id ? "current" : null }, link, more);
 }
 
 function openMenu(button, conversation, actions) {
   const menu = byId("menu");
   const choice = (text, chosen) =>
-    element("button", { type: "button", role: "menuitem", click: () => {
-      menu.hidePopover();
-      chosen();
-    } }, text);
+    element(
+      "button",
+      {
+        type: "button",
+        role: "menuitem",
+        click: () => {
+          menu.hidePopover();
+          chosen();
+        },
+      },
+      text,
+    );
   menu.setAttribute("role", "menu");
-  menu.replaceChildren(choice("Rename", () => rename(conversation, actions)),
+  menu.replaceChildren(
+    choice("Rename", () => rename(conversation, actions)),
     choice("Export as JSON", () => download(`${fileName(conversation)}.json`, conversation)),
-    choice("Delete", () => remove(conversation, actions)));
+    choice("Delete", () => remove(conversation, actions)),
+  );
   menu.showPopover();
   const { left, bottom } = button.getBoundingClientRect();
   menu.style.left = `${Math.min(left, innerWidth - menu.offsetWidth - 8)}px`;
@@ -68,11 +89,21 @@ async function remove(conversation, actions) {
 }
 
 function fileName({ title }) {
-  return title.toLowerCase().replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-|-$/g, "").slice(0, 40) || "conversation";
+  return (
+    title
+      .toLowerCase()
+      .replace(/[^\p{L}\p{N}]+/gu, "-")
+      .replace(/^-|-$/g, "")
+      .slice(0, 40) || "conversation"
+  );
 }
 
 function age(updated) {
   const midnight = new Date().setHours(0, 0, 0, 0);
-  const names = [[midnight, "Today"], [midnight - DAY_MS, "Yesterday"], [midnight - 7 * DAY_MS, "This week"]];
+  const names = [
+    [midnight, "Today"],
+    [midnight - DAY_MS, "Yesterday"],
+    [midnight - 7 * DAY_MS, "This week"],
+  ];
   return names.find(([from]) => updated >= from)?.[1] ?? "Earlier";
 }

@@ -12,13 +12,22 @@ export class StorageFull extends Error {}
 
 /** A conversation without messages; it is not kept before it has some. */
 export function fresh() {
-  return { id: crypto.getRandomValues(new Uint32Array(3)).join("-"), title: "", created: Date.now(), updated: Date.now(),
-    model: null, settings: { ...DEFAULTS, ...read(LAST_SETTINGS) }, messages: [] };
+  return {
+    id: crypto.getRandomValues(new Uint32Array(3)).join("-"),
+    title: "",
+    created: Date.now(),
+    updated: Date.now(),
+    model: null,
+    settings: { ...DEFAULTS, ...read(LAST_SETTINGS) },
+    messages: [],
+  };
 }
 
 /** All conversations, the latest first. */
 export function all() {
-  const found = keys().map((key) => valid(read(key))).filter((conversation) => conversation !== null);
+  const found = keys()
+    .map((key) => valid(read(key)))
+    .filter((conversation) => conversation !== null);
   return found.sort((one, other) => other.updated - one.updated);
 }
 
@@ -84,7 +93,9 @@ function write(key, text) {
 /** What another version of the page, or somebody's hand, left behind is taken only if it has the right shape. */
 function valid(conversation) {
   const isMessage = (message) => typeof message?.role === "string" && typeof message.content === "string";
-  const fits = typeof conversation?.id === "string" && Array.isArray(conversation.messages) &&
+  const fits =
+    typeof conversation?.id === "string" &&
+    Array.isArray(conversation.messages) &&
     conversation.messages.every(isMessage);
   return fits ? { ...conversation, settings: { ...DEFAULTS, ...conversation.settings } } : null;
 }

@@ -70,9 +70,17 @@ export class Transcript {
 
   empty() {
     const example = ([name, text]) =>
-      element("button", { type: "button", class: "example", click: () => this.actions.example(text) },
-        element("strong", {}, name), element("span", {}, text));
-    return element("section", { class: "empty" }, element("h1", {}, "What is on your mind?"),
-      element("div", { class: "examples" }, ...EXAMPLES.map(example)));
+      element(
+        "button",
+        { type: "button", class: "example", click: () => this.actions.example(text) },
+        element("strong", {}, name),
+        element("span", {}, text),
+      );
+    return element(
+      "section",
+      { class: "empty" },
+      element("h1", {}, "What is on your mind?"),
+      element("div", { class: "examples" }, ...EXAMPLES.map(example)),
+    );
   }
 }

@@ -50,6 +50,23 @@ fn every_file_says_what_it_holds() {
 }
 
 #[test]
+fn files_of_the_page_say_what_they_hold_and_are_short() {
+    check_all(&|file| {
+        let opening = match file.path.rsplit_once('.') {
+            _ if !file.path.starts_with("crates/server/web/") => return Vec::new(),
+            Some((_, "js")) => "// ",
+            Some((_, "css")) => "/* ",
+            _ => "<!doctype html>\n<!-- ",
+        };
+        let mut problems = Vec::from_iter(too_long(&file.path, file.text.lines().count(), FILE_LIMIT));
+        if !file.text.starts_with(opening) {
+            problems.push("does not open with a comment that says what it holds".to_owned());
+        }
+        problems
+    });
+}
+
+#[test]
 fn files_and_functions_are_short() {
     check(&|file| {
         let mut problems = Vec::from_iter(too_long(&file.path, file.text.lines().count(), FILE_LIMIT));
