@@ -4,7 +4,16 @@ import { models, onKeyNeeded } from "./api.js";
 import { Dashboard } from "./dashboard.js";
 import { askForKey, open } from "./dialogs.js";
 import { byId, element } from "./elements.js";
-import { fillModels, fitMessage, notice, showContextUse, showModel, showPlace, showTheme, switchTheme } from "./frame.js";
+import {
+  fillModels,
+  fitMessage,
+  notice,
+  showContextUse,
+  showModel,
+  showPlace,
+  showTheme,
+  switchTheme,
+} from "./frame.js";
 import { answer, isRunning, running, runningConversation, stop } from "./run.js";
 import { drawSettings } from "./settings.js";
 import { drawSidebar, exportAll } from "./sidebar.js";
