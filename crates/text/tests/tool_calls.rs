@@ -194,7 +194,7 @@ fn long_answers_of_marks_alone_are_read() {
             "<think>",
             "\n",
         ]) {
-            let text = unit.repeat((64 << 10) / unit.len());
+            let text = unit.repeat((16 << 10) / unit.len());
             read(&answer, [text.as_str()].into_iter());
         }
     }

