@@ -249,7 +249,7 @@ def fits_a_phone(page, address):
 
 def asks_for_a_key(page, address, key):
     """Whoever does not give a key is not asked again and again; a wrong one is told from a right one."""
-    page.open(address + "#dashboard")
+    page.open(address + "?keys#dashboard")
     until(lambda: page.count("#question[open]") == 1, "the question for a key")
     page.press("escape")
     until(lambda: "needs a key" in page.text("#dashboard .notice"), "the dashboard to say what it lacks")
