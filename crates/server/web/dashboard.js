@@ -289,6 +289,7 @@ function percent(of, whole) {
 }
 
 function uptime(seconds) {
+  if (seconds < 60) return `${Math.floor(seconds)} s`;
   const minutes = Math.floor(seconds / 60);
   if (minutes < 60) return `${minutes} min`;
   const hours = Math.floor(minutes / 60);
