@@ -22,7 +22,6 @@ import time
 import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-CASCADIA = ROOT / "target" / "release" / "cascadia"
 WORDS = "the river and a town by night with lights over the water where nobody goes to sleep before ships".split()
 
 
@@ -53,17 +52,17 @@ def serving(command, path):
 
 def ours(options, *more):
     model = [options.model] if options.model else []
-    return serving([CASCADIA, "serve", *model, "--threads", options.threads, "--log-level", "error", *more], "/livez")
+    return serving([options.cascadia, "serve", *model, "--threads", options.threads, "--log-level", "error", *more], "/livez")
 
 
 def theirs(options):
-    streams, context = options.streams, (options.prompt + options.answer + 64) * options.streams
+    streams, context = options.streams, options.context * options.streams
     return serving([options.llama_server, "-m", options.model, "-np", streams, "-t", options.threads, "-c", context],
                    "/health")
 
 
-def load(url, *arguments):
-    command = [CASCADIA, "bench", "serve", url, *arguments, "--json"]
+def load(options, url, *arguments):
+    command = [options.cascadia, "bench", "serve", url, *arguments, "--json"]
     return subprocess.run(list(map(str, command)), check=True, capture_output=True, text=True).stdout
 
 
@@ -86,15 +85,14 @@ def together(run):
 def decode(options):
     asked = ["--clients", options.streams, "--requests", options.streams, "--prompt", options.prompt, "--answer",
              options.answer, "--temp", options.temperature]
-    programs = {"cascadia": lambda: ours(options, "--parallel", options.streams, "--ctx",
-                                         options.prompt * 2 + options.answer)}
+    programs = {"cascadia": lambda: ours(options, "--parallel", options.streams, "--ctx", options.context)}
     if options.llama_server:
         programs["llama-server"] = lambda: theirs(options)
     wanted = options.program.split(",") if options.program else list(programs)
     for turn in range(options.turns):
         for name in wanted:
             with programs[name]() as url:
-                text = load(url, *asked)
+                text = load(options, url, *asked)
                 run = json.loads(text)
                 words = {"tok_s": together(run), "first_token_p50_s": run["first_token_s"]["p50"],
                          "tokens": sum(request["tokens"] for request in run["requests"])}
@@ -118,18 +116,25 @@ def stream(url, prompt, tokens):
     return first, time.perf_counter() - begin, usage, text
 
 
+def tokens_in(url, text):
+    request = urllib.request.Request(url + "/tokenize", json.dumps({"prompt": text}).encode(),
+                                     {"content-type": "application/json"})
+    return len(json.load(urllib.request.urlopen(request))["tokens"])
+
+
 def prefix(options):
-    """A conversation of about --prompt tokens, and the same with one more turn."""
+    """A conversation of --prompt tokens, and the same with a few words more."""
     found = []
-    with ours(options, "--parallel", 2, "--ctx", options.prompt * 2) as url:
+    with ours(options, "--parallel", 2, "--ctx", options.context) as url:
         stream(url, "warm", 4)
+        per_word = tokens_in(url, " ".join(WORDS * 10)) / len(WORDS * 10)
         for turn in range(options.turns):
-            words = (WORDS[(n * (turn + 3) + n // 7) % len(WORDS)] for n in range(options.prompt - 32))
+            words = (WORDS[(n * (turn + 3) + n // 7) % len(WORDS)] for n in range(int(options.prompt / per_word)))
             conversation = f"Conversation {turn}. " + " ".join(words)
-            cold, _, usage, text = stream(url, conversation, 16)
-            hit, _, more, _ = stream(url, conversation + text + " and then?", 2)
+            cold, _, usage, _ = stream(url, conversation, 8)
+            hit, _, more, _ = stream(url, conversation + " and?", 2)
             found.append({"turn": turn, "tokens": usage["prompt_tokens"], "cold_s": cold, "hit_s": hit,
-                          "times": cold / hit, "details": more})
+                          "times": cold / hit, "hit_tokens": more})
             print(json.dumps(found[-1]), flush=True)
     keep(options, f"prefix-{int(time.time())}.json", json.dumps(found, indent=1))
     print("times as fast:", statistics.median(one["times"] for one in found))
@@ -168,12 +173,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("decode", "prefix", "edit"))
     parser.add_argument("model", nargs="?")
+    parser.add_argument("--cascadia", type=pathlib.Path, default=ROOT / "target" / "release" / "cascadia")
     parser.add_argument("--llama-server", type=pathlib.Path)
     parser.add_argument("--program", help="only these of cascadia,llama-server")
     parser.add_argument("--turns", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--streams", type=int, default=8)
-    parser.add_argument("--prompt", type=int, default=64)
+    parser.add_argument("--prompt", type=int, default=64, help="words of `decode`, tokens of `prefix`")
+    parser.add_argument("--context", type=int, default=512, help="tokens of a stream")
     parser.add_argument("--answer", type=int, default=64)
     parser.add_argument("--temperature", default="0.8")
     parser.add_argument("--plain", default="--draft-tokens 0", help="flags of a server that guesses nothing")

@@ -92,7 +92,9 @@ mod tests {
 
     #[test]
     fn parts_have_a_sign() {
-        for (text, expected) in [("10%", Some(0.1)), ("0%", Some(0.0)), ("100%", Some(1.0)), ("10", None), ("-1%", None)] {
+        for (text, expected) in
+            [("10%", Some(0.1)), ("0%", Some(0.0)), ("100%", Some(1.0)), ("10", None), ("-1%", None)]
+        {
             assert_eq!(part(text).ok(), expected, "{text}");
         }
         for (text, expected) in [("2.5", Some(2.5)), ("0", None), ("-1", None), ("NaN", None), ("inf", None)] {

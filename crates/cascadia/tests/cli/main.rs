@@ -13,13 +13,14 @@ use program::{cascadia, json};
 
 #[test]
 fn every_command_has_help_with_an_example() {
-    let commands: [&[&str]; 11] = [
+    let commands: [&[&str]; 12] = [
         &[],
         &["run"],
         &["inspect"],
         &["eval", "perplexity"],
         &["eval", "logits"],
         &["bench"],
+        &["bench", "serve"],
         &["quantize"],
         &["tokenize"],
         &["serve"],
@@ -41,12 +42,16 @@ fn every_command_has_help_with_an_example() {
 
 #[test]
 fn the_contract_of_names_is_kept() {
-    let flags: [(&[&str], &[&str]); 9] = [
+    let flags: [(&[&str], &[&str]); 10] = [
         (&["run"], &["--prompt", "-p", "-n", "--temp", "--top-p", "--seed", "--system", "--raw", "--json"]),
         (&["inspect"], &["--ctx", "--json"]),
         (&["eval", "perplexity"], &["--text", "--windows", "--window", "--json"]),
         (&["eval", "logits"], &["--tokens", "--out"]),
         (&["bench"], &["--prompt", "--gen", "--depth", "--threads", "--repeat", "--json"]),
+        (
+            &["bench", "serve"],
+            &["--clients", "--rate", "--duration", "--cancel", "--slow-readers", "--tenants", "--json"],
+        ),
         (&["quantize"], &["--type"]),
         (&["tokenize"], &["--prompt", "--plain", "--no-bos", "--template", "--json"]),
         (

@@ -291,7 +291,8 @@ mod tests {
         assert!(error(cut).contains("closed"));
         let failed = format!("{HEAD}data: {{\"error\": {{\"message\": \"lost\"}}}}\n\ndata: [DONE]\n\n");
         assert!(error(check(&failed, Manner::Patient)).contains("lost"));
-        let busy = "HTTP/1.1 429 Busy\r\nretry-after: 2\r\ncontent-length: 29\r\n\r\n{\"error\":{\"message\":\"later\"}}";
+        let busy =
+            "HTTP/1.1 429 Busy\r\nretry-after: 2\r\ncontent-length: 29\r\n\r\n{\"error\":{\"message\":\"later\"}}";
         let busy = check(busy, Manner::Slow);
         assert_eq!((busy.status, busy.retry_after), (429, Some(2)));
         assert!(busy.is_refused() && error(busy).contains("later"));

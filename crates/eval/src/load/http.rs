@@ -215,7 +215,12 @@ mod tests {
             }
         };
         let head = "HTTP/1.1 200 OK\r\n";
-        check(&format!("{head}Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x\r\nde\r\n0\r\n\r\n"), 200, "abcde", true);
+        check(
+            &format!("{head}Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x\r\nde\r\n0\r\n\r\n"),
+            200,
+            "abcde",
+            true,
+        );
         check(&format!("{head}transfer-encoding: chunked\r\n\r\n5\r\nab"), 200, "ab", false);
         check(&format!("{head}content-length: 3\r\n\r\nabc"), 200, "abc", true);
         check(&format!("{head}content-length: 4\r\n\r\nabc"), 200, "abc", false);

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use cascadia_eval::load::{
-    Arrivals, Door, Extent, LoadPlan, LoadRun, Manner, Outcome, Quantiles, Record, Sending, Summary, Target, TenantSummary,
-    Workload, check_history, histogram, run_load,
+    Arrivals, Door, Extent, LoadPlan, LoadRun, Manner, Outcome, Quantiles, Record, Sending, Summary, Target,
+    TenantSummary, Workload, check_history, histogram, run_load,
 };
 use serde_json::{Value, json};
 
@@ -126,12 +126,8 @@ fn report(summary: &Summary, records: &[Record]) -> String {
 }
 
 fn object(flags: &LoadFlags, summary: &Summary, records: &[Record], problems: &[String]) -> Value {
-    let quantiles = |Quantiles { count, p50, p95, p99, most }: &Quantiles| {
-        json!({"count": count, "p50": p50, "p95": p95, "p99": p99, "max": most})
-    };
-    let tenant = |TenantSummary { sent, done, refused, served, first }: &TenantSummary| {
-        json!({"sent": sent, "done": done, "refused": refused, "served_tokens": served, "first_token": quantiles(first)})
-    };
+    let quantiles = |Quantiles { count, p50, p95, p99, most }: &Quantiles| json!({"count": count, "p50": p50, "p95": p95, "p99": p99, "max": most});
+    let tenant = |TenantSummary { sent, done, refused, served, first }: &TenantSummary| json!({"sent": sent, "done": done, "refused": refused, "served_tokens": served, "first_token": quantiles(first)});
     let statuses = summary.statuses.iter().map(|(status, count)| (status.to_string(), (*count).into()));
     json!({
         "url": flags.url,
