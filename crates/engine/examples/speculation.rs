@@ -11,6 +11,7 @@ use std::time::Instant;
 use cascadia_engine::service::{Generation, Job, Priority, Service, ServiceOptions, Task, Tenant, Update};
 use cascadia_engine::{CacheSize, Engine, Flow, OpenOptions, Sampling, Source};
 use cascadia_kernels::Pool;
+use cascadia_text::KeptTokens;
 
 const EDIT: &str = "The mountain rises above the river. In spring the snow melts, and the water fills the valley. \
     People walk along the river and look at the mountain.\n\nCopy:\nThe mountain rises above the river. In spring \
@@ -43,6 +44,8 @@ fn speed(service: &Service, prompt: Vec<u32>, temperature: f32) -> Result<f64, B
         stop: Vec::new(),
         stop_tokens: Vec::new(),
         alternatives: None,
+        constraint: None,
+        kept_tokens: KeptTokens::default(),
     };
     let (task, priority) = (Task::Generate(generation), Priority::Normal);
     let job = Job { prompt, task, tenant: Tenant(0), priority, deadline: None, sink: Box::new(sink) };

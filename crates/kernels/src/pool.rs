@@ -261,11 +261,8 @@ impl Shared {
         let ends = self.bounds(tasks).skip(1);
         let parts = self.parts.iter().zip(ends).cycle().skip(worker).take(self.parts.len());
         for (part, end) in parts {
-            loop {
-                let task = part.next.fetch_add(1, Ordering::Relaxed);
-                if task >= end {
-                    break;
-                }
+            let claim = || Some(part.next.fetch_add(1, Ordering::Relaxed)).filter(|task| *task < end);
+            while let Some(task) = claim() {
                 job(task, worker);
             }
         }

@@ -5,6 +5,7 @@ use std::task::{Context, Poll, ready};
 
 use cascadia_engine::FinishReason;
 use cascadia_engine::service::{JobOutcome, NewToken, TokenChance, Update};
+use cascadia_text::{AnswerParser, Piece};
 
 use crate::error::{ApiError, Kind};
 use crate::jobs::Jobs;
@@ -13,7 +14,8 @@ use crate::jobs::Jobs;
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) choice: usize,
-    pub(crate) text: String,
+    /// Text, thoughts and calls; possibly none yet.
+    pub(crate) pieces: Vec<Piece>,
     /// The token it came with, and its chance where that was asked for.
     pub(crate) token: Option<(u32, TokenChance)>,
 }
@@ -24,6 +26,15 @@ pub(crate) struct End {
     pub(crate) finish: FinishReason,
     /// Which of the stop texts ended it.
     pub(crate) stop: Option<usize>,
+    /// Functions it called.
+    pub(crate) calls: usize,
+}
+
+impl End {
+    /// Whether the model waits for what the functions say.
+    pub(crate) fn calls_functions(&self) -> bool {
+        self.calls > 0 && self.finish == FinishReason::Stop
+    }
 }
 
 /// Tokens of a whole request.
@@ -53,8 +64,38 @@ pub(crate) enum Told {
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) text: String,
+    pub(crate) thoughts: String,
+    pub(crate) calls: Vec<Call>,
     pub(crate) chances: Vec<(u32, TokenChance)>,
     pub(crate) end: End,
+}
+
+/// A call of a function.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) name: String,
+    /// JSON, if the model wrote JSON.
+    pub(crate) arguments: String,
+}
+
+impl Answer {
+    fn empty() -> Answer {
+        let end = End { finish: FinishReason::Stop, stop: None, calls: 0 };
+        Answer { text: String::new(), thoughts: String::new(), calls: Vec::new(), chances: Vec::new(), end }
+    }
+
+    fn add(&mut self, piece: Piece) {
+        match piece {
+            Piece::Content(text) => self.text.push_str(&text),
+            Piece::Reasoning(text) => self.thoughts.push_str(&text),
+            Piece::ToolStart { name, .. } => self.calls.push(Call { name, arguments: String::new() }),
+            Piece::ToolArguments { fragment, .. } => {
+                if let Some(call) = self.calls.last_mut() {
+                    call.arguments.push_str(&fragment);
+                }
+            }
+        }
+    }
 }
 
 /// Tells what happens to a request's jobs, in order.
@@ -63,6 +104,8 @@ pub(crate) struct Teller {
     usage: Usage,
     /// Answers to each prompt: the tokens of a prompt count once.
     choices: usize,
+    /// Who reads thoughts and calls out of each answer, and the calls so far.
+    readers: Vec<(Option<AnswerParser>, usize)>,
     open: usize,
     /// Told next, because one update may be several things to tell.
     next: VecDeque<Told>,
@@ -70,9 +113,11 @@ pub(crate) struct Teller {
 }
 
 impl Teller {
-    pub(crate) fn new(jobs: Jobs, prompt_tokens: usize, choices: usize) -> Teller {
+    /// Tells of jobs; `readers` has one entry for each.
+    pub(crate) fn new(jobs: Jobs, readers: Vec<Option<AnswerParser>>, prompt_tokens: usize, choices: usize) -> Teller {
         let usage = Usage { prompt: prompt_tokens, ..Usage::default() };
-        Teller { open: jobs.len(), jobs, usage, choices, next: VecDeque::new(), over: false }
+        let readers = readers.into_iter().map(|reader| (reader, 0)).collect();
+        Teller { open: jobs.len(), jobs, usage, choices, readers, next: VecDeque::new(), over: false }
     }
 
     /// Tokens of all prompts.
@@ -103,20 +148,17 @@ impl Teller {
 
     /// Waits for all answers.
     pub(crate) async fn whole(mut self) -> Result<(Vec<Answer>, Usage), ApiError> {
-        let mut texts: Vec<(String, Vec<_>, Option<End>)> = (0..self.open).map(|_| Default::default()).collect();
+        let mut answers: Vec<Answer> = (0..self.open).map(|_| Answer::empty()).collect();
         loop {
             match std::future::poll_fn(|context| self.poll_told(context)).await {
                 Some(Told::Said(said)) => {
-                    texts[said.choice].0.push_str(&said.text);
-                    texts[said.choice].1.extend(said.token);
+                    let answer = &mut answers[said.choice];
+                    said.pieces.into_iter().for_each(|piece| answer.add(piece));
+                    answer.chances.extend(said.token);
                 }
-                Some(Told::Ended { choice, end }) => texts[choice].2 = Some(end),
+                Some(Told::Ended { choice, end }) => answers[choice].end = end,
                 Some(Told::Failed(error)) => return Err(error),
-                Some(Told::Done(usage)) => {
-                    let answers =
-                        texts.into_iter().filter_map(|(text, chances, end)| Some(Answer { text, chances, end: end? }));
-                    return Ok((answers.collect(), usage));
-                }
+                Some(Told::Done(usage)) => return Ok((answers, usage)),
                 None => return Err(self.cut_off()),
             }
         }
@@ -127,13 +169,12 @@ impl Teller {
             Update::Started { .. } => {}
             Update::Token(NewToken { token, text, chance }) => {
                 let token = chance.map(|chance| (token, chance));
-                if !text.is_empty() || token.is_some() {
-                    self.next.push_back(Told::Said(Said { choice, text, token }));
-                }
+                let pieces = self.read(choice, text);
+                self.say(Said { choice, pieces, token });
             }
             Update::Finished(outcome) => self.finish(choice, outcome),
             Update::Failed(error) => self.next.push_back(Told::Failed(error.into())),
-            // Only asked for by those who read the receiver themselves.
+            // Only asked for by those who read the jobs themselves.
             Update::Embedded(_) => self.next.push_back(Told::Failed(self.cut_off())),
         }
     }
@@ -145,10 +186,32 @@ impl Teller {
         }
         self.usage.answer += tokens;
         self.open -= 1;
-        if !text.is_empty() {
-            self.next.push_back(Told::Said(Said { choice, text, token: None }));
+        let mut pieces = self.read(choice, text);
+        let (reader, calls) = &mut self.readers[choice];
+        let held = reader.as_mut().map(AnswerParser::finish).unwrap_or_default();
+        *calls += starts(&held);
+        let end = End { finish, stop, calls: *calls };
+        pieces.extend(held);
+        self.say(Said { choice, pieces, token: None });
+        self.next.push_back(Told::Ended { choice, end });
+    }
+
+    /// The parts of an answer that its next text completes.
+    fn read(&mut self, choice: usize, text: String) -> Vec<Piece> {
+        let (reader, calls) = &mut self.readers[choice];
+        let pieces = match reader {
+            Some(reader) => reader.push(&text),
+            None if text.is_empty() => Vec::new(),
+            None => vec![Piece::Content(text)],
+        };
+        *calls += starts(&pieces);
+        pieces
+    }
+
+    fn say(&mut self, said: Said) {
+        if !said.pieces.is_empty() || said.token.is_some() {
+            self.next.push_back(Told::Said(said));
         }
-        self.next.push_back(Told::Ended { choice, end: End { finish, stop } });
     }
 
     /// Why nothing comes any more although an answer is missing.
@@ -159,4 +222,8 @@ impl Teller {
         }
         ApiError::new(Kind::Internal, "the answer ended before it was complete; the server's log says why")
     }
+}
+
+fn starts(pieces: &[Piece]) -> usize {
+    pieces.iter().filter(|piece| matches!(piece, Piece::ToolStart { .. })).count()
 }

@@ -8,11 +8,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use cascadia_engine::ModelText;
 use cascadia_engine::service::{Generation, Job, Priority, ServiceHandle, Task, Tenant};
-use cascadia_text::Conversation;
+use cascadia_text::{AnswerParser, ChatTemplate, Conversation, KeptTokens, OutputFormat, Prompt, TemplateLimits};
 use serde_json::Value;
 
 use crate::answer::Teller;
+use crate::calls::SpeechFormat;
 use crate::error::{ApiError, Kind};
+use crate::form::Forms;
 use crate::jobs::Jobs;
 use crate::metrics::Metrics;
 use crate::queue;
@@ -62,21 +64,63 @@ pub(crate) struct Desk {
     pub(crate) metrics: Arc<Metrics>,
     /// When the model was first served, in seconds since 1970.
     pub(crate) created: u64,
+    /// What the template says about calls and thoughts.
+    pub(crate) speech: SpeechFormat,
+    template: Option<ChatTemplate>,
+    kept_tokens: KeptTokens,
+    forms: Forms,
     answer_time: Duration,
     numbers: Numbers,
 }
 
 /// A request that is nothing but tokens and settings any more.
 pub(crate) struct Prepared {
-    /// Tokens of each prompt, and how each of its answers is generated.
-    prompts: Vec<(Vec<u32>, Vec<Generation>)>,
+    prompts: Vec<PreparedPrompt>,
     priority: Priority,
     tenant: Tenant,
 }
 
+/// One prompt of a request.
+struct PreparedPrompt {
+    tokens: Vec<u32>,
+    /// Who reads thoughts and calls out of each answer.
+    reader: Option<AnswerParser>,
+    /// How each answer is generated.
+    answers: Vec<Generation>,
+}
+
+/// What a prompt is to the model.
+struct Reading {
+    tokens: Vec<u32>,
+    /// Who reads its answer: a text that is continued is text.
+    reader: Option<AnswerParser>,
+    /// What its answer must look like because it has to be a call.
+    required: Option<OutputFormat>,
+}
+
+impl Reading {
+    fn of_text(tokens: Vec<u32>) -> Reading {
+        Reading { tokens, reader: None, required: None }
+    }
+}
+
 impl Desk {
     pub(crate) fn new(model: ServedModel, metrics: Arc<Metrics>, answer_time: Duration) -> Desk {
-        Desk { model, metrics, created: unix_seconds(), answer_time, numbers: Numbers::default() }
+        let source = model.text.template();
+        let limits = TemplateLimits::for_context(model.service.context() as usize);
+        let speech = SpeechFormat::of_template(source);
+        Desk {
+            speech,
+            kept_tokens: speech.kept_tokens(model.text.tokenizer()),
+            forms: Forms::default(),
+            // One that cannot be used says so when a conversation is rendered.
+            template: source.and_then(|source| ChatTemplate::new(source, limits).ok()),
+            model,
+            metrics,
+            created: unix_seconds(),
+            answer_time,
+            numbers: Numbers::default(),
+        }
     }
 
     /// An error unless a request means the model that is served.
@@ -112,8 +156,10 @@ impl Desk {
         let seed = ask.seed.unwrap_or_else(|| self.number());
         let mut prompts = Vec::with_capacity(ask.sources.len());
         for source in &ask.sources {
-            let prompt = self.tokens(source)?;
-            let room = self.room(prompt.len())?;
+            let Reading { tokens, reader, required } = self.read(source)?;
+            let format = required.as_ref().or(ask.format.as_ref());
+            let constraint = format.map(|format| self.forms.constraint(format, &self.model.text)).transpose()?;
+            let room = self.room(tokens.len())?;
             let max_tokens = ask.max_tokens.unwrap_or(u32::MAX).min(limit).min(room);
             let answer = |choice: usize| {
                 let mut sampling = ask.sampling.clone();
@@ -124,9 +170,12 @@ impl Desk {
                     stop: ask.stop.clone(),
                     stop_tokens: self.model.text.special().stop.clone(),
                     alternatives: ask.alternatives,
+                    constraint: constraint.clone(),
+                    kept_tokens: reader.as_ref().map(|_| self.kept_tokens.clone()).unwrap_or_default(),
                 }
             };
-            prompts.push((prompt, (0..ask.choices).map(answer).collect()));
+            let answers = (0..ask.choices).map(answer).collect();
+            prompts.push(PreparedPrompt { tokens, reader, answers });
         }
         let wanted = ask.priority.unwrap_or(caller.priority);
         let priority = if caller.may_raise { wanted } else { wanted.min(caller.priority) };
@@ -154,51 +203,62 @@ impl Desk {
 
     /// Tokens of a prompt.
     pub(crate) fn tokens(&self, source: &Source) -> Result<Vec<u32>, ApiError> {
+        self.read(source).map(|reading| reading.tokens)
+    }
+
+    fn read(&self, source: &Source) -> Result<Reading, ApiError> {
         let text = &self.model.text;
         match source {
             Source::Tokens(tokens) => {
                 let vocabulary = text.tokenizer().vocabulary_size();
                 match tokens.iter().find(|&&token| token as usize >= vocabulary) {
-                    None => Ok(tokens.clone()),
+                    None => Ok(Reading::of_text(tokens.clone())),
                     Some(token) => {
                         let message = format!("the prompt has token {token}, and the model has {vocabulary}");
                         Err(ApiError::invalid("prompt", message))
                     }
                 }
             }
-            Source::Text(plain) => Ok(text.plain_prompt(plain)?),
-            Source::Chat(chat) => self.chat_tokens(chat),
+            Source::Text(plain) => Ok(Reading::of_text(text.plain_prompt(plain)?)),
+            Source::Chat(chat) => {
+                let prompt = self.render(chat)?;
+                let shown = prompt.text();
+                Ok(Reading {
+                    tokens: text.tokenizer().encode_prompt(&prompt)?,
+                    reader: Some(self.speech.reader(&shown, chat.tools.as_ref())),
+                    required: self.speech.required(chat, &shown, text.tokenizer())?,
+                })
+            }
         }
     }
 
-    fn chat_tokens(&self, chat: &Chat) -> Result<Vec<u32>, ApiError> {
+    fn render(&self, chat: &Chat) -> Result<Prompt, ApiError> {
         let text = &self.model.text;
         let messages = Value::Array(chat.messages.clone());
-        let conversation = Conversation {
-            tools: chat.tools.as_ref(),
-            extra: chat.variables.as_ref(),
-            add_generation_prompt: !chat.continues,
-            ..text.conversation(&messages)
-        };
-        let prompt = text.render(&conversation)?;
-        Ok(text.tokenizer().encode_prompt(&prompt)?)
+        let Some(template) = &self.template else { return Ok(text.render(&text.conversation(&messages))?) };
+        let messages = template.prepare_messages(&messages)?;
+        let conversation =
+            Conversation { tools: chat.tools.as_ref(), extra: chat.variables.as_ref(), ..text.conversation(&messages) };
+        Ok(template.render_prompt(&conversation, text.tokenizer())?)
     }
 
     /// Puts all jobs of a request into the service; when one does not fit, none stays.
     pub(crate) fn submit(&self, prepared: Prepared) -> Result<Teller, ApiError> {
-        let answers = prepared.prompts.iter().map(|(_, answers)| answers.len()).sum::<usize>();
-        let prompt_tokens = prepared.prompts.iter().map(|(prompt, _)| prompt.len()).sum();
+        let answers = prepared.prompts.iter().map(|prompt| prompt.answers.len()).sum::<usize>();
+        let prompt_tokens = prepared.prompts.iter().map(|prompt| prompt.tokens.len()).sum();
         let choices = answers / prepared.prompts.len();
         let (tenant, priority) = (prepared.tenant, prepared.priority);
         let (sender, receiver) = queue::channel(Arc::clone(&self.metrics));
         let mut jobs = Jobs::new(self.model.service.clone(), receiver);
-        for (prompt, answers) in prepared.prompts {
+        let mut readers = Vec::with_capacity(answers);
+        for PreparedPrompt { tokens, reader, answers } in prepared.prompts {
             for generation in answers {
-                let (prompt, task, sink) = (prompt.clone(), Task::Generate(generation), sender.sink(jobs.len()));
+                let (prompt, task, sink) = (tokens.clone(), Task::Generate(generation), sender.sink(jobs.len()));
                 jobs.submit(Job { prompt, task, tenant, priority, deadline: self.deadline(), sink })?;
+                readers.push(reader.clone());
             }
         }
-        Ok(Teller::new(jobs, prompt_tokens, choices))
+        Ok(Teller::new(jobs, readers, prompt_tokens, choices))
     }
 
     /// Asks for the embedding of a prompt.

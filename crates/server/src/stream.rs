@@ -24,7 +24,7 @@ pub(crate) trait Voice: Send {
     /// Before anything is said.
     fn begin(&mut self, _prompt_tokens: usize, _out: &mut Frames) {}
     /// A little more of an answer.
-    fn said(&mut self, said: &Said, out: &mut Frames);
+    fn said(&mut self, said: Said, out: &mut Frames);
     /// One answer is complete.
     fn ended(&mut self, choice: usize, end: &End, out: &mut Frames);
     /// All answers are complete.
@@ -108,7 +108,7 @@ impl Stream {
         while !self.over && self.frames.bytes.len() < FRAME_BYTES {
             let Poll::Ready(told) = self.teller.poll_told(context) else { return };
             match told {
-                Some(Told::Said(said)) => self.voice.said(&said, &mut self.frames),
+                Some(Told::Said(said)) => self.voice.said(said, &mut self.frames),
                 Some(Told::Ended { choice, end }) => self.voice.ended(choice, &end, &mut self.frames),
                 Some(Told::Done(usage)) => self.voice.done(usage, &mut self.frames),
                 Some(Told::Failed(error)) => {

@@ -2,7 +2,7 @@
 
 use cascadia_engine::Sampling;
 use cascadia_engine::service::Priority;
-use cascadia_text::StopStrings;
+use cascadia_text::{OutputFormat, StopStrings};
 use serde_json::{Map, Value};
 
 use crate::error::ApiError;
@@ -99,8 +99,17 @@ pub(crate) struct Chat {
     pub(crate) tools: Option<Value>,
     /// More variables of the template.
     pub(crate) variables: Option<Map<String, Value>>,
-    /// Whether the last message is to be continued instead of answered.
-    pub(crate) continues: bool,
+    /// Which function the answer has to call.
+    pub(crate) must_call: MustCall,
+}
+
+/// Which function an answer has to call.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum MustCall {
+    #[default]
+    Nothing,
+    Any,
+    Function(String),
 }
 
 /// A request as a door understood it, nothing checked yet.
@@ -126,6 +135,8 @@ pub(crate) struct Wanted {
     pub(crate) alternatives: Option<Given>,
     pub(crate) priority: Option<String>,
     pub(crate) service_tier: Option<String>,
+    /// What the answer must look like.
+    pub(crate) format: Option<OutputFormat>,
 }
 
 /// A request whose every value is in range.
@@ -142,6 +153,7 @@ pub(crate) struct Ask {
     pub(crate) stop: Vec<String>,
     pub(crate) alternatives: Option<u32>,
     pub(crate) priority: Option<Priority>,
+    pub(crate) format: Option<OutputFormat>,
 }
 
 impl Wanted {
@@ -162,6 +174,7 @@ impl Wanted {
             alternatives: given(range::ALTERNATIVES, self.alternatives)?.map(|count| count as u32),
             priority: priority(self.priority.as_deref(), self.service_tier.as_deref())?,
             stop: stops(self.stop)?,
+            format: self.format,
             sources: self.sources,
         })
     }

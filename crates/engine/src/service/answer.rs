@@ -1,6 +1,6 @@
 //! An answer while it grows: the one place where the tokens of a sequence are chosen and become text.
 
-use cascadia_text::{StopStrings, StreamDecoder, Tokenizer};
+use cascadia_text::{Constraint, StopStrings, StreamDecoder, Tokenizer};
 
 use super::chance::chance;
 use super::{Generation, NewToken};
@@ -14,6 +14,8 @@ pub(super) struct Answer {
     stops: StopStrings,
     tokens: usize,
     stop: Option<usize>,
+    /// Logits of what the constraint allows.
+    allowed: Vec<f32>,
 }
 
 /// What came next.
@@ -30,7 +32,8 @@ impl Answer {
         let mut sampler = Sampler::new(wanted.sampling.clone())?;
         sampler.see_prompt(prompt);
         let stops = StopStrings::new(&wanted.stop)?;
-        Ok(Answer { wanted, sampler, decoder: StreamDecoder::new(tokenizer), stops, tokens: 0, stop: None })
+        let decoder = StreamDecoder::keeping(tokenizer, &wanted.kept_tokens);
+        Ok(Answer { wanted, sampler, decoder, stops, tokens: 0, stop: None, allowed: Vec::new() })
     }
 
     /// Chooses the token at `position` of a sequence that has room for `context` tokens.
@@ -39,7 +42,7 @@ impl Answer {
         if self.tokens >= self.wanted.max_tokens as usize {
             return end(FinishReason::Length);
         }
-        let token = self.sampler.sample(logits, position)?;
+        let token = self.sample(logits, position)?;
         if self.wanted.stop_tokens.contains(&token) {
             return end(FinishReason::Stop);
         }
@@ -54,6 +57,22 @@ impl Answer {
         };
         let chance = self.wanted.alternatives.map(|count| chance(logits, token, count));
         Ok(Choice { token: Some(NewToken { token, text: checked.text, chance }), finish })
+    }
+
+    /// The token at `position`, among those that the constraint allows.
+    fn sample(&mut self, logits: &[f32], position: u32) -> Result<u32, EngineError> {
+        let Some(constraint) = &mut self.wanted.constraint else { return self.sampler.sample(logits, position) };
+        self.allowed.clear();
+        self.allowed.extend_from_slice(logits);
+        constraint.mask()?.apply(&mut self.allowed);
+        let token = self.sampler.sample(&self.allowed, position)?;
+        constraint.accept(token)?;
+        Ok(token)
+    }
+
+    /// Tokens that must come next, whatever the model says: guesses that are always right.
+    pub(super) fn forced(&mut self) -> Vec<u32> {
+        self.wanted.constraint.as_mut().map(Constraint::forced).unwrap_or_default()
     }
 
     /// Text that was held back; nothing is left of it after a stop text.

@@ -13,13 +13,17 @@ impl Runner {
         let mut wishes: Vec<(JobId, usize)> = Vec::new();
         for (id, most) in drafting {
             let (Some(live), Some(tokens)) = (self.jobs.get_mut(&id), self.scheduler.tokens(id)) else { continue };
-            let LiveTask::Answer(answer) = &live.task else { continue };
+            let LiveTask::Answer(answer) = &mut live.task else { continue };
             // The last token of an answer needs no guess: nothing comes after it.
             let room = GuessRoom { most: most.min(answer.room().saturating_sub(1)), streams };
             if room.most == 0 {
                 continue;
             }
-            let found = live.guesser.look_up(tokens, room);
+            let forced = answer.forced();
+            let found = match forced.is_empty() {
+                true => live.guesser.look_up(tokens, room),
+                false => live.guesser.take_forced(forced, room),
+            };
             if !found.is_empty() {
                 self.scheduler.guess(id, found);
             } else if self.draft.is_some() {

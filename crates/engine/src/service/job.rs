@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use cascadia_text::{Constraint, KeptTokens};
+
 use crate::{EngineError, FinishReason, Flow, Sampling};
 
 /// One piece of work. Its tokens depend on `prompt` and `task` alone, never on what else the service does.
@@ -48,6 +50,10 @@ pub struct Generation {
     pub stop_tokens: Vec<u32>,
     /// Report the chance of every token, and of this many of the most likely ones in its place.
     pub alternatives: Option<u32>,
+    /// What the answer must look like.
+    pub constraint: Option<Constraint>,
+    /// Control tokens that appear by name in the text, for a reader that takes them out again.
+    pub kept_tokens: KeptTokens,
 }
 
 /// Whom a job belongs to. Tenants share the machine fairly, and never each other's cached prefixes.

@@ -14,6 +14,7 @@ use cascadia_engine::{
 };
 use cascadia_kernels::Pool;
 use cascadia_model::CachePages;
+use cascadia_text::KeptTokens;
 
 /// The longest that a test waits for an update; far more than it should take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -136,6 +137,8 @@ pub(crate) fn job(request: &Request, leave: Leave) -> (Job, Receiver<Update>) {
         stop: request.stop.clone(),
         stop_tokens: request.stop_tokens.clone(),
         alternatives: None,
+        constraint: None,
+        kept_tokens: KeptTokens::default(),
     };
     let job = Job {
         prompt: request.prompt.clone(),

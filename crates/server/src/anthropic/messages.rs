@@ -13,12 +13,14 @@ use super::blocks::{BlockMessage, BlockTool, Blocks};
 use crate::answer::{Answer, End, Said, Usage};
 use crate::app::App;
 use crate::bounded::{Json, List};
+use crate::calls::{self, MAX_TOOLS, call_id};
 use crate::desk::Desk;
 use crate::door::{Door, json, parse, read_body};
 use crate::error::{ApiError, Shape};
 use crate::openai::message::MAX_MESSAGES;
+use crate::parts::{Part, PartKind, Parts, Step};
 use crate::stream::{Frames, Framing, Voice};
-use crate::validate::{Chat, Given, MAX_STOPS, Source, Wanted};
+use crate::validate::{Chat, Given, MAX_STOPS, MustCall, Source, Wanted};
 
 /// A request for an answer to a conversation.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -50,7 +52,7 @@ pub(crate) struct MessagesRequest {
     stream: Option<bool>,
     /// Functions the model may call.
     #[schema(value_type = Option<Vec<BlockTool>>)]
-    tools: Option<List<BlockTool, 128>>,
+    tools: Option<List<BlockTool, MAX_TOOLS>>,
     /// `auto`, `any`, `none`, or one function.
     #[schema(value_type = Option<Object>)]
     tool_choice: Option<Json>,
@@ -64,6 +66,7 @@ pub(crate) struct MessagesDoor {
     id: String,
     streams: bool,
     stops: Vec<String>,
+    parts: Parts,
     end: Option<End>,
 }
 
@@ -80,6 +83,7 @@ impl Door for MessagesDoor {
             id: desk.name("msg_"),
             streams: wanted.1,
             stops: wanted.0.stop.clone(),
+            parts: Parts::default(),
             end: None,
         };
         Ok((wanted.0, door))
@@ -92,9 +96,9 @@ impl Door for MessagesDoor {
     fn whole(self, answers: Vec<Answer>, used: Usage) -> Value {
         let mut object = self.message();
         if let Some(answer) = answers.into_iter().next() {
-            object["content"] = json!([{"type": "text", "text": answer.text}]);
             object["stop_reason"] = stop_reason(&answer.end).into();
             object["stop_sequence"] = json!(self.stop_text(&answer.end));
+            object["content"] = Part::all(answer).iter().map(|part| self.block(part)).collect();
         }
         object["usage"] = usage(used);
         object
@@ -118,6 +122,36 @@ impl MessagesDoor {
         })
     }
 
+    /// A part as a block; the arguments of a call that goes on are told later.
+    fn block(&self, part: &Part) -> Value {
+        match part.kind {
+            PartKind::Thought => json!({"type": "thinking", "thinking": part.text, "signature": ""}),
+            PartKind::Text => json!({"type": "text", "text": part.text}),
+            PartKind::Call => {
+                let (id, input) = (call_id(&self.id, 0, part.index), calls::arguments(&part.text));
+                json!({"type": "tool_use", "id": id, "name": part.name, "input": input})
+            }
+        }
+    }
+
+    /// Tells what happens to a block.
+    fn tell(&self, step: Step, out: &mut Frames) {
+        out.typed(&match step {
+            Step::Open(part) => {
+                json!({"type": "content_block_start", "index": part.index, "content_block": self.block(&part)})
+            }
+            Step::More { index, kind, text } => {
+                let delta = match kind {
+                    PartKind::Thought => json!({"type": "thinking_delta", "thinking": text}),
+                    PartKind::Text => json!({"type": "text_delta", "text": text}),
+                    PartKind::Call => json!({"type": "input_json_delta", "partial_json": text}),
+                };
+                json!({"type": "content_block_delta", "index": index, "delta": delta})
+            }
+            Step::Close(part) => json!({"type": "content_block_stop", "index": part.index}),
+        });
+    }
+
     fn stop_text(&self, end: &End) -> Option<&str> {
         end.stop.and_then(|index| self.stops.get(index)).map(String::as_str)
     }
@@ -128,17 +162,18 @@ impl Voice for MessagesDoor {
         let mut message = self.message();
         message["usage"] = usage(Usage { prompt: prompt_tokens, ..Usage::default() });
         out.typed(&json!({"type": "message_start", "message": message}));
-        let block = json!({"type": "text", "text": ""});
-        out.typed(&json!({"type": "content_block_start", "index": 0, "content_block": block}));
     }
 
-    fn said(&mut self, said: &Said, out: &mut Frames) {
-        let delta = json!({"type": "text_delta", "text": said.text});
-        out.typed(&json!({"type": "content_block_delta", "index": 0, "delta": delta}));
+    fn said(&mut self, said: Said, out: &mut Frames) {
+        for step in self.parts.steps(said.pieces) {
+            self.tell(step, out);
+        }
     }
 
     fn ended(&mut self, _choice: usize, end: &End, out: &mut Frames) {
-        out.typed(&json!({"type": "content_block_stop", "index": 0}));
+        if let Some(step) = self.parts.close() {
+            self.tell(step, out);
+        }
         self.end = Some(end.clone());
     }
 
@@ -184,19 +219,21 @@ fn wanted(body: MessagesRequest) -> Result<(Wanted, bool), ApiError> {
     }
     let tools = body.tools.map(|tools| tools.0).unwrap_or_default();
     let tools = tools.into_iter().map(BlockTool::into_value).collect::<Result<Vec<_>, _>>()?;
-    let tools = match body.tool_choice.as_ref().map_or(&Value::Null, |choice| &choice.0["type"]) {
-        Value::Null => tools,
-        kind if kind == "auto" => tools,
-        kind if kind == "none" => Vec::new(),
+    let choice = body.tool_choice.as_ref().map_or(&Value::Null, |choice| &choice.0);
+    let (tools, must_call) = match (choice["type"].as_str(), choice["name"].as_str()) {
+        (None | Some("auto"), _) => (tools, MustCall::Nothing),
+        (Some("none"), _) => (Vec::new(), MustCall::Nothing),
+        (Some("any"), _) => (tools, MustCall::Any),
+        (Some("tool"), Some(name)) => (tools, MustCall::Function(name.to_owned())),
         _ => {
-            let message = "tool_choice other than auto and none is not supported yet";
-            return Err(ApiError::unsupported("tool_choice", message));
+            let message = "tool_choice must be of type auto, any, none, or tool with a name";
+            return Err(ApiError::invalid("tool_choice", message));
         }
     };
     let tools = (!tools.is_empty()).then_some(Value::Array(tools));
     let wanted = Wanted {
         model: body.model,
-        sources: vec![Source::Chat(Chat { messages, tools, ..Chat::default() })],
+        sources: vec![Source::Chat(Chat { messages, tools, must_call, ..Chat::default() })],
         max_tokens: Given::new("max_tokens", body.max_tokens),
         defaults: Sampling::default(),
         temperature: body.temperature,
@@ -211,6 +248,7 @@ fn wanted(body: MessagesRequest) -> Result<(Wanted, bool), ApiError> {
 
 fn stop_reason(end: &End) -> &'static str {
     match end.finish {
+        _ if end.calls_functions() => "tool_use",
         FinishReason::Stop | FinishReason::Cancelled if end.stop.is_some() => "stop_sequence",
         FinishReason::Stop | FinishReason::Cancelled => "end_turn",
         FinishReason::Length | FinishReason::ContextFull | FinishReason::Deadline => "max_tokens",

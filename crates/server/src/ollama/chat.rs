@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use cascadia_text::Piece;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::clock;
-use super::options::{Options, check_format, last};
-use crate::answer::{Answer, End, Said, Usage};
+use super::options::{Options, last, message, output_format};
+use crate::answer::{Answer, Call, End, Said, Usage};
 use crate::bounded::{Json, List};
+use crate::calls::{self, MAX_TOOLS};
 use crate::desk::Desk;
 use crate::door::Door;
 use crate::error::{ApiError, Shape};
@@ -28,7 +30,7 @@ pub(crate) struct OllamaChatRequest {
     messages: List<Message, MAX_MESSAGES>,
     /// Functions the model may call.
     #[schema(value_type = Option<Vec<Object>>)]
-    tools: Option<List<Json, 128>>,
+    tools: Option<List<Json, MAX_TOOLS>>,
     /// The form of the answer.
     #[schema(value_type = Option<Object>)]
     format: Option<Json>,
@@ -43,6 +45,7 @@ pub(crate) struct OllamaChatDoor {
     desk: Arc<Desk>,
     streams: bool,
     begin: Instant,
+    calls: Vec<Call>,
     end: Option<End>,
 }
 
@@ -50,21 +53,22 @@ impl Door for OllamaChatDoor {
     type Body = OllamaChatRequest;
 
     fn read(body: OllamaChatRequest, desk: &Arc<Desk>) -> Result<(Wanted, OllamaChatDoor), ApiError> {
-        check_format(body.format.as_ref())?;
+        let format = output_format(body.format.as_ref())?;
         let messages = body.messages.0.into_iter().map(Message::into_value).collect::<Result<Vec<_>, _>>()?;
         if messages.is_empty() {
             return Err(ApiError::invalid("messages", "messages is empty; send at least one"));
         }
-        let tools: Vec<Value> =
-            body.tools.map(|tools| tools.0).unwrap_or_default().into_iter().map(|tool| tool.0).collect();
-        let tools = (!tools.is_empty()).then_some(Value::Array(tools));
+        let tools = body.tools.map(|tools| tools.0).unwrap_or_default();
+        let tools = calls::checked(tools.into_iter().map(|tool| tool.0).collect())?;
         let wanted = Wanted {
             model: body.model,
             sources: vec![Source::Chat(Chat { messages, tools, ..Chat::default() })],
+            format,
             ..body.options.unwrap_or_default().wanted()
         };
         let streams = body.stream != Some(false);
-        Ok((wanted, OllamaChatDoor { desk: Arc::clone(desk), streams, begin: Instant::now(), end: None }))
+        let desk = Arc::clone(desk);
+        Ok((wanted, OllamaChatDoor { desk, streams, begin: Instant::now(), calls: Vec::new(), end: None }))
     }
 
     fn framing(&self) -> Option<Framing> {
@@ -72,9 +76,13 @@ impl Door for OllamaChatDoor {
     }
 
     fn whole(self, answers: Vec<Answer>, used: Usage) -> Value {
-        let answer = answers.into_iter().next();
-        let (text, end) = answer.map_or((String::new(), None), |answer| (answer.text, Some(answer.end)));
-        last(self.object(&text), end.as_ref(), used, self.begin)
+        match answers.into_iter().next() {
+            Some(answer) => {
+                let message = message(&answer.text, &answer.thoughts, &answer.calls);
+                last(self.object(message), Some(&answer.end), used, self.begin)
+            }
+            None => last(self.object(message("", "", &[])), None, used, self.begin),
+        }
     }
 
     fn voice(self) -> Box<dyn Voice> {
@@ -83,23 +91,36 @@ impl Door for OllamaChatDoor {
 }
 
 impl OllamaChatDoor {
-    fn object(&self, text: &str) -> Value {
-        let message = json!({"role": "assistant", "content": text});
+    fn object(&self, message: Value) -> Value {
         json!({"model": self.desk.model.name, "created_at": clock::now(), "message": message, "done": false})
     }
 }
 
 impl Voice for OllamaChatDoor {
-    fn said(&mut self, said: &Said, out: &mut Frames) {
-        out.object(&self.object(&said.text));
+    fn said(&mut self, said: Said, out: &mut Frames) {
+        for piece in said.pieces {
+            match piece {
+                Piece::Content(text) => out.object(&self.object(message(&text, "", &[]))),
+                Piece::Reasoning(text) => out.object(&self.object(message("", &text, &[]))),
+                Piece::ToolStart { name, .. } => self.calls.push(Call { name, arguments: String::new() }),
+                Piece::ToolArguments { fragment, .. } => {
+                    if let Some(call) = self.calls.last_mut() {
+                        call.arguments.push_str(&fragment);
+                    }
+                }
+            }
+        }
     }
 
-    fn ended(&mut self, _choice: usize, end: &End, _out: &mut Frames) {
+    fn ended(&mut self, _choice: usize, end: &End, out: &mut Frames) {
+        if !self.calls.is_empty() {
+            out.object(&self.object(message("", "", &self.calls)));
+        }
         self.end = Some(end.clone());
     }
 
     fn done(&mut self, used: Usage, out: &mut Frames) {
-        out.object(&last(self.object(""), self.end.as_ref(), used, self.begin));
+        out.object(&last(self.object(message("", "", &[])), self.end.as_ref(), used, self.begin));
     }
 
     fn failed(&mut self, error: &ApiError, out: &mut Frames) {

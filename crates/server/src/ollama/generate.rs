@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use cascadia_text::Piece;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::clock;
-use super::options::{Options, check_format, last};
+use super::options::{Options, last, output_format};
 use crate::answer::{Answer, End, Said, Usage};
 use crate::bounded::Json;
 use crate::desk::Desk;
@@ -53,7 +54,7 @@ impl Door for GenerateDoor {
     type Body = GenerateRequest;
 
     fn read(body: GenerateRequest, desk: &Arc<Desk>) -> Result<(Wanted, GenerateDoor), ApiError> {
-        check_format(body.format.as_ref())?;
+        let format = output_format(body.format.as_ref())?;
         for (name, text) in [("suffix", &body.suffix), ("template", &body.template)] {
             if text.as_ref().is_some_and(|text| !text.is_empty()) {
                 return Err(ApiError::unsupported(name, format!("{name} is not supported; leave it out")));
@@ -62,7 +63,8 @@ impl Door for GenerateDoor {
         let prompt = body.prompt.unwrap_or_default();
         let is_raw = body.raw == Some(true) || desk.model.text.template().is_none();
         let source = if is_raw { Source::Text(prompt) } else { conversation(body.system, &prompt) };
-        let wanted = Wanted { model: body.model, sources: vec![source], ..body.options.unwrap_or_default().wanted() };
+        let wanted =
+            Wanted { model: body.model, sources: vec![source], format, ..body.options.unwrap_or_default().wanted() };
         let streams = body.stream != Some(false);
         Ok((wanted, GenerateDoor { desk: Arc::clone(desk), streams, begin: Instant::now(), end: None }))
     }
@@ -72,9 +74,10 @@ impl Door for GenerateDoor {
     }
 
     fn whole(self, answers: Vec<Answer>, used: Usage) -> Value {
-        let answer = answers.into_iter().next();
-        let (text, end) = answer.map_or((String::new(), None), |answer| (answer.text, Some(answer.end)));
-        last(self.object(&text), end.as_ref(), used, self.begin)
+        match answers.into_iter().next() {
+            Some(answer) => last(self.object(&answer.text, &answer.thoughts), Some(&answer.end), used, self.begin),
+            None => last(self.object("", ""), None, used, self.begin),
+        }
     }
 
     fn voice(self) -> Box<dyn Voice> {
@@ -83,14 +86,26 @@ impl Door for GenerateDoor {
 }
 
 impl GenerateDoor {
-    fn object(&self, text: &str) -> Value {
-        json!({"model": self.desk.model.name, "created_at": clock::now(), "response": text, "done": false})
+    fn object(&self, text: &str, thoughts: &str) -> Value {
+        let (model, created) = (&self.desk.model.name, clock::now());
+        let mut object = json!({"model": model, "created_at": created, "response": text, "done": false});
+        if !thoughts.is_empty() {
+            object["thinking"] = thoughts.into();
+        }
+        object
     }
 }
 
 impl Voice for GenerateDoor {
-    fn said(&mut self, said: &Said, out: &mut Frames) {
-        out.object(&self.object(&said.text));
+    fn said(&mut self, said: Said, out: &mut Frames) {
+        for piece in said.pieces {
+            match piece {
+                Piece::Content(text) => out.object(&self.object(&text, "")),
+                Piece::Reasoning(text) => out.object(&self.object("", &text)),
+                // This door knows no functions, so there are no calls.
+                Piece::ToolStart { .. } | Piece::ToolArguments { .. } => {}
+            }
+        }
     }
 
     fn ended(&mut self, _choice: usize, end: &End, _out: &mut Frames) {
@@ -98,7 +113,7 @@ impl Voice for GenerateDoor {
     }
 
     fn done(&mut self, used: Usage, out: &mut Frames) {
-        out.object(&last(self.object(""), self.end.as_ref(), used, self.begin));
+        out.object(&last(self.object("", ""), self.end.as_ref(), used, self.begin));
     }
 
     fn failed(&mut self, error: &ApiError, out: &mut Frames) {

@@ -49,6 +49,8 @@ pub(crate) async fn show(State(app): State<Arc<App>>, request: Request) -> Resul
     })
     .await?;
     let model = &app.desk.model;
+    let mut capabilities = vec!["completion"];
+    capabilities.extend(app.desk.speech.knows_calls().then_some("tools"));
     Ok(json(&json!({
         "modelfile": "",
         "parameters": "",
@@ -59,7 +61,7 @@ pub(crate) async fn show(State(app): State<Arc<App>>, request: Request) -> Resul
             "general.parameter_count": model.details.parameters,
             "context_length": model.service.context(),
         },
-        "capabilities": ["completion"],
+        "capabilities": capabilities,
         "modified_at": clock::written(app.desk.created),
     })))
 }

@@ -3,12 +3,14 @@
 use std::time::Instant;
 
 use cascadia_engine::{FinishReason, Sampling};
+use cascadia_text::OutputFormat;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use crate::answer::{End, Usage};
+use crate::answer::{Call, End, Usage};
 use crate::bounded::{Json, OneOrMany};
+use crate::calls;
 use crate::error::ApiError;
 use crate::validate::{Given, MAX_STOPS, Wanted};
 
@@ -67,13 +69,30 @@ impl Options {
     }
 }
 
-/// An error unless the answer may be any text.
-pub(crate) fn check_format(format: Option<&Json>) -> Result<(), ApiError> {
+/// What `format` asks for: `json`, or a JSON schema.
+pub(crate) fn output_format(format: Option<&Json>) -> Result<Option<OutputFormat>, ApiError> {
     match format.map(|format| &format.0) {
-        None | Some(Value::Null) => Ok(()),
-        Some(Value::String(word)) if word.is_empty() => Ok(()),
-        Some(_) => Err(ApiError::unsupported("format", "format is not supported yet; leave it out")),
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(word)) if word.is_empty() => Ok(None),
+        Some(Value::String(word)) if word == "json" => Ok(Some(OutputFormat::JsonObject)),
+        Some(schema @ Value::Object(_)) => Ok(Some(OutputFormat::JsonSchema(schema.clone()))),
+        Some(_) => Err(ApiError::invalid("format", "format must be `json` or a JSON schema")),
     }
+}
+
+/// A message of the assistant. Calls are whole here: their arguments are an object.
+pub(crate) fn message(text: &str, thoughts: &str, calls: &[Call]) -> Value {
+    let mut message = json!({"role": "assistant", "content": text});
+    if !thoughts.is_empty() {
+        message["thinking"] = thoughts.into();
+    }
+    if !calls.is_empty() {
+        let written = calls
+            .iter()
+            .map(|call| json!({"function": {"name": call.name, "arguments": calls::arguments(&call.arguments)}}));
+        message["tool_calls"] = written.collect();
+    }
+    message
 }
 
 /// The last object of an answer: why it ended and what it cost. One clock stands for all: stages are in `/metrics`.

@@ -3,19 +3,22 @@
 use std::sync::Arc;
 
 use cascadia_engine::Sampling;
+use cascadia_text::Piece;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::message::{MAX_MESSAGES, Message};
 use super::report::{chat_logprobs, finish_reason, usage};
-use crate::answer::{Answer, End, Said, Usage};
+use crate::answer::{Answer, Call, End, Said, Usage};
 use crate::bounded::{Json, List, OneOrMany, Pairs};
+use crate::calls::{self, MAX_TOOLS, call_id};
 use crate::desk::{Desk, unix_seconds};
 use crate::door::Door;
 use crate::error::{ApiError, Shape};
+use crate::form::output_format;
 use crate::stream::{Frames, Framing, Voice};
-use crate::validate::{Chat, Given, MAX_BIASES, MAX_STOPS, Source, Wanted};
+use crate::validate::{Chat, Given, MAX_BIASES, MAX_STOPS, MustCall, Source, Wanted};
 
 /// A request for an answer to a conversation.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -27,7 +30,7 @@ pub(crate) struct ChatRequest {
     messages: List<Message, MAX_MESSAGES>,
     /// Functions the model may call.
     #[schema(value_type = Option<Vec<Object>>)]
-    tools: Option<List<Json, 128>>,
+    tools: Option<List<Json, MAX_TOOLS>>,
     /// `auto`, `none`, `required`, or one function.
     #[schema(value_type = Option<Object>)]
     tool_choice: Option<Json>,
@@ -140,12 +143,9 @@ impl Door for ChatDoor {
                 true => chat_logprobs(self.desk.model.text.tokenizer(), &answer.chances),
                 false => Value::Null,
             };
-            json!({
-                "index": index,
-                "message": {"role": "assistant", "content": answer.text, "refusal": null},
-                "logprobs": logprobs,
-                "finish_reason": finish_reason(answer.end.finish),
-            })
+            let reason = finish_reason(&answer.end);
+            let message = self.message(index, answer);
+            json!({"index": index, "message": message, "logprobs": logprobs, "finish_reason": reason})
         });
         let choices: Vec<Value> = choices.collect();
         let mut object = self.head("chat.completion");
@@ -171,6 +171,39 @@ impl ChatDoor {
         })
     }
 
+    fn message(&self, choice: usize, answer: Answer) -> Value {
+        let mut message = json!({"role": "assistant", "content": answer.text, "refusal": null});
+        if !answer.thoughts.is_empty() {
+            message["reasoning_content"] = answer.thoughts.into();
+        }
+        if !answer.calls.is_empty() {
+            if answer.text.is_empty() {
+                message["content"] = Value::Null;
+            }
+            let calls = answer.calls.iter().enumerate();
+            message["tool_calls"] =
+                calls.map(|(index, call)| calls::written(call, &call_id(&self.id, choice, index))).collect();
+        }
+        message
+    }
+
+    /// What a piece of an answer changes in its message.
+    fn delta(&self, choice: usize, piece: Piece) -> Value {
+        match piece {
+            Piece::Content(text) => json!({"content": text}),
+            Piece::Reasoning(text) => json!({"reasoning_content": text}),
+            Piece::ToolStart { index, name } => {
+                let mut call =
+                    calls::written(&Call { name, arguments: String::new() }, &call_id(&self.id, choice, index));
+                call["index"] = index.into();
+                json!({"tool_calls": [call]})
+            }
+            Piece::ToolArguments { index, fragment } => {
+                json!({"tool_calls": [{"index": index, "function": {"arguments": fragment}}]})
+            }
+        }
+    }
+
     fn chunk(&self, choices: Value) -> Value {
         let mut object = self.head("chat.completion.chunk");
         object["choices"] = choices;
@@ -190,18 +223,25 @@ impl Voice for ChatDoor {
         }
     }
 
-    fn said(&mut self, said: &Said, out: &mut Frames) {
-        let logprobs = match &said.token {
+    fn said(&mut self, said: Said, out: &mut Frames) {
+        let Said { choice: index, mut pieces, token } = said;
+        let mut logprobs = match &token {
             Some(spoken) => chat_logprobs(self.desk.model.text.tokenizer(), std::slice::from_ref(spoken)),
             None => Value::Null,
         };
-        let delta = json!({"content": said.text});
-        let choice = json!({"index": said.choice, "delta": delta, "logprobs": logprobs, "finish_reason": null});
-        out.object(&self.chunk(json!([choice])));
+        if pieces.is_empty() {
+            pieces.push(Piece::Content(String::new()));
+        }
+        for piece in pieces {
+            let delta = self.delta(index, piece);
+            // The chance of a token is told once, with the first of its pieces.
+            let choice = json!({"index": index, "delta": delta, "logprobs": logprobs.take(), "finish_reason": null});
+            out.object(&self.chunk(json!([choice])));
+        }
     }
 
     fn ended(&mut self, choice: usize, end: &End, out: &mut Frames) {
-        let reason = finish_reason(end.finish);
+        let reason = finish_reason(end);
         let choice = json!({"index": choice, "delta": {}, "logprobs": null, "finish_reason": reason});
         out.object(&self.chunk(json!([choice])));
     }
@@ -225,8 +265,8 @@ fn wanted(body: ChatRequest) -> Result<Wanted, ApiError> {
     if messages.is_empty() {
         return Err(ApiError::invalid("messages", "messages is empty; send at least one"));
     }
-    check_format(body.response_format.as_ref())?;
-    let tools = tools(body.tools, body.tool_choice.as_ref())?;
+    let format = output_format("response_format", body.response_format.as_ref().map(|format| &format.0))?;
+    let (tools, must_call) = tools(body.tools, body.tool_choice.as_ref())?;
     let variables = match body.chat_template_kwargs {
         None | Some(Json(Value::Null)) => None,
         Some(Json(Value::Object(variables))) => Some(variables),
@@ -240,7 +280,7 @@ fn wanted(body: ChatRequest) -> Result<Wanted, ApiError> {
     let newer = Given::new("max_completion_tokens", body.max_completion_tokens);
     Ok(Wanted {
         model: body.model,
-        sources: vec![Source::Chat(Chat { messages, tools, variables, continues: false })],
+        sources: vec![Source::Chat(Chat { messages, tools, variables, must_call })],
         choices: body.n,
         max_tokens: newer.or(Given::new("max_tokens", body.max_tokens)),
         defaults: Sampling::default(),
@@ -257,35 +297,16 @@ fn wanted(body: ChatRequest) -> Result<Wanted, ApiError> {
         alternatives,
         priority: body.priority,
         service_tier: body.service_tier,
+        format,
     })
 }
 
-fn check_format(format: Option<&Json>) -> Result<(), ApiError> {
-    match format.map(|format| &format.0) {
-        None | Some(Value::Null) => Ok(()),
-        Some(format) if format["type"] == "text" => Ok(()),
-        Some(_) => {
-            Err(ApiError::unsupported("response_format", "response_format other than text is not supported yet"))
-        }
-    }
-}
-
-fn tools(tools: Option<List<Json, 128>>, choice: Option<&Json>) -> Result<Option<Value>, ApiError> {
-    let tools: Vec<Value> = tools.map(|tools| tools.0).unwrap_or_default().into_iter().map(|tool| tool.0).collect();
-    match choice.map(|choice| &choice.0) {
-        None | Some(Value::Null) => {}
-        Some(Value::String(word)) if word == "auto" => {}
-        Some(Value::String(word)) if word == "none" => return Ok(None),
-        Some(_) => {
-            return Err(ApiError::unsupported(
-                "tool_choice",
-                "tool_choice other than auto and none is not supported yet",
-            ));
-        }
-    }
-    if let Some(tool) = tools.iter().find(|tool| tool["type"] != "function" || !tool["function"]["name"].is_string()) {
-        let message = format!("a tool is of type {}; give functions with a name", tool["type"]);
-        return Err(ApiError::invalid("tools", message));
-    }
-    Ok((!tools.is_empty()).then_some(Value::Array(tools)))
+/// The functions that the model may call, and which of them it has to.
+fn tools(tools: Option<List<Json, MAX_TOOLS>>, choice: Option<&Json>) -> Result<(Option<Value>, MustCall), ApiError> {
+    let tools = tools.map(|tools| tools.0).unwrap_or_default();
+    let tools = calls::checked(tools.into_iter().map(|tool| tool.0).collect())?;
+    Ok(match calls::must_call(choice.map(|choice| &choice.0))? {
+        Some(must_call) => (tools, must_call),
+        None => (None, MustCall::Nothing),
+    })
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use cascadia_engine::Sampling;
+use cascadia_text::Piece;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -123,7 +124,7 @@ impl Door for CompletionDoor {
                 true => text_logprobs(self.desk.model.text.tokenizer(), &answer.chances, 0),
                 false => Value::Null,
             };
-            let reason = finish_reason(answer.end.finish);
+            let reason = finish_reason(&answer.end);
             json!({"index": index, "text": answer.text, "logprobs": logprobs, "finish_reason": reason})
         });
         let mut object = self.object(choices.collect());
@@ -157,20 +158,21 @@ impl CompletionDoor {
 }
 
 impl Voice for CompletionDoor {
-    fn said(&mut self, said: &Said, out: &mut Frames) {
+    fn said(&mut self, said: Said, out: &mut Frames) {
         let tokenizer = self.desk.model.text.tokenizer();
         let offset = &mut self.offsets[said.choice];
         let logprobs = match &said.token {
             Some(spoken) => text_logprobs(tokenizer, std::slice::from_ref(spoken), *offset),
             None => Value::Null,
         };
-        *offset += said.text.chars().count();
-        let choice = json!({"index": said.choice, "text": said.text, "logprobs": logprobs, "finish_reason": null});
+        let text: String = said.pieces.into_iter().filter_map(text_of).collect();
+        *offset += text.chars().count();
+        let choice = json!({"index": said.choice, "text": text, "logprobs": logprobs, "finish_reason": null});
         out.object(&self.chunk(choice));
     }
 
     fn ended(&mut self, choice: usize, end: &End, out: &mut Frames) {
-        let reason = finish_reason(end.finish);
+        let reason = finish_reason(end);
         out.object(&self.chunk(json!({"index": choice, "text": "", "logprobs": null, "finish_reason": reason})));
     }
 
@@ -185,6 +187,14 @@ impl Voice for CompletionDoor {
 
     fn failed(&mut self, error: &ApiError, out: &mut Frames) {
         out.object(&error.body(Shape::OpenAi));
+    }
+}
+
+/// A text that is continued has no other pieces.
+fn text_of(piece: Piece) -> Option<String> {
+    match piece {
+        Piece::Content(text) => Some(text),
+        _ => None,
     }
 }
 
@@ -217,5 +227,6 @@ fn wanted(body: CompletionRequest) -> Result<Wanted, ApiError> {
         alternatives: Given::new("logprobs", body.logprobs),
         priority: body.priority,
         service_tier: body.service_tier,
+        format: None,
     })
 }

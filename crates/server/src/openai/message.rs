@@ -53,9 +53,7 @@ impl Message {
     /// The message as templates read it.
     pub(crate) fn into_value(self) -> Result<Value, ApiError> {
         let role = match self.role.as_str() {
-            // Templates that know only one of the two know this one.
-            "developer" => "system",
-            role @ ("system" | "user" | "assistant" | "tool") => role,
+            role @ ("system" | "developer" | "user" | "assistant" | "tool") => role,
             other => {
                 let message =
                     format!("a message has the role `{}`; use system, user, assistant or tool", shortened(other));
@@ -87,12 +85,7 @@ impl Message {
 impl ToolCall {
     fn into_value(self) -> Value {
         let arguments = self.function.arguments.unwrap_or_default().0;
-        // Templates write the arguments themselves, so they want the object rather than its text.
-        let parsed = match &arguments {
-            Value::String(text) => serde_json::from_str::<Json>(text).ok().map(|json| json.0),
-            _ => None,
-        };
-        let function = json!({"name": self.function.name, "arguments": parsed.unwrap_or(arguments)});
+        let function = json!({"name": self.function.name, "arguments": arguments});
         match self.id {
             Some(id) => json!({"id": id, "type": "function", "function": function}),
             None => json!({"type": "function", "function": function}),
@@ -161,12 +154,11 @@ mod tests {
             json!({"role": "user", "content": [{"type": "text", "text": "H"}, {"type": "text", "text": "i"}]}),
             Some(plain),
         );
-        check(json!({"role": "developer", "content": "x"}), Some(json!({"role": "system", "content": "x"})));
         check(
             json!({"role": "assistant", "content": null, "tool_calls": [
                 {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{\"a\": 1}"}}]}),
             Some(json!({"role": "assistant", "content": null, "tool_calls": [
-                {"id": "1", "type": "function", "function": {"name": "f", "arguments": {"a": 1}}}]})),
+                {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{\"a\": 1}"}}]})),
         );
         check(json!({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}), None);
         check(json!({"role": "stranger", "content": "x"}), None);

@@ -5,14 +5,15 @@ use cascadia_engine::service::TokenChance;
 use cascadia_text::Tokenizer;
 use serde_json::{Value, json};
 
-use crate::answer::Usage;
+use crate::answer::{End, Usage};
 
 /// One token of an answer and its chance.
 pub(crate) type Spoken = (u32, TokenChance);
 
 /// Why an answer ended, in OpenAI's words.
-pub(crate) fn finish_reason(finish: FinishReason) -> &'static str {
-    match finish {
+pub(crate) fn finish_reason(end: &End) -> &'static str {
+    match end.finish {
+        _ if end.calls_functions() => "tool_calls",
         FinishReason::Stop | FinishReason::Cancelled => "stop",
         FinishReason::Length | FinishReason::ContextFull | FinishReason::Deadline => "length",
     }

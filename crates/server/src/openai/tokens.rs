@@ -11,6 +11,7 @@ use utoipa::ToSchema;
 use super::message::{MAX_MESSAGES, Message};
 use crate::app::App;
 use crate::bounded::{Json, List};
+use crate::calls::MAX_TOOLS;
 use crate::door::{json, parse, read_body};
 use crate::error::ApiError;
 use crate::validate::{Chat, Source};
@@ -28,7 +29,7 @@ pub(crate) struct TokenizeRequest {
     messages: Option<List<Message, MAX_MESSAGES>>,
     /// Functions that the conversation mentions.
     #[schema(value_type = Option<Vec<Object>>)]
-    tools: Option<List<Json, 128>>,
+    tools: Option<List<Json, MAX_TOOLS>>,
 }
 
 /// Tokens to be turned into text.

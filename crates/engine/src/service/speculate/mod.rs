@@ -24,6 +24,8 @@ enum Source {
     #[default]
     Lookup,
     Draft,
+    /// A format that leaves no choice; there is nothing to learn from it.
+    Format,
 }
 
 /// How many guesses there may be now.
@@ -48,6 +50,13 @@ impl Guesser {
         found.into_iter().take(depth).collect()
     }
 
+    /// As many as there is room for of the tokens that must come.
+    pub(super) fn take_forced(&mut self, mut forced: Vec<u32>, room: GuessRoom) -> Vec<u32> {
+        self.last = Source::Format;
+        forced.truncate(room.most);
+        forced
+    }
+
     /// How many tokens a draft model should guess.
     pub(super) fn draft_wish(&mut self, room: GuessRoom) -> usize {
         self.last = Source::Draft;
@@ -59,6 +68,7 @@ impl Guesser {
         match self.last {
             Source::Lookup => self.lookup_depth.learn(guessed, right),
             Source::Draft => self.draft_depth.learn(guessed, right),
+            Source::Format => {}
         }
     }
 }

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_json::{Value, json};
 
-use crate::bounded::{Json, List};
+use crate::bounded::List;
 use crate::error::ApiError;
 use crate::openai::message::{Content, MAX_MESSAGES};
 use crate::validate::shortened;
@@ -47,16 +47,14 @@ impl Item {
                     return Err(ApiError::invalid("input", "a message of the input has no content"));
                 };
                 match self.role.as_deref() {
-                    Some("developer" | "system") => Ok(Some(json!({"role": "system", "content": text}))),
-                    Some(role @ ("user" | "assistant")) => Ok(Some(json!({"role": role, "content": text}))),
+                    Some(role @ ("developer" | "system" | "user" | "assistant")) => {
+                        Ok(Some(json!({"role": role, "content": text})))
+                    }
                     _ => Err(ApiError::invalid("input", "a message has a role other than system, user and assistant")),
                 }
             }
             "function_call" => {
-                let arguments = self.arguments.unwrap_or_default();
-                let arguments =
-                    serde_json::from_str::<Json>(&arguments).map_or(Value::String(arguments), |json| json.0);
-                let function = json!({"name": self.name, "arguments": arguments});
+                let function = json!({"name": self.name, "arguments": self.arguments.unwrap_or_default()});
                 let call = json!({"id": self.call_id, "type": "function", "function": function});
                 Ok(Some(json!({"role": "assistant", "content": null, "tool_calls": [call]})))
             }
@@ -130,7 +128,7 @@ mod tests {
             json!([{"type": "function_call", "call_id": "1", "name": "f", "arguments": "{\"a\": 1}"},
                 {"type": "function_call_output", "call_id": "1", "output": "2"}, {"type": "reasoning", "summary": []}]),
             Some(json!([{"role": "assistant", "content": null, "tool_calls": [
-                {"id": "1", "type": "function", "function": {"name": "f", "arguments": {"a": 1}}}]},
+                {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{\"a\": 1}"}}]},
                 {"role": "tool", "tool_call_id": "1", "content": "2"}])),
         );
         for wrong in [json!([]), json!([{"role": "user"}]), json!([{"type": "web_search_call"}]), json!(7)] {

@@ -12,11 +12,14 @@ use utoipa::ToSchema;
 
 use crate::answer::{Answer, End, Usage};
 use crate::bounded::{Json, List};
+use crate::calls::{self, MAX_TOOLS, call_id};
 use crate::desk::{Desk, unix_seconds};
 use crate::door::Door;
 use crate::error::ApiError;
+use crate::form::output_format;
+use crate::parts::{Part, PartKind};
 use crate::stream::{Framing, Voice};
-use crate::validate::{Chat, Given, Source, Wanted};
+use crate::validate::{Chat, Given, MustCall, Source, Wanted};
 use input::Input;
 
 /// A request for a response to a text or a conversation.
@@ -45,7 +48,7 @@ pub(crate) struct ResponsesRequest {
     text: Option<Json>,
     /// Functions the model may call.
     #[schema(value_type = Option<Vec<Object>>)]
-    tools: Option<List<Json, 128>>,
+    tools: Option<List<Json, MAX_TOOLS>>,
     /// `auto`, `none`, `required`, or one function.
     #[schema(value_type = Option<Object>)]
     tool_choice: Option<Json>,
@@ -69,7 +72,6 @@ pub(crate) struct ResponsesRequest {
 pub(crate) struct ResponsesDoor {
     desk: Arc<Desk>,
     id: String,
-    item: String,
     streams: bool,
     /// What the response says about the request.
     head: Value,
@@ -82,8 +84,7 @@ impl Door for ResponsesDoor {
         check_supported(&body)?;
         let head = head(&body);
         let streams = body.stream == Some(true);
-        let door =
-            ResponsesDoor { desk: Arc::clone(desk), id: desk.name("resp_"), item: desk.name("msg_"), streams, head };
+        let door = ResponsesDoor { desk: Arc::clone(desk), id: desk.name("resp_"), streams, head };
         Ok((wanted(body)?, door))
     }
 
@@ -92,10 +93,9 @@ impl Door for ResponsesDoor {
     }
 
     fn whole(self, answers: Vec<Answer>, used: Usage) -> Value {
-        match answers.into_iter().next() {
-            Some(answer) => self.response(Some((&answer.text, &answer.end)), Some(used)),
-            None => self.response(None, Some(used)),
-        }
+        let end = answers.first().map(|answer| answer.end.clone());
+        let parts: Vec<Part> = answers.into_iter().next().map(Part::all).unwrap_or_default();
+        self.response(&parts, end.as_ref(), Some(used))
     }
 
     fn voice(self) -> Box<dyn Voice> {
@@ -104,20 +104,16 @@ impl Door for ResponsesDoor {
 }
 
 impl ResponsesDoor {
-    /// The response as far as it is known.
-    fn response(&self, answer: Option<(&str, &End)>, used: Option<Usage>) -> Value {
+    /// The response as far as it is known; it has no end while it goes on.
+    fn response(&self, parts: &[Part], end: Option<&End>, used: Option<Usage>) -> Value {
         let mut object = self.head.clone();
         object["id"] = json!(self.id);
         object["model"] = json!(self.desk.model.name);
-        let end = answer.map(|(_, end)| end);
         object["status"] = status(end).into();
         if status(end) == "incomplete" {
             object["incomplete_details"] = json!({"reason": "max_output_tokens"});
         }
-        object["output"] = match answer {
-            Some((text, end)) => json!([self.message(text, Some(end))]),
-            None => json!([]),
-        };
+        object["output"] = parts.iter().map(|part| self.item(part, status(end))).collect();
         if let Some(used) = used {
             object["usage"] = json!({
                 "input_tokens": used.prompt,
@@ -130,18 +126,45 @@ impl ResponsesDoor {
         object
     }
 
-    /// The one item of the output.
-    fn message(&self, text: &str, end: Option<&End>) -> Value {
-        let content = match end {
-            Some(_) => json!([part(text)]),
-            None => json!([]),
+    /// A part as an item of the output; one that goes on has no content yet.
+    fn item(&self, part: &Part, status: &str) -> Value {
+        let id = self.item_id(part.index, part.kind);
+        let content = |kind: &str| match status {
+            "in_progress" => json!([]),
+            _ => json!([content(kind, &part.text)]),
         };
-        json!({"id": self.item, "type": "message", "status": status(end), "role": "assistant", "content": content})
+        match part.kind {
+            PartKind::Thought => {
+                json!({"id": id, "type": "reasoning", "summary": [], "content": content("reasoning_text"), "status": status})
+            }
+            PartKind::Text => {
+                let content = content("output_text");
+                json!({"id": id, "type": "message", "role": "assistant", "content": content, "status": status})
+            }
+            PartKind::Call => {
+                let call_id = call_id(&self.id, 0, part.index);
+                json!({"id": id, "type": "function_call", "call_id": call_id, "name": part.name,
+                    "arguments": part.text, "status": status})
+            }
+        }
+    }
+
+    fn item_id(&self, index: usize, kind: PartKind) -> String {
+        let prefix = match kind {
+            PartKind::Thought => "rs",
+            PartKind::Text => "msg",
+            PartKind::Call => "fc",
+        };
+        format!("{prefix}_{}_{index}", self.id.trim_start_matches("resp_"))
     }
 }
 
-fn part(text: &str) -> Value {
-    json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []})
+/// The content of an item.
+fn content(kind: &str, text: &str) -> Value {
+    match kind {
+        "output_text" => json!({"type": kind, "text": text, "annotations": [], "logprobs": []}),
+        _ => json!({"type": kind, "text": text}),
+    }
 }
 
 fn status(end: Option<&End>) -> &'static str {
@@ -188,11 +211,7 @@ fn check_supported(body: &ResponsesRequest) -> Result<(), ApiError> {
     if body.background == Some(true) {
         return Err(ApiError::unsupported("background", "background is not supported; wait for the response"));
     }
-    match body.text.as_ref().map(|text| &text.0["format"]["type"]) {
-        None | Some(Value::Null) => Ok(()),
-        Some(kind) if kind == "text" => Ok(()),
-        Some(_) => Err(ApiError::unsupported("text.format", "a text.format other than text is not supported yet")),
-    }
+    Ok(())
 }
 
 fn wanted(body: ResponsesRequest) -> Result<Wanted, ApiError> {
@@ -201,19 +220,15 @@ fn wanted(body: ResponsesRequest) -> Result<Wanted, ApiError> {
     messages.extend(body.input.into_messages()?);
     let tools = body.tools.map(|tools| tools.0).unwrap_or_default();
     let tools = tools.into_iter().map(|tool| input::function(tool.0)).collect::<Result<Vec<_>, _>>()?;
-    let tools = match body.tool_choice.map(|choice| choice.0) {
-        None | Some(Value::Null) => tools,
-        Some(word) if word == "auto" => tools,
-        Some(word) if word == "none" => Vec::new(),
-        Some(_) => {
-            let message = "tool_choice other than auto and none is not supported yet";
-            return Err(ApiError::unsupported("tool_choice", message));
-        }
+    let tools = calls::checked(tools)?;
+    let (tools, must_call) = match calls::must_call(body.tool_choice.as_ref().map(|choice| &choice.0))? {
+        Some(must_call) => (tools, must_call),
+        None => (None, MustCall::Nothing),
     };
-    let tools = (!tools.is_empty()).then_some(Value::Array(tools));
     Ok(Wanted {
         model: body.model,
-        sources: vec![Source::Chat(Chat { messages, tools, ..Chat::default() })],
+        sources: vec![Source::Chat(Chat { messages, tools, must_call, ..Chat::default() })],
+        format: output_format("text.format", body.text.as_ref().map(|text| &text.0["format"]))?,
         max_tokens: Given::new("max_output_tokens", body.max_output_tokens),
         defaults: Sampling::default(),
         temperature: body.temperature,
