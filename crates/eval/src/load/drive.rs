@@ -180,3 +180,85 @@ impl Run<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    use super::super::{Door, Sizes, Target, check_history};
+    use super::*;
+
+    const ANSWER: &str =
+        "HTTP/1.1 200 OK\r\n\r\nid: 0\ndata: {\"choices\": [{\"text\": \"a\"}]}\n\nid: 1\ndata: [DONE]\n\n";
+    const REFUSAL: &str = "HTTP/1.1 429 Busy\r\nretry-after: 0\r\ncontent-length: 0\r\n\r\n";
+
+    /// A server that refuses every third request.
+    fn server() -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        std::thread::spawn(move || {
+            let mut asked = 0;
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                // The first connection only finds out whether anybody is there.
+                if stream.read(&mut [0; 4096]).unwrap_or(0) > 0 {
+                    asked += 1;
+                    let _ = stream.write_all(if asked % 3 == 0 { REFUSAL } else { ANSWER }.as_bytes());
+                }
+            }
+        });
+        address
+    }
+
+    fn plan(address: String, arrivals: Arrivals, extent: Extent) -> LoadPlan {
+        let size = Sizes { least: 2, most: 9 };
+        LoadPlan {
+            workload: Workload {
+                seed: 1,
+                prompt: size,
+                answer: size,
+                shared_prefix: 0,
+                cancel: 0.0,
+                slow: 0.0,
+                temperatures: vec![0.0],
+                tenants: 2,
+                greed: 1,
+            },
+            sending: Sending {
+                target: Target { address, prefix: String::new() },
+                door: Door::Chat,
+                model: "default".to_owned(),
+                keys: Vec::new(),
+                patience: Duration::from_secs(30),
+            },
+            arrivals,
+            extent,
+        }
+    }
+
+    fn check(arrivals: Arrivals, extent: Extent) -> LoadRun {
+        let run = run_load(&plan(server(), arrivals, extent), |_| {}).unwrap();
+        assert_eq!(check_history(&run.records, run.sent), Vec::<String>::new());
+        let refused = run.records.iter().filter(|record| record.is_refused()).count();
+        assert_eq!((refused, run.records.iter().any(Record::is_failed)), (run.records.len() / 3, false));
+        run
+    }
+
+    #[test]
+    fn every_request_is_sent_and_ends_once() {
+        for arrivals in [Arrivals::Clients(3), Arrivals::PerSecond(300.0), Arrivals::Paced(3, 300.0)] {
+            let run = check(arrivals, Extent::Requests(21));
+            assert_eq!((run.sent, run.records.len()), (21, 21), "{arrivals:?}");
+        }
+        let run = check(Arrivals::Clients(2), Extent::Seconds(0.1));
+        assert!(run.sent > 0);
+    }
+
+    #[test]
+    fn nobody_there_is_an_error() {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let plan = plan(free, Arrivals::Clients(1), Extent::Requests(1));
+        assert!(matches!(run_load(&plan, |_| {}), Err(EvalError::Connect { .. })));
+    }
+}
