@@ -95,6 +95,71 @@ def openai_chances(client):
     assert len(legacy.tokens) == len(legacy.token_logprobs) == 3 and len(legacy.top_logprobs[0]) == 2
 
 
+SHIP = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 24}, "masts": {"type": "integer", "minimum": 1, "maximum": 5},
+                   "cargo": {"type": "array", "items": {"enum": ["salt", "wood"]}, "maxItems": 3}},
+    "required": ["name", "masts", "cargo"], "additionalProperties": False,
+}
+
+
+def openai_forms(client):
+    """Answers in a given form, at a temperature at which a small model would never keep to it by itself."""
+    def answer(form, **more):
+        settings = dict(model="default", messages=QUESTION, max_tokens=160, temperature=1, seed=11, response_format=form, **more)
+        whole = client.chat.completions.create(**settings).choices[0]
+        chunks = client.chat.completions.create(**settings, stream=True)
+        assert whole.message.content == "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+        assert whole.finish_reason == "stop", whole
+        return whole.message.content
+    ship = json.loads(answer({"type": "json_schema", "json_schema": {"name": "ship", "schema": SHIP}}))
+    assert set(ship) == {"name", "masts", "cargo"} and 1 <= ship["masts"] <= 5 and set(ship["cargo"]) <= {"salt", "wood"}, ship
+    assert answer({"type": "choice", "choices": ["port", "starboard"]}) in ("port", "starboard")
+    assert re.fullmatch(r"\d{4}-\d{2}", answer({"type": "regex", "pattern": r"\d{4}-\d{2}"}))
+    lark = {"type": "grammar", "grammar": 'start: "a" ("b" | "c") "d"'}
+    assert answer(lark) in ("abd", "acd")
+    for wrong in ({"type": "json_schema"}, {"type": "poem"}, {"type": "regex", "pattern": "(" * 30000}):
+        fails(openai.BadRequestError, lambda: answer(wrong))
+
+
+# How many families are told about functions, and how they write calls.
+TEMPLATE = """{%- if tools %}<tools>{% for tool in tools %}{{ tool | tojson }}{% endfor %}</tools>
+For each call return a json object within <tool_call></tool_call> tags.
+{% endif %}{%- for message in messages %}{{ message.role }}: {{ message.content }}
+{% for call in message.tool_calls or [] %}<tool_call>{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}</tool_call>
+{% endfor %}{%- endfor %}assistant: """
+
+
+def tools():
+    """Functions that have to be called, on a model whose template knows calls."""
+    functions = [{"type": "function", "function": {"name": "book", "description": "Books a ship.", "parameters": SHIP}}]
+    with tempfile.TemporaryDirectory() as folder:
+        template = pathlib.Path(folder) / "template.jinja"
+        template.write_text(TEMPLATE)
+        with serving("--template", template) as url:
+            client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+            for choice in ("required", {"type": "function", "function": {"name": "book"}}):
+                settings = dict(model="default", messages=QUESTION, tools=functions, tool_choice=choice, seed=5, max_tokens=700)
+                answer = client.chat.completions.create(**settings).choices[0]
+                assert answer.finish_reason == "tool_calls", answer
+                call = answer.message.tool_calls[0]
+                assert call.function.name == "book" and 1 <= json.loads(call.function.arguments)["masts"] <= 5, call
+                deltas = [chunk.choices[0].delta for chunk in client.chat.completions.create(**settings, stream=True)]
+                parts = [part for delta in deltas for part in delta.tool_calls or [] if part.index == 0]
+                assert parts[0].function.name == "book"
+                assert "".join(part.function.arguments or "" for part in parts) == call.function.arguments
+            turns = QUESTION + [answer.message.model_dump(exclude_none=True), {"role": "tool", "tool_call_id": call.id, "content": "done"}]
+            assert client.chat.completions.create(model="default", messages=turns, tools=functions, max_tokens=4).choices
+            unknown = lambda: client.chat.completions.create(
+                model="default", messages=QUESTION, tools=functions, tool_choice={"type": "function", "function": {"name": "sink"}})
+            fails(openai.BadRequestError, unknown)
+            speaker = anthropic.Anthropic(base_url=url, api_key="none", max_retries=0)
+            said = speaker.messages.create(
+                model="default", messages=QUESTION, max_tokens=700, tool_choice={"type": "any"},
+                tools=[{"name": "book", "description": "Books a ship.", "input_schema": SHIP}])
+            assert said.stop_reason == "tool_use" and said.content[-1].input["masts"] >= 1, said
+
+
 def openai_embeddings(client):
     # The package asks for base64 and decodes it.
     data = client.embeddings.create(model="default", input=["harbour", "parliament", "harbour"]).data
@@ -109,8 +174,10 @@ def openai_responses(client):
     response = client.responses.create(**settings)
     assert response.status == "incomplete" and response.usage.output_tokens == 16, response
     with client.responses.stream(**settings) as stream:
-        kinds = [event.type for event in stream]
-        assert stream.get_final_response().output_text == response.output_text
+        events = list(stream)
+    text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
+    kinds = [event.type for event in events]
+    assert text == response.output_text, (text, response.output_text)
     assert kinds[0] == "response.created" and kinds[-1] == "response.incomplete", kinds
     conversation = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}, {"role": "user", "content": "Go on"}]
     assert client.responses.create(model="default", input=conversation, max_output_tokens=4).output_text
@@ -142,7 +209,7 @@ def openai_cancellation(client, url):
 
 def anthropic_doors(url):
     client = anthropic.Anthropic(base_url=url, api_key="none", max_retries=0)
-    settings = dict(model="default", system="Be brief.", messages=QUESTION, max_tokens=16, temperature=0)
+    settings = dict(model="default", system="Be brief.", messages=QUESTION, max_tokens=16, extra_body={"temperature": 0})
     message = client.messages.create(**settings)
     assert message.stop_reason == "max_tokens" and message.usage.output_tokens == 16, message
     count = client.messages.count_tokens(model="default", system="Be brief.", messages=QUESTION).input_tokens
@@ -194,12 +261,14 @@ def main():
             "openai: chat": lambda: openai_chat(client),
             "openai: streams": lambda: openai_streams(client),
             "openai: logprobs": lambda: openai_chances(client),
+            "openai: forms": lambda: openai_forms(client),
             "openai: embeddings": lambda: openai_embeddings(client),
             "openai: responses": lambda: openai_responses(client),
             "openai: errors": lambda: openai_errors(client),
             "openai: cancellation": lambda: openai_cancellation(client, url),
             "anthropic": lambda: anthropic_doors(url),
             "ollama": lambda: ollama_doors(url),
+            "tools": tools,
             "keys": keys,
         }
         for name, check in checks.items():

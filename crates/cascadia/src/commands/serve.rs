@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use cascadia_engine::service::schedule::Sharing;
 use cascadia_engine::service::{Service, ServiceOptions};
 use cascadia_engine::{CacheSize, Engine, OpenOptions};
 use cascadia_server::{Limits, LogFormat, ModelDetails, ServedModel, Server, ServerOptions, TlsFiles, start_logs};
@@ -40,12 +41,25 @@ pub(crate) fn serve(flags: ServeFlags) -> anyhow::Result<()> {
         None => Located::Embedded,
     };
     let engine = Engine::from_files(located.files()?, &open_options(&flags)?)?;
-    let (text, details) = (Arc::new(engine.text()?), details(engine.files()));
+    let (mut text, details) = (engine.text()?, details(engine.files()));
+    if let Some(path) = &flags.template {
+        let source = fs::read_to_string(path);
+        text = text.with_template(source.with_context(|| format!("cannot read the template {}", path.display()))?);
+    }
+    let text = Arc::new(text);
     let queue = flags.queue.unwrap_or(QUEUE) as usize;
     let usual = ServiceOptions::default();
     let draft_rows = flags.draft_tokens.unwrap_or(usual.draft_rows);
-    let options = ServiceOptions { queue, parallel: parallel(&flags), draft_rows, ..usual };
-    let service = Service::start(engine, Arc::clone(&text), options)?;
+    let sharing = if flags.share_prefixes { Sharing::Everyone } else { Sharing::WithinTenant };
+    let options = ServiceOptions { queue, parallel: parallel(&flags), draft_rows, sharing, ..usual };
+    let service = match &flags.draft {
+        None => Service::start(engine, Arc::clone(&text), options)?,
+        Some(draft) => {
+            let draft = Engine::from_files(Located::find(draft)?.files()?, &open_options(&flags)?)
+                .with_context(|| format!("cannot open the draft model {draft}"))?;
+            Service::start_with_draft(engine, draft, Arc::clone(&text), options)?
+        }
+    };
     let name = located.name();
     let model = ServedModel { name: name.clone(), text, service: service.handle(), queue, details };
     let server = Server::bind(model, &server_options(&flags))?;

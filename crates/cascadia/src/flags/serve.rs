@@ -33,6 +33,15 @@ pub struct ServeFlags {
     /// Tokens guessed ahead in one step, of all answers together; 0 guesses none, 8 is the default. Answers are the same.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=64))]
     pub draft_tokens: Option<u32>,
+    /// A small model with the same vocabulary that guesses ahead; answers are the same, and faster where it guesses well.
+    #[arg(long, value_name = "MODEL")]
+    pub draft: Option<String>,
+    /// Let tenants use each other's cached prefixes; only where they may know of each other's prompts.
+    #[arg(long)]
+    pub share_prefixes: bool,
+    /// Render conversations with this template instead of the model's own.
+    #[arg(long, value_name = "FILE")]
+    pub template: Option<PathBuf>,
     /// The file of keys, see `cascadia keys new`; without it everybody who can connect is let in.
     #[arg(long, value_name = "FILE")]
     pub keys: Option<PathBuf>,
