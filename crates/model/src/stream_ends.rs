@@ -19,7 +19,6 @@ pub(crate) struct StreamEnds {
     stream: Activations,
     /// What a projection makes of them.
     projected: Vec<f32>,
-    merged: Vec<f32>,
 }
 
 impl StreamEnds {
@@ -50,7 +49,6 @@ impl StreamEnds {
             width,
             stream: Activations::with_capacity(rows, width),
             projected: Vec::with_capacity(rows * width),
-            merged: Vec::with_capacity(rows * width),
         })
     }
 
@@ -82,13 +80,12 @@ impl StreamEnds {
         }
     }
 
-    /// For each row of `hidden`, the mean of its first stream and of the projections of the others.
-    pub(crate) fn merge(&mut self, hidden: &[f32], machine: &Machine) -> &[f32] {
-        let (width, row_width) = (self.width, self.hidden_width());
-        let count = hidden.len() / row_width;
-        let StreamEnds { out, stream, projected, merged, .. } = self;
+    /// merged = for each of some rows of `hidden`, the mean of its first stream and of the projections of the others.
+    pub(crate) fn merge(&mut self, hidden: &[f32], rows: &[u32], merged: &mut Vec<f32>, machine: &Machine) {
+        let (width, row_width, count) = (self.width, self.hidden_width(), rows.len());
+        let StreamEnds { out, stream, projected, .. } = self;
         let part = |row: usize, index: usize| {
-            let start = row * row_width + index * width;
+            let start = rows[row] as usize * row_width + index * width;
             &hidden[start..start + width]
         };
         merged.resize(count * width, 0.0);
@@ -107,6 +104,5 @@ impl StreamEnds {
         }
         let share = 1.0 / (1 + out.len()) as f32;
         merged.iter_mut().for_each(|number| *number *= share);
-        merged
     }
 }

@@ -105,27 +105,28 @@ impl TokenIo {
 
     /// normed = some rows of `hidden` after the final norm.
     fn normalise(&mut self, hidden: &Hidden, rows: &[u32]) -> Result<(), StageError> {
-        let width = self.hidden_width();
-        let held = hidden.values.len() / width;
+        let Shape { columns: width, .. } = self.output.matrix.shape();
+        let row_width = self.hidden_width();
+        let held = hidden.values.len() / row_width;
         let known = rows.iter().all(|&row| (row as usize) < held);
-        if hidden.width != width || rows.is_empty() || !known || rows.len() > self.rows_per_step {
+        if hidden.width != row_width || rows.is_empty() || !known || rows.len() > self.rows_per_step {
             let asked = (rows.len(), rows.iter().max());
             return Err(StageError::Plan { problem: format!("{asked:?} rows and last row, of a step with {held}") });
         }
         self.machine.profile.begin(Place::Ends);
         self.gathered.clear();
-        for row in rows.iter().map(|&row| row as usize) {
-            self.gathered.extend_from_slice(&hidden.values[row * width..(row + 1) * width]);
-        }
-        let source = match &mut self.streams {
-            None => &self.gathered[..],
-            Some(streams) => {
-                let merged = streams.merge(&self.gathered, &self.machine);
-                self.machine.profile.mark(Kind::Streams);
-                merged
+        match &mut self.streams {
+            None => {
+                for row in rows.iter().map(|&row| row as usize) {
+                    self.gathered.extend_from_slice(&hidden.values[row * width..(row + 1) * width]);
+                }
             }
-        };
-        self.norm.apply(source, self.normed.reset(rows.len(), self.embedding.width()), &self.machine);
+            Some(streams) => {
+                streams.merge(&hidden.values, rows, &mut self.gathered, &self.machine);
+                self.machine.profile.mark(Kind::Streams);
+            }
+        }
+        self.norm.apply(&self.gathered, self.normed.reset(rows.len(), width), &self.machine);
         self.machine.profile.mark(Kind::Norm);
         Ok(())
     }

@@ -158,7 +158,8 @@ impl Desk {
         for source in &ask.sources {
             let Reading { tokens, reader, required } = self.read(source)?;
             let format = required.as_ref().or(ask.format.as_ref());
-            let constraint = format.map(|format| self.forms.constraint(format, &self.model.text)).transpose()?;
+            let constraint =
+                format.map(|format| self.forms.constraint(format, &self.model.text)).transpose()?.map(Box::new);
             let room = self.room(tokens.len())?;
             let max_tokens = ask.max_tokens.unwrap_or(u32::MAX).min(limit).min(room);
             let answer = |choice: usize| {

@@ -67,16 +67,16 @@ impl Range {
     }
 }
 
-/// A whole number and the name under which a protocol knows it.
+/// A number and the name under which a protocol knows it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Given {
+pub(crate) struct Given<T> {
     pub(crate) name: &'static str,
-    pub(crate) value: i64,
+    pub(crate) value: T,
 }
 
-impl Given {
+impl<T> Given<T> {
     /// A field of a request, when it has a value.
-    pub(crate) fn new(name: &'static str, value: Option<i64>) -> Option<Given> {
+    pub(crate) fn new(name: &'static str, value: Option<T>) -> Option<Given<T>> {
         value.map(|value| Given { name, value })
     }
 }
@@ -118,21 +118,21 @@ pub(crate) struct Wanted {
     pub(crate) model: Option<String>,
     pub(crate) sources: Vec<Source>,
     pub(crate) choices: Option<i64>,
-    pub(crate) max_tokens: Option<Given>,
+    pub(crate) max_tokens: Option<Given<i64>>,
     /// What holds where the request says nothing.
     pub(crate) defaults: Sampling,
     pub(crate) temperature: Option<f64>,
     pub(crate) top_p: Option<f64>,
     pub(crate) top_k: Option<i64>,
     pub(crate) min_p: Option<f64>,
-    pub(crate) repetition_penalty: Option<f64>,
+    pub(crate) repetition_penalty: Option<Given<f64>>,
     pub(crate) presence_penalty: Option<f64>,
     pub(crate) frequency_penalty: Option<f64>,
     pub(crate) logit_bias: Vec<(String, f64)>,
     pub(crate) seed: Option<i64>,
     pub(crate) stop: Vec<String>,
     /// Report chances, and of this many alternatives.
-    pub(crate) alternatives: Option<Given>,
+    pub(crate) alternatives: Option<Given<i64>>,
     pub(crate) priority: Option<String>,
     pub(crate) service_tier: Option<String>,
     /// What the answer must look like.
@@ -185,14 +185,16 @@ impl Wanted {
             Some(value) => range.check(value).map(|value| value as f32),
             None => Ok(default),
         };
-        let repetition = range::REPETITION_PENALTY;
+        let penalty = self.repetition_penalty.map(|given| given.value);
+        let repetition = self.repetition_penalty.map_or("repetition_penalty", |given| given.name);
+        let repetition = range::REPETITION_PENALTY.named(repetition);
         Ok(Sampling {
             temperature: or(range::TEMPERATURE, self.temperature, defaults.temperature)?,
             top_k: whole(range::TOP_K, self.top_k)?.map_or(defaults.top_k, |k| u32::try_from(k).unwrap_or(0)),
             // 0 keeps the most likely token alone, which the sampler spells as the least number above it.
             top_p: or(range::TOP_P, self.top_p, defaults.top_p)?.max(f32::MIN_POSITIVE),
             min_p: or(range::MIN_P, self.min_p, defaults.min_p)?,
-            repetition_penalty: or(repetition, self.repetition_penalty, defaults.repetition_penalty)?,
+            repetition_penalty: or(repetition, penalty, defaults.repetition_penalty)?,
             presence_penalty: or(range::PRESENCE_PENALTY, self.presence_penalty, defaults.presence_penalty)?,
             frequency_penalty: or(range::FREQUENCY_PENALTY, self.frequency_penalty, defaults.frequency_penalty)?,
             logit_bias: biases(&self.logit_bias)?,
@@ -205,7 +207,7 @@ fn whole(range: Range, value: Option<i64>) -> Result<Option<i64>, ApiError> {
     value.map(|value| range.check_whole(value)).transpose()
 }
 
-fn given(range: Range, given: Option<Given>) -> Result<Option<i64>, ApiError> {
+fn given(range: Range, given: Option<Given<i64>>) -> Result<Option<i64>, ApiError> {
     given.map(|given| range.named(given.name).check_whole(given.value)).transpose()
 }
 

@@ -1,6 +1,6 @@
 //! An answer while it grows: the one place where the tokens of a sequence are chosen and become text.
 
-use cascadia_text::{Constraint, StopStrings, StreamDecoder, Tokenizer};
+use cascadia_text::{StopStrings, StreamDecoder, Tokenizer};
 
 use super::chance::chance;
 use super::{Generation, NewToken};
@@ -72,7 +72,7 @@ impl Answer {
 
     /// Tokens that must come next, whatever the model says: guesses that are always right.
     pub(super) fn forced(&mut self) -> Vec<u32> {
-        self.wanted.constraint.as_mut().map(Constraint::forced).unwrap_or_default()
+        self.wanted.constraint.as_mut().map(|constraint| constraint.forced()).unwrap_or_default()
     }
 
     /// Text that was held back; nothing is left of it after a stop text.

@@ -51,7 +51,7 @@ pub struct Generation {
     /// Report the chance of every token, and of this many of the most likely ones in its place.
     pub alternatives: Option<u32>,
     /// What the answer must look like.
-    pub constraint: Option<Constraint>,
+    pub constraint: Option<Box<Constraint>>,
     /// Control tokens that appear by name in the text, for a reader that takes them out again.
     pub kept_tokens: KeptTokens,
 }

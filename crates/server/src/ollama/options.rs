@@ -59,7 +59,7 @@ impl Options {
             top_k: self.top_k,
             top_p: self.top_p,
             min_p: self.min_p,
-            repetition_penalty: self.repeat_penalty,
+            repetition_penalty: Given::new("repeat_penalty", self.repeat_penalty),
             presence_penalty: self.presence_penalty,
             frequency_penalty: self.frequency_penalty,
             seed: self.seed,

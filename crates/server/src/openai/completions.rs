@@ -218,7 +218,7 @@ fn wanted(body: CompletionRequest) -> Result<Wanted, ApiError> {
         top_p: body.top_p,
         top_k: body.top_k,
         min_p: body.min_p,
-        repetition_penalty: body.repetition_penalty,
+        repetition_penalty: Given::new("repetition_penalty", body.repetition_penalty),
         presence_penalty: body.presence_penalty,
         frequency_penalty: body.frequency_penalty,
         logit_bias: body.logit_bias.map(|pairs| pairs.0).unwrap_or_default(),

@@ -2,13 +2,13 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cascadia_engine::service::{Service, ServiceOptions};
-use cascadia_engine::{Engine, OpenOptions, Source};
+use cascadia_engine::{Engine, ModelText, OpenOptions, Source};
 use cascadia_kernels::Pool;
 use cascadia_server::{ModelDetails, ServedModel, Server, ServerOptions, ServerStop};
 use serde_json::Value;
@@ -37,7 +37,11 @@ impl Running {
 
     /// The same with room for more or fewer tokens.
     pub(crate) fn with_context(context: u32, options: ServerOptions) -> Running {
-        let model = model(context);
+        Running::serve(model(context), options)
+    }
+
+    /// Serves any model.
+    pub(crate) fn serve(model: ServedModel, options: ServerOptions) -> Running {
         let end_tokens = model.text.special().stop.clone();
         let server = Server::bind(model, &ServerOptions { port: 0, ..options }).expect("the server starts");
         let (address, stop) = (server.address(), server.stopper());
@@ -109,15 +113,26 @@ impl Drop for Running {
 
 /// The model inside the program, on a service of its own.
 pub(crate) fn model(context: u32) -> ServedModel {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cascadia/model").join(format!("{MODEL}.gguf"));
     let options = OpenOptions { context: Some(context), ..OpenOptions::new(Arc::new(Pool::new(1))) };
-    let engine = Engine::open(Source::Path(&path), &options).expect("the model opens");
+    let engine = Engine::open(Source::Path(&path()), &options).expect("the model opens");
     let text = Arc::new(engine.text().expect("the model has a tokenizer"));
     let service = Service::start(engine, Arc::clone(&text), ServiceOptions::default()).expect("the service starts");
     let handle = service.handle();
     // Tests end with the process, and so may the service.
     std::mem::forget(service);
     ServedModel { name: MODEL.to_owned(), text, service: handle, queue: 64, details: ModelDetails::default() }
+}
+
+/// The same with another chat template.
+pub(crate) fn model_with_template(template: &str) -> ServedModel {
+    let model = model(CONTEXT);
+    let files = Source::Path(&path()).files().expect("the model opens");
+    let text = ModelText::read(&files).expect("the model has a tokenizer").with_template(template.to_owned());
+    ServedModel { text: Arc::new(text), ..model }
+}
+
+fn path() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../cascadia/model").join(format!("{MODEL}.gguf"))
 }
 
 /// What came back.

@@ -5,4 +5,5 @@ mod doors;
 mod harness;
 mod hostile;
 mod numbers;
+mod parts;
 mod streams;

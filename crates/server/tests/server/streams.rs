@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use crate::harness::Running;
 
 /// Begins a stream that the model does not end by itself, and reads its first bytes.
-fn long_stream(server: &Running) -> TcpStream {
+fn long_stream(server: &Running, tokens: u32) -> TcpStream {
     let never: Value = server.end_tokens.iter().map(|token| (token.to_string(), Value::from(-100))).collect();
-    let body = json!({"prompt": "a", "max_tokens": 1000, "stream": true, "logit_bias": never}).to_string();
+    let body = json!({"prompt": "a", "max_tokens": tokens, "stream": true, "logit_bias": never}).to_string();
     let mut stream = server.connect();
     let head = "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n";
     stream.write_all(format!("{head}content-length: {}\r\n\r\n{body}", body.len()).as_bytes()).unwrap();
@@ -44,7 +44,7 @@ fn ended(status: &Value) -> bool {
 #[test]
 fn a_reader_that_leaves_ends_the_answer() {
     let server = Running::start(ServerOptions::default());
-    drop(long_stream(&server));
+    drop(long_stream(&server, 1000));
     let status = wait_for(&server, ended);
     let tokens = status["latencies"]["inter_token_seconds"]["count"].as_u64().unwrap();
     assert!(tokens < 990, "{tokens} tokens for nobody");
@@ -66,8 +66,9 @@ fn a_client_that_leaves_before_its_whole_answer_ends_it_too() {
 
 #[test]
 fn answers_under_way_are_finished_before_the_end() {
-    let mut server = Running::start(ServerOptions::default());
-    let mut stream = long_stream(&server);
+    let limits = Limits { drain_time: Duration::from_secs(600), ..Limits::default() };
+    let mut server = Running::start(ServerOptions { limits, ..ServerOptions::default() });
+    let mut stream = long_stream(&server, 100);
     server.ask_to_stop();
     let mut rest = String::new();
     stream.read_to_string(&mut rest).unwrap();
@@ -80,7 +81,7 @@ fn answers_under_way_are_finished_before_the_end() {
 fn answers_that_take_too_long_are_cut_at_the_end() {
     let limits = Limits { drain_time: Duration::from_millis(50), ..Limits::default() };
     let mut server = Running::start(ServerOptions { limits, ..ServerOptions::default() });
-    let mut stream = long_stream(&server);
+    let mut stream = long_stream(&server, 1000);
     server.stop();
     let mut rest = String::new();
     let _ = stream.read_to_string(&mut rest);
