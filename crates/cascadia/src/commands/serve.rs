@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use cascadia_engine::service::schedule::Sharing;
 use cascadia_engine::service::{Service, ServiceOptions};
 use cascadia_engine::{CacheSize, Engine, OpenOptions};
@@ -76,6 +76,10 @@ fn with_file(flags: &ServeFlags, path: &Path) -> anyhow::Result<ServeFlags> {
     // Read once by itself, so that a message names a line of the file.
     serde_json::from_str::<ServeFlags>(&text).with_context(reading)?;
     let mut settings: Value = serde_json::from_str(&text).with_context(reading)?;
+    // A list of the fields' values would be a valid way to write the settings, and nobody means it.
+    if !settings.is_object() {
+        bail!("the settings in {} are no JSON object; write {{\"port\": 9000}} and so on", path.display());
+    }
     let given = serde_json::to_value(flags).with_context(reading)?;
     for (name, value) in given.as_object().into_iter().flatten() {
         let is_given = !(value.is_null() || *value == Value::Bool(false) || *value == Value::Array(Vec::new()));
