@@ -54,7 +54,7 @@ pub struct ServeFlags {
     /// Let other machines in without keys.
     #[arg(long)]
     pub insecure: bool,
-    /// Let web pages of this origin use the server, such as https://chat.example; may be given several times.
+    /// Let web pages of this origin use the server, such as `https://chat.example`; may be given several times.
     #[arg(long, value_name = "ORIGIN")]
     pub cors: Vec<String>,
     /// The most seconds an answer may take, waiting included; 600 by default.
