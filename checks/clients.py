@@ -196,12 +196,14 @@ def openai_errors(client):
 
 
 def openai_cancellation(client, url):
-    before = status(url)["latencies"]["end_to_end_seconds"]["count"]
-    stream = client.completions.create(model="default", prompt="a", max_tokens=900, logit_bias={"2": -100}, stream=True)
+    before = status(url)["service"]["jobs_cancelled_total"]
+    ends = json.loads(program.run("inspect", program.EMBEDDED_MODEL, "--json"))["tokenizer"]["stop"]
+    never = {str(token): -100 for token in ends}
+    stream = client.completions.create(model="default", prompt="a", max_tokens=900, logit_bias=never, stream=True)
     next(iter(stream))
     stream.close()
     for _ in range(200):
-        if status(url)["latencies"]["end_to_end_seconds"]["count"] > before:
+        if status(url)["service"]["jobs_cancelled_total"] > before:
             return
         time.sleep(0.05)
     raise AssertionError("the answer went on although its reader had left")
