@@ -47,13 +47,10 @@ pub struct OpenOptions {
 pub enum CacheSize {
     /// Enough for so many sequences at their full length.
     Sequences(u32),
-    /// What fits into memory when some sequences run at a time; at least enough for one at its full length.
-    Bytes {
-        /// The memory.
-        bytes: u64,
-        /// Sequences that run at a time.
-        sequences: u32,
-    },
+    /// What the cap on memory leaves beside the weights when so many sequences run at a time; at least enough for one at
+    /// its full length, so that large weights are streamed and not the cache given up, and at most four times what can
+    /// run, which is prefixes for later. Without a cap, enough for all that run.
+    Rest(u32),
     /// Exactly these pages.
     Pages(CachePages),
 }
@@ -67,6 +64,7 @@ const DEFAULT_CONTEXT: u32 = 4096;
 /// An open model with one session on it.
 pub struct Engine {
     files: Arc<ModelFiles>,
+    memory_bytes: u64,
     /// The one sequence that this engine runs.
     pub session: Session,
 }
@@ -87,21 +85,25 @@ impl OpenOptions {
 }
 
 impl CacheSize {
-    /// The pages of a model whose sequences are as `demand` says, but for their number.
-    pub fn pages(&self, spec: &ModelSpec, demand: CacheDemand) -> CachePages {
-        match *self {
-            CacheSize::Sequences(sequences) => CachePages::whole(spec, &CacheDemand { sequences, ..demand }),
-            CacheSize::Bytes { bytes, sequences } => {
-                CachePages::within(spec, &CacheDemand { sequences, ..demand }, bytes)
+    /// The pages of a model whose sequences are as `demand` says, but for their number, with `rest` bytes beside weights.
+    fn pages(&self, spec: &ModelSpec, demand: CacheDemand, rest: Option<u64>) -> CachePages {
+        match (*self, rest) {
+            (CacheSize::Pages(pages), _) => pages,
+            (CacheSize::Rest(sequences), Some(bytes)) => {
+                let most = CachePages::whole(spec, &CacheDemand { sequences: sequences.saturating_mul(4), ..demand });
+                let fitting = CachePages::within(spec, &CacheDemand { sequences, ..demand }, bytes);
+                CachePages { pages: fitting.pages.min(most.pages), window: fitting.window.min(most.window) }
             }
-            CacheSize::Pages(pages) => pages,
+            (CacheSize::Sequences(sequences) | CacheSize::Rest(sequences), _) => {
+                CachePages::whole(spec, &CacheDemand { sequences, ..demand })
+            }
         }
     }
 
     /// Tokens of all sequences at once, about: a step need not be larger.
     fn most_tokens(&self, context: u32) -> u32 {
         match *self {
-            CacheSize::Sequences(sequences) | CacheSize::Bytes { sequences, .. } => context.saturating_mul(sequences),
+            CacheSize::Sequences(sequences) | CacheSize::Rest(sequences) => context.saturating_mul(sequences),
             CacheSize::Pages(pages) => pages.pages.saturating_mul(PAGE_TOKENS),
         }
         .max(1)
@@ -136,23 +138,33 @@ impl Engine {
             });
         }
         let rows_per_step = options.rows_per_step.clamp(1, options.cache.most_tokens(context));
-        let load_options = LoadOptions {
+        let mut load_options = LoadOptions {
             context,
-            cache: Some(options.cache.pages(&spec, CacheDemand { context, rows_per_step, sequences: 1 })),
+            cache: None,
             rows_per_step,
             pool: Arc::clone(&options.pool),
             profile: Arc::clone(&options.profile),
             memory: options.memory,
             meter: options.meter.clone(),
         };
+        let beside_cache = load_options.bytes_beside_cache(&files, &spec);
+        let rest = options.memory.map(|memory| memory.saturating_sub(beside_cache));
+        let pages = options.cache.pages(&spec, CacheDemand { context, rows_per_step, sequences: 1 }, rest);
+        load_options.cache = Some(pages);
         let files = Arc::new(files);
         let model = load(&files, &load_options)?;
-        Ok(Engine { files, session: Session::new(Pipeline::new(model, &load_options)) })
+        let memory_bytes = beside_cache.saturating_add(pages.bytes(&spec));
+        Ok(Engine { files, memory_bytes, session: Session::new(Pipeline::new(model, &load_options)) })
     }
 
     /// The files the model came from.
     pub fn files(&self) -> &ModelFiles {
         &self.files
+    }
+
+    /// What weights, cache and buffers take when all of them are in memory.
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory_bytes
     }
 
     /// Reads tokenizer and template from the same files.

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use cascadia_kernels::{Ops, Pool};
 use cascadia_weights::ModelFiles;
 
+use crate::residency;
+use crate::workspace::StepLimits;
 use crate::{
     CacheDemand, CachePages, EnergyMeter, LocalStage, Machine, ModelError, ModelSpec, Profile, Stage, TokenIo,
 };
@@ -38,6 +40,15 @@ impl LoadOptions {
     pub fn cache_pages(&self, spec: &ModelSpec) -> CachePages {
         let demand = CacheDemand { context: self.context, rows_per_step: self.rows_per_step, sequences: 1 };
         self.cache.unwrap_or_else(|| CachePages::whole(spec, &demand))
+    }
+
+    /// What a whole model takes besides its cache when all of its layers stay in memory: weights, buffers, program.
+    pub fn bytes_beside_cache(&self, files: &ModelFiles, spec: &ModelSpec) -> u64 {
+        residency::bytes_beside_cache(files, spec, &self.step_limits())
+    }
+
+    pub(crate) fn step_limits(&self) -> StepLimits {
+        StepLimits { rows: self.rows_per_step as usize, context: self.context as usize, threads: self.pool.threads() }
     }
 
     pub(crate) fn machine(&self) -> Machine {

@@ -20,17 +20,18 @@ pub(crate) struct Residency {
     pub(crate) streamed: Vec<usize>,
 }
 
-/// What takes memory besides weights.
-pub(crate) struct FixedMemory<'a> {
-    pub(crate) step: &'a StepLimits,
+/// The most that weights, cache and all else may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MemoryCap {
+    pub(crate) memory: u64,
     pub(crate) cache_bytes: u64,
 }
 
 /// Bytes that a model takes.
-pub(crate) struct MemoryNeeds {
-    pub(crate) layers: Vec<u64>,
+struct MemoryNeeds {
+    layers: Vec<u64>,
     /// Everything that is always there: both ends of the model, cache, buffers, program.
-    pub(crate) fixed: u64,
+    fixed: u64,
 }
 
 impl Residency {
@@ -39,34 +40,49 @@ impl Residency {
         files: &ModelFiles,
         spec: &ModelSpec,
         range: Range<u32>,
-        (FixedMemory { step: limits, cache_bytes }, memory): (FixedMemory<'_>, Option<u64>),
+        (limits, cap): (&StepLimits, Option<MemoryCap>),
     ) -> Result<Residency, ModelError> {
-        let layers: Vec<_> = range.clone().map(|layer| files.joined(|name| layer_of(name) == Some(layer))).collect();
-        let bytes = |parts: &Vec<TensorBytes>| parts.iter().map(|part| part.as_ref().len() as u64).sum::<u64>();
-        let all: u64 = files.tensors().iter().map(|tensor| tensor.byte_len()).sum();
-        // What is put together from several tensors lives in memory of its own and cannot be read again.
-        let made = all.saturating_sub(bytes(&files.joined(|_| true)));
-        let needs = MemoryNeeds {
-            fixed: bytes(&files.joined(|name| layer_of(name).is_none()))
-                .saturating_add(made)
-                .saturating_add(cache_bytes)
-                .saturating_add(buffer_bytes(files, spec, limits))
-                .saturating_add(PROGRAM_BYTES),
-            layers: layers.iter().map(bytes).collect(),
-        };
-        let streamed = match memory {
-            Some(memory) => needs.streamed(memory).ok_or(ModelError::MemoryTooSmall {
-                memory,
-                least: needs.least(),
-                context: limits.context as u32,
-            })?,
+        let layers: Vec<_> = range.map(|layer| files.joined(|name| layer_of(name) == Some(layer))).collect();
+        let streamed = match cap {
+            Some(MemoryCap { memory, cache_bytes }) => {
+                let mut needs = MemoryNeeds::beside_cache(files, spec, &layers, limits);
+                needs.fixed = needs.fixed.saturating_add(cache_bytes);
+                let context = limits.context as u32;
+                needs.streamed(memory).ok_or(ModelError::MemoryTooSmall { memory, least: needs.least(), context })?
+            }
             None => Vec::new(),
         };
         Ok(Residency { layers, streamed })
     }
 }
 
+/// What a whole model takes besides its cache when all of its layers stay in memory.
+pub(crate) fn bytes_beside_cache(files: &ModelFiles, spec: &ModelSpec, limits: &StepLimits) -> u64 {
+    let layers = [files.joined(|name| layer_of(name).is_some())];
+    let needs = MemoryNeeds::beside_cache(files, spec, &layers, limits);
+    needs.layers.iter().fold(needs.fixed, |sum, layer| sum.saturating_add(*layer))
+}
+
 impl MemoryNeeds {
+    fn beside_cache(
+        files: &ModelFiles,
+        spec: &ModelSpec,
+        layers: &[Vec<TensorBytes>],
+        limits: &StepLimits,
+    ) -> MemoryNeeds {
+        let bytes = |parts: &Vec<TensorBytes>| parts.iter().map(|part| part.as_ref().len() as u64).sum::<u64>();
+        let all: u64 = files.tensors().iter().map(|tensor| tensor.byte_len()).sum();
+        // What is put together from several tensors lives in memory of its own and cannot be read again.
+        let made = all.saturating_sub(bytes(&files.joined(|_| true)));
+        MemoryNeeds {
+            fixed: bytes(&files.joined(|name| layer_of(name).is_none()))
+                .saturating_add(made)
+                .saturating_add(buffer_bytes(files, spec, limits))
+                .saturating_add(PROGRAM_BYTES),
+            layers: layers.iter().map(bytes).collect(),
+        }
+    }
+
     /// The layers that cannot stay within `memory` bytes; `None` when even streaming all of them does not help.
     fn streamed(&self, memory: u64) -> Option<Vec<usize>> {
         let all: u64 = self.layers.iter().sum();

@@ -11,9 +11,9 @@ use crate::mixer::StepView;
 use crate::per_layer::PerLayerInputs;
 use crate::plan::{PlanLimits, RowPlaces};
 use crate::read_ahead::ReadAhead;
-use crate::residency::{FixedMemory, Residency};
+use crate::residency::{MemoryCap, Residency};
 use crate::rope::{RopeSpec, Rotation};
-use crate::workspace::{StepLimits, Workspace};
+use crate::workspace::Workspace;
 use crate::{Kind, LoadOptions, Machine, ModelError, ModelSpec, Place, StageError, StepPlan, arch, assemble};
 
 /// Hidden states of one step, one row of `width` numbers per token.
@@ -77,13 +77,9 @@ impl LocalStage {
         let own = range.start as usize..range.end as usize;
         let per_layer = spec.per_layer.map(|inputs| PerLayerInputs::new(&catalog, spec, inputs, (own.clone(), meter)));
         let machine = options.machine();
-        let step = StepLimits {
-            rows: options.rows_per_step as usize,
-            context: options.context as usize,
-            threads: machine.pool.threads(),
-        };
-        let fixed = FixedMemory { step: &step, cache_bytes: cache_pages.bytes(spec) };
-        let residency = Residency::new(files, spec, range.clone(), (fixed, options.memory))?;
+        let step = options.step_limits();
+        let cap = options.memory.map(|memory| MemoryCap { memory, cache_bytes: cache_pages.bytes(spec) });
+        let residency = Residency::new(files, spec, range.clone(), (&step, cap))?;
         let state = State { cache: KvPool::new(spec, own, &limits)?, workspace: Workspace::new(spec, &step) };
         Ok(LocalStage {
             files: Arc::clone(files),

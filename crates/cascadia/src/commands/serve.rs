@@ -40,7 +40,12 @@ pub(crate) fn serve(flags: ServeFlags) -> anyhow::Result<()> {
         Some(model) => Located::find(model)?,
         None => Located::Embedded,
     };
-    let engine = Engine::from_files(located.files()?, &open_options(&flags)?)?;
+    let mut options = open_options(&flags)?;
+    let draft = flags.draft.as_deref().map(|draft| open_draft(draft, &options)).transpose()?;
+    if let (Some(draft), Some(memory)) = (&draft, &mut options.memory) {
+        *memory = memory.saturating_sub(draft.memory_bytes());
+    }
+    let engine = Engine::from_files(located.files()?, &options)?;
     let (mut text, details) = (engine.text()?, details(engine.files()));
     if let Some(path) = &flags.template {
         let source = fs::read_to_string(path);
@@ -52,13 +57,9 @@ pub(crate) fn serve(flags: ServeFlags) -> anyhow::Result<()> {
     let draft_rows = flags.draft_tokens.unwrap_or(usual.draft_rows);
     let sharing = if flags.share_prefixes { Sharing::Everyone } else { Sharing::WithinTenant };
     let options = ServiceOptions { queue, parallel: parallel(&flags), draft_rows, sharing, ..usual };
-    let service = match &flags.draft {
+    let service = match draft {
         None => Service::start(engine, Arc::clone(&text), options)?,
-        Some(draft) => {
-            let draft = Engine::from_files(Located::find(draft)?.files()?, &open_options(&flags)?)
-                .with_context(|| format!("cannot open the draft model {draft}"))?;
-            Service::start_with_draft(engine, draft, Arc::clone(&text), options)?
-        }
+        Some(draft) => Service::start_with_draft(engine, draft, Arc::clone(&text), options)?,
     };
     let name = located.name();
     let model = ServedModel { name: name.clone(), text, service: service.handle(), queue, details };
@@ -94,8 +95,15 @@ fn open_options(flags: &ServeFlags) -> anyhow::Result<OpenOptions> {
     let threads = ThreadFlags { threads: flags.threads, pin: flags.pin };
     let memory = flags.memory.as_deref().map(parse_bytes).transpose();
     let memory = memory.map_err(|problem| anyhow::anyhow!("memory: {problem}"))?;
-    let cache = CacheSize::Sequences(parallel(flags));
+    let cache = CacheSize::Rest(parallel(flags));
     Ok(OpenOptions { context: flags.ctx, memory, cache, ..OpenOptions::new(pool(&threads)) })
+}
+
+/// A small model that is always whole in memory: streaming it would make its guesses worthless.
+fn open_draft(draft: &str, options: &OpenOptions) -> anyhow::Result<Engine> {
+    let files = Located::find(draft)?.files()?;
+    Engine::from_files(files, &OpenOptions { memory: None, ..options.clone() })
+        .with_context(|| format!("cannot open the draft model {draft}"))
 }
 
 fn parallel(flags: &ServeFlags) -> u32 {

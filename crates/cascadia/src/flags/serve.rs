@@ -79,7 +79,8 @@ pub struct ServeFlags {
     /// The most tokens of prompt and answer together; the model's own limit, up to 4096, by default.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Machine")]
     pub ctx: Option<u32>,
-    /// The most memory to take, such as 6G or 800MiB; layers that do not fit are read from disk for every step.
+    /// The most memory to take, such as 6G or 800MiB: weights first, the rest caches what was read and said. Layers
+    /// that do not fit beside the cache of one conversation are read from disk for every step.
     #[arg(long, value_name = "SIZE", value_parser = checked_bytes, help_heading = "Machine")]
     pub memory: Option<String>,
 }

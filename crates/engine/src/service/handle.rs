@@ -11,6 +11,7 @@ use cascadia_model::{CachePages, ModelSpec, PAGE_TOKENS};
 use super::answer::Answer;
 use super::embedding::Embedding;
 use super::live::{Live, LiveTask};
+use super::queue::{Full, Queue, QueueLimits};
 use super::run::{Runner, Submitted};
 use super::schedule::{Needs, Work};
 use super::speculate::{DraftModel, Guesser};
@@ -58,16 +59,12 @@ pub(super) enum Command {
 pub(super) struct Shared {
     /// The number of the next job; `None` after the last one was taken.
     entrance: Mutex<Option<Entrance>>,
-    /// Jobs that were accepted and have not started.
-    pub(super) waiting: AtomicU64,
+    queue: Mutex<Queue>,
     /// Set when nobody wants the answers any more.
     pub(super) abandoned: AtomicBool,
     pub(super) snapshot: Mutex<Snapshot>,
-    /// Seconds that one job occupies the service, at most a minute, in milliseconds.
-    pub(super) pace_ms: AtomicU64,
     refused: AtomicU64,
     text: Arc<ModelText>,
-    queue: u64,
     context: u32,
     vocabulary: usize,
     begin: Instant,
@@ -108,13 +105,15 @@ impl Service {
         let (commands, received) = channel();
         let shared = Arc::new(Shared {
             entrance: Mutex::new(Some(Entrance { commands, next: 0 })),
-            waiting: AtomicU64::new(0),
+            queue: Mutex::new(Queue::new(QueueLimits {
+                jobs: options.queue.max(1),
+                seconds: options.queue_seconds,
+                parallel: options.parallel.max(1),
+            })),
             abandoned: AtomicBool::new(false),
             snapshot: Mutex::default(),
-            pace_ms: AtomicU64::new(1000),
             refused: AtomicU64::new(0),
             text,
-            queue: options.queue.max(1) as u64,
             // A sequence that cannot fit even alone is never taken in.
             context: limits.context.min(limits.cache.pages.saturating_mul(PAGE_TOKENS)),
             vocabulary: pipeline.spec().vocabulary,
@@ -171,14 +170,12 @@ impl ServiceHandle {
         let submitted = self.shared.check(job)?;
         let mut entrance = self.shared.entrance();
         let Entrance { commands, next } = entrance.as_mut().ok_or(SubmitError::ShuttingDown)?;
-        let waiting = self.shared.waiting.load(Ordering::Acquire);
-        if waiting >= self.shared.queue {
+        if let Err(Full { waiting, retry_after }) = self.shared.queue().enter(submitted.work.tenant) {
             self.shared.refused.fetch_add(1, Ordering::Relaxed);
-            return Err(SubmitError::QueueFull { waiting, retry_after: self.shared.retry_after(waiting) });
+            return Err(SubmitError::QueueFull { waiting: waiting as u64, retry_after });
         }
         let id = JobId(*next);
         let submitted = Box::new(Submitted { work: Work { id, ..submitted.work }, ..submitted });
-        self.shared.waiting.fetch_add(1, Ordering::AcqRel);
         if commands.send(Command::Submit(submitted)).is_err() {
             return Err(SubmitError::ShuttingDown);
         }
@@ -203,7 +200,7 @@ impl ServiceHandle {
     pub fn snapshot(&self) -> Snapshot {
         let snapshot = self.shared.snapshot.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Snapshot {
-            waiting: self.shared.waiting.load(Ordering::Acquire),
+            waiting: self.shared.queue().count() as u64,
             refused: self.shared.refused.load(Ordering::Relaxed),
             ..snapshot
         }
@@ -224,10 +221,9 @@ impl Shared {
         self.entrance.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// When about half of the queue will have started.
-    fn retry_after(&self, waiting: u64) -> Duration {
-        let milliseconds = waiting.saturating_mul(self.pace_ms.load(Ordering::Relaxed)) / 2;
-        Duration::from_secs(milliseconds.div_ceil(1000).clamp(1, 60))
+    /// Jobs that were accepted and have not started.
+    pub(super) fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A job that can be done, or why it cannot.
@@ -254,6 +250,7 @@ impl Shared {
         let live = Live {
             task,
             sink,
+            tenant,
             prompt_tokens: prompt.len(),
             reused_tokens: 0,
             started: None,

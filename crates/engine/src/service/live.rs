@@ -5,13 +5,14 @@ use std::time::Instant;
 use super::answer::{Answer, Choice};
 use super::embedding::Embedding;
 use super::speculate::Guesser;
-use super::{JobOutcome, JobSink, Update};
+use super::{JobOutcome, JobSink, Tenant, Update};
 use crate::{EngineError, FinishReason, Flow};
 
 /// A job between its submission and its last update.
 pub(super) struct Live {
     pub(super) task: LiveTask,
     pub(super) sink: JobSink,
+    pub(super) tenant: Tenant,
     pub(super) prompt_tokens: usize,
     pub(super) reused_tokens: usize,
     pub(super) started: Option<Instant>,

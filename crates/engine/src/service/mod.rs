@@ -9,6 +9,7 @@ mod job;
 mod live;
 mod options;
 mod pace;
+mod queue;
 mod read;
 mod run;
 pub mod schedule;

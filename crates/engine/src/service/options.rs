@@ -8,15 +8,20 @@ use super::schedule::Sharing;
 /// Limits of a service, fixed at its start. How much is cached is fixed when the engine is opened.
 #[derive(Clone, Debug)]
 pub struct ServiceOptions {
-    /// Jobs that may wait; more are refused at once.
+    /// Jobs that may wait; more are refused at once. A tenant without any waiting is let into a queue of up to twice
+    /// as many.
     pub queue: usize,
+    /// About how long a job may have to wait: where more wait than start in that time, a new one is refused at once.
+    /// So many as are computed at a time may wait however long it takes.
+    pub queue_seconds: f64,
     /// Jobs that are computed at a time.
     pub parallel: u32,
     /// The most rows of prompts in a step that also continues answers.
     pub prompt_rows_beside_answers: u32,
-    /// About how long those rows may take, which bounds the time between the tokens of the answers; there are fewer of
-    /// them where a row takes long, but never fewer than eight unless the limit above says so.
-    pub prompt_seconds_beside_answers: f64,
+    /// About how long the rows of prompts in a step may take, which bounds the time between the tokens of answers, and
+    /// how long who comes waits for the step that runs. Where a row takes long there are fewer of them, but enough to be
+    /// worth a step.
+    pub prompt_seconds: f64,
     /// The most guessed rows of a step, of all sequences together; none turns guessing off.
     pub draft_rows: u32,
     /// Waiting this long makes a job as urgent as those of the next priority.
@@ -31,9 +36,10 @@ impl Default for ServiceOptions {
     fn default() -> ServiceOptions {
         ServiceOptions {
             queue: 64,
+            queue_seconds: 6.0,
             parallel: 8,
             prompt_rows_beside_answers: 128,
-            prompt_seconds_beside_answers: 0.15,
+            prompt_seconds: 0.02,
             draft_rows: 8,
             patience_seconds: 30.0,
             sharing: Sharing::WithinTenant,

@@ -12,7 +12,7 @@ use cascadia_model::StageError;
 use super::handle::{Command, Shared};
 use super::live::{Ending, Live};
 use super::pace::PromptPace;
-use super::schedule::{Advance, Plan, ScheduleLimits, Scheduler, Work};
+use super::schedule::{Advance, Plan, PromptRows, ScheduleLimits, Scheduler, Work};
 use super::speculate::DraftModel;
 use super::{JobId, ServiceOptions, Snapshot};
 use crate::{FinishReason, Flow, Pipeline};
@@ -36,7 +36,6 @@ pub(super) struct Runner {
     pub(super) counted: Snapshot,
     pub(super) logits: Vec<f32>,
     pace: PromptPace,
-    parallel: u32,
     lost: u32,
 }
 
@@ -47,12 +46,14 @@ impl Runner {
         options: ServiceOptions,
     ) -> Runner {
         let limits = pipeline.limits();
+        let (alone, beside_answers) = (limits.rows_per_step, options.prompt_rows_beside_answers);
+        let prompt_rows = PromptRows { alone, beside_answers };
         let scheduler = Scheduler::new(ScheduleLimits {
             context: shared.context(),
             cache: limits.cache,
             window: pipeline.spec().window().unwrap_or(0),
             rows_per_step: limits.rows_per_step,
-            prompt_rows_beside_answers: options.prompt_rows_beside_answers,
+            prompt_rows,
             draft_rows: options.draft_rows,
             parallel: options.parallel,
             patience_seconds: options.patience_seconds,
@@ -67,12 +68,7 @@ impl Runner {
             shared,
             counted: Snapshot::default(),
             logits: Vec::new(),
-            pace: PromptPace {
-                most_rows: options.prompt_rows_beside_answers,
-                seconds: options.prompt_seconds_beside_answers,
-                row_seconds: 0.0,
-            },
-            parallel: options.parallel.max(1),
+            pace: PromptPace { most: prompt_rows, seconds: options.prompt_seconds, row_seconds: 0.0 },
             lost: 0,
         }
     }
@@ -146,7 +142,7 @@ impl Runner {
         self.counted.step_rows += plan.step.tokens.len() as u64;
         let seconds = begin.elapsed().as_secs_f64();
         self.counted.step_seconds += seconds;
-        self.scheduler.set_prompt_rows_beside_answers(self.pace.rows(plan.step.tokens.len(), seconds));
+        self.scheduler.set_prompt_rows(self.pace.rows(plan.step.tokens.len(), seconds));
         self.scheduler.commit(plan, results);
     }
 
@@ -161,7 +157,7 @@ impl Runner {
     fn start(&mut self, plan: &Plan) {
         for part in &plan.parts {
             let (Some(reused), Some(live)) = (part.reused, self.jobs.get_mut(&part.id)) else { continue };
-            self.shared.waiting.fetch_sub(1, Ordering::AcqRel);
+            self.shared.queue().start(live.tenant);
             if live.start(reused) == Flow::Stop {
                 self.cancel(part.id);
             }
@@ -204,13 +200,10 @@ impl Runner {
             Ending::Cancelled => self.counted.cancelled += 1,
             Ending::Failed => self.counted.failed += 1,
         }
-        let Some(started) = live.started else {
-            self.shared.waiting.fetch_sub(1, Ordering::AcqRel);
-            return;
-        };
-        let share = started.elapsed().as_millis() as u64 / u64::from(self.parallel);
-        let pace = self.shared.pace_ms.load(Ordering::Relaxed);
-        self.shared.pace_ms.store((3 * pace + share.min(60_000)) / 4, Ordering::Relaxed);
+        match live.started {
+            Some(started) => self.shared.queue().ran(started.elapsed().as_secs_f64()),
+            None => self.shared.queue().leave(live.tenant),
+        }
     }
 
     /// Lets others see what the service is doing.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cascadia_engine::service::schedule::{Advance, Needs, Plan, ScheduleLimits, Scheduler, Work};
+use cascadia_engine::service::schedule::{Advance, Needs, Plan, PromptRows, ScheduleLimits, Scheduler, Work};
 use cascadia_engine::service::{JobId, Priority, Tenant};
 
 use crate::hash_model::limits;
@@ -96,7 +96,8 @@ fn the_urgent_come_first_until_others_have_waited_long_enough() {
 
 #[test]
 fn prompts_beside_answers_are_computed_in_small_parts() {
-    let limits = ScheduleLimits { rows_per_step: 256, prompt_rows_beside_answers: 20, ..limits(20) };
+    let prompt_rows = PromptRows { alone: 256, beside_answers: 20 };
+    let limits = ScheduleLimits { rows_per_step: 512, prompt_rows, ..limits(20) };
     let mut scheduler = Scheduler::new(limits);
     let mut left: BTreeMap<JobId, usize> = [(JobId(0), 30)].into();
     scheduler.admit(work(0, 1, 500), 0.0);
@@ -126,4 +127,27 @@ fn the_late_are_named_once() {
     commit(&mut scheduler, plan, &mut [(JobId(1), 9)].into());
     assert_eq!(scheduler.expire(6.0), [JobId(1)]);
     assert!(scheduler.is_empty() && scheduler.memory().pages().running() == 0);
+}
+
+#[test]
+fn old_jobs_of_one_tenant_do_not_overtake_those_of_others() {
+    let mut jobs: Vec<(Work, f64)> = (0..20).map(|id| (work(id, 1, 10), 0.0)).collect();
+    jobs.extend((20..30).map(|id| (work(id, 2, 10), 95.0)));
+    let ended = order(ScheduleLimits { patience_seconds: 10.0, ..limits(10) }, jobs, 5.0);
+    assert_eq!(ended[..20].iter().filter(|id| **id >= 20).count(), 10, "{ended:?}");
+}
+
+#[test]
+fn a_prompt_that_is_finished_is_not_made_late_by_those_of_others() {
+    let mut scheduler = Scheduler::new(ScheduleLimits { rows_per_step: 256, ..limits(20) });
+    [work(0, 1, 20), work(1, 2, 200), work(2, 1, 30)].into_iter().for_each(|work| scheduler.admit(work, 0.0));
+    let steps: Vec<Vec<u64>> = (0..2)
+        .map(|_| {
+            let plan = scheduler.plan(0.0).expect("there are jobs");
+            let ids = plan.parts.iter().map(|part| part.id.0).collect();
+            commit(&mut scheduler, plan, &mut BTreeMap::new());
+            ids
+        })
+        .collect();
+    assert_eq!(steps, [[0, 2].to_vec(), [1].to_vec()]);
 }

@@ -1,6 +1,6 @@
 //! A model whose state is a hash of everything a sequence has seen, kept in the pages that a plan names.
 
-use cascadia_engine::service::schedule::{ScheduleLimits, Sharing};
+use cascadia_engine::service::schedule::{PromptRows, ScheduleLimits, Sharing};
 use cascadia_model::{CachePages, PAGE_TOKENS, StepPlan};
 
 pub(crate) const VOCABULARY: u64 = 50;
@@ -100,7 +100,7 @@ pub(crate) fn limits(pages: u32) -> ScheduleLimits {
         cache: CachePages { pages, window: 0 },
         window: 0,
         rows_per_step: 128,
-        prompt_rows_beside_answers: 32,
+        prompt_rows: PromptRows { alone: 512, beside_answers: 32 },
         draft_rows: 8,
         parallel: 4,
         patience_seconds: 1000.0,

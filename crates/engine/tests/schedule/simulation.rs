@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use cascadia_engine::service::schedule::{Advance, Needs, Plan, ScheduleLimits, Scheduler, Work};
+use cascadia_engine::service::schedule::{Advance, Needs, Plan, PromptRows, ScheduleLimits, Scheduler, Work};
 use cascadia_engine::service::{JobId, Priority, Tenant};
 use cascadia_model::{CachePages, PAGE_TOKENS};
 
@@ -44,7 +44,10 @@ impl Simulation {
             cache: CachePages { pages, window: if window == 0 { 0 } else { window_pages } },
             window,
             rows_per_step,
-            prompt_rows_beside_answers: 1 + random.below(64) as u32,
+            prompt_rows: PromptRows {
+                alone: 1 + random.below(400) as u32,
+                beside_answers: 1 + random.below(64) as u32,
+            },
             draft_rows: random.below(10) as u32,
             parallel: 1 + random.below(6) as u32,
             patience_seconds: 20.0,

@@ -37,8 +37,8 @@ pub struct ScheduleLimits {
     pub window: u32,
     /// The most rows of a step.
     pub rows_per_step: u32,
-    /// The most rows of prompts in a step that also continues answers; it bounds the time between their tokens.
-    pub prompt_rows_beside_answers: u32,
+    /// The most rows of prompts in a step.
+    pub prompt_rows: PromptRows,
     /// The most guessed rows of a step, of all sequences together.
     pub draft_rows: u32,
     /// Sequences that run at a time.
@@ -49,6 +49,15 @@ pub struct ScheduleLimits {
     pub sharing: Sharing,
     /// Shares of tenants; 1 where there is none.
     pub weights: BTreeMap<Tenant, u32>,
+}
+
+/// How many rows of prompts a step may have, which bounds how long it takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PromptRows {
+    /// In a step of nothing else; who comes now waits for its end.
+    pub alone: u32,
+    /// In a step that also continues answers, whose next tokens wait for its end.
+    pub beside_answers: u32,
 }
 
 /// Who may use a cached prefix.
@@ -83,6 +92,9 @@ const COOL_DOWN_PLANS: u32 = 16;
 /// Every so many plans, rows of prompts go to the oldest that runs, whoever's it is.
 const PLANS_PER_OLDEST: u64 = 8;
 
+/// With fewer rows of prompts than this, a step costs hardly less than with this many.
+const WORTHWHILE_ROWS: usize = 16;
+
 /// All sequences, those that wait and those that run.
 #[derive(Debug)]
 pub struct Scheduler {
@@ -98,13 +110,19 @@ pub struct Scheduler {
     plans: u64,
 }
 
+impl PromptRows {
+    fn at_least_one(self) -> PromptRows {
+        PromptRows { alone: self.alone.max(1), beside_answers: self.beside_answers.max(1) }
+    }
+}
+
 impl Scheduler {
     /// Nothing to do.
     pub fn new(mut limits: ScheduleLimits) -> Scheduler {
         limits.rows_per_step = limits.rows_per_step.max(1);
         limits.parallel = limits.parallel.clamp(1, limits.rows_per_step);
         limits.draft_rows = limits.draft_rows.min(limits.rows_per_step - limits.parallel);
-        limits.prompt_rows_beside_answers = limits.prompt_rows_beside_answers.max(1);
+        limits.prompt_rows = limits.prompt_rows.at_least_one();
         Scheduler {
             sequences: BTreeMap::new(),
             running: Vec::new(),
@@ -177,9 +195,9 @@ impl Scheduler {
         }
     }
 
-    /// Changes how many rows of prompts a step may have that also continues answers.
-    pub fn set_prompt_rows_beside_answers(&mut self, rows: u32) {
-        self.limits.prompt_rows_beside_answers = rows.max(1);
+    /// Changes how many rows of prompts a step may have.
+    pub fn set_prompt_rows(&mut self, rows: PromptRows) {
+        self.limits.prompt_rows = rows.at_least_one();
     }
 
     /// The tokens of a job, prompt and answer.

@@ -6,7 +6,7 @@ use std::ops::Range;
 use cascadia_model::{SequenceStep, StepPlan};
 
 use super::sequence::State;
-use super::{COOL_DOWN_PLANS, Needs, PLANS_PER_OLDEST, Place, Reach, Scheduler};
+use super::{COOL_DOWN_PLANS, Needs, PLANS_PER_OLDEST, Place, PromptRows, Reach, Scheduler, WORTHWHILE_ROWS};
 use crate::service::JobId;
 
 /// A step to compute. It goes back to `commit` exactly once.
@@ -53,20 +53,37 @@ impl Scheduler {
                     self.place(*id, 1, &mut plan);
                 }
             }
-            let streams = self.running.iter().any(|id| self.sequences[id].streams());
-            let room = self.limits.rows_per_step as usize - plan.step.tokens.len();
-            let mut budget = match streams {
-                true => room.min(self.limits.prompt_rows_beside_answers as usize),
-                false => room,
-            };
             self.sort_prompts(&mut ready);
-            for id in ready {
-                if budget > 0 {
-                    budget -= self.place(id, budget, &mut plan);
-                }
-            }
+            self.place_prompts(&ready, &mut plan);
         }
         (!plan.parts.is_empty()).then_some(plan)
+    }
+
+    /// Parts of prompts, in this order. Where the prompt of one tenant is finished, others wait for the next step: they
+    /// would make its first token late, and a step that reads all weights for a few rows more gains little by them.
+    fn place_prompts(&mut self, ready: &[JobId], plan: &mut Plan) {
+        let answers = plan.step.tokens.len();
+        let streams = self.running.iter().any(|id| self.sequences[id].streams());
+        let PromptRows { alone, beside_answers } = self.limits.prompt_rows;
+        let limit = if streams { beside_answers } else { alone };
+        let mut budget = (self.limits.rows_per_step as usize - answers).min(limit as usize);
+        let mut finished = None;
+        for id in ready {
+            let Some(sequence) = self.sequences.get(id) else { continue };
+            let tenant = sequence.work.tenant;
+            let enough = plan.step.tokens.len() - answers >= WORTHWHILE_ROWS;
+            if budget == 0 {
+                break;
+            }
+            if enough && finished.is_some_and(|first| first != tenant) {
+                continue;
+            }
+            let rows = self.place(*id, budget, plan);
+            budget -= rows;
+            if rows > 0 && plan.parts.last().is_some_and(|part| !part.wanted.is_empty()) {
+                finished = finished.or(Some(tenant));
+            }
+        }
     }
 
     /// The order in which prompts get rows: by priority, then the tenant that was served least. Now and then it is the
@@ -111,7 +128,7 @@ impl Scheduler {
             sequence.computed = sequence.holding.tokens();
             sequence.state = State::Ready;
             self.running.push(id);
-            self.tenants.start(sequence.work.tenant, id);
+            self.tenants.start((sequence.work.tenant, sequence.work.priority), id, now);
         }
     }
 

@@ -24,6 +24,8 @@ pub struct Tenants {
 struct Account {
     /// One queue per priority.
     waiting: [VecDeque<Waiting>; 3],
+    /// When a job of each priority last started.
+    started: [f64; 3],
     running: u32,
     time: f64,
     rows: u64,
@@ -78,7 +80,9 @@ impl Tenants {
         }
     }
 
-    /// The job whose turn it is: the most urgent, and of those one of the tenant that was served least.
+    /// The job whose turn it is: the most urgent, and of those one of the tenant that was served least. Patience is a
+    /// tenant's: it ends for the first of a queue from which nothing has started for long, so that who has sent a
+    /// thousand jobs does not overtake others with them once they are old.
     pub fn next(&self, now: f64) -> Option<JobId> {
         let urgency = |priority: usize, since: f64| {
             let aged = ((now - since).max(0.0) / self.patience_seconds) as usize;
@@ -86,7 +90,11 @@ impl Tenants {
         };
         let heads = self.accounts.values().flat_map(|account| {
             let queues = account.waiting.iter().enumerate();
-            queues.filter_map(|(priority, queue)| queue.front().map(|head| (account.time, priority, *head)))
+            queues.filter_map(|(priority, queue)| {
+                let head = queue.front()?;
+                let since = head.since.max(account.started[priority]);
+                Some((account.time, priority, Waiting { since, ..*head }))
+            })
         });
         heads
             .max_by(|(one_time, one_priority, one), (other_time, other_priority, other)| {
@@ -97,10 +105,11 @@ impl Tenants {
     }
 
     /// A waiting job runs from now on.
-    pub fn start(&mut self, tenant: Tenant, id: JobId) {
+    pub fn start(&mut self, (tenant, priority): (Tenant, Priority), id: JobId, now: f64) {
         self.remove(tenant, id);
         if let Some(account) = self.accounts.get_mut(&tenant) {
             account.running += 1;
+            account.started[priority as usize] = now;
         }
     }
 
