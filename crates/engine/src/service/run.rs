@@ -74,6 +74,7 @@ impl Runner {
     }
 
     pub(super) fn run(mut self, commands: &Receiver<Command>) {
+        self.publish();
         while self.receive(commands) {
             for id in self.scheduler.expire(self.shared.now()) {
                 self.finish(id, FinishReason::Deadline);

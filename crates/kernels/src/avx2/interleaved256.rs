@@ -1,7 +1,7 @@
 //! Interleaved blocks of 256, eight rows to a register.
 
 use super::block256::{Format, Q4K, Q5K, Q6K};
-use super::lanes::{pair, prefetch};
+use super::lanes::{pair, prefetch, prefetch_from};
 use super::turn::turn;
 use super::words::*;
 use crate::activations::{Int8Block256, Rows};

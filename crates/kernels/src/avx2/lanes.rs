@@ -176,9 +176,16 @@ pub(crate) fn bits_to_bytes(bits: u32) -> __m256i {
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(crate) fn prefetch(block: &[u8], distance: usize) {
-    for line in (0..block.len()).step_by(64) {
+    prefetch_from(block, distance, block.len());
+}
+
+/// Asks for the cache lines of some bytes that will be read soon and begin `distance` after `bytes`.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(crate) fn prefetch_from(bytes: &[u8], distance: usize, length: usize) {
+    for line in (0..length).step_by(64) {
         // A prefetch reads nothing and never faults, wherever the address leads.
-        _mm_prefetch::<_MM_HINT_T0>(block.as_ptr().wrapping_add(distance + line).cast());
+        _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().wrapping_add(distance + line).cast());
     }
 }
 

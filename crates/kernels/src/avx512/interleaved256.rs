@@ -3,7 +3,7 @@
 use super::words::*;
 use crate::activations::{Int8Block256, Rows};
 use crate::avx2::block256::{Format, Q4K, Q5K, Q6K};
-use crate::avx2::lanes::{pair, prefetch};
+use crate::avx2::lanes::{pair, prefetch, prefetch_from};
 use crate::blocks::{q4_k, q5_k, q6_k};
 use crate::layout::{GROUP_HALF, GROUP_ROWS, GROUP_WORD};
 use crate::ops::{InterleavedRows, WeightRows};

@@ -103,6 +103,11 @@ macro_rules! interleaved256_loops {
                     let sums = &mut sums[..(x.count() - start).min(chunk)];
                     for at in 0..x.length() {
                         for group in 0..GROUPS {
+                            if C == FEW {
+                                // A part of the rows that come next, which lie in one piece.
+                                let part = GROUP_ROWS * (GROUPS * at + group) * BYTES;
+                                prefetch_from(rows.row(first), UNIT * rows.row_bytes + part, GROUP_ROWS * BYTES);
+                            }
                             // Rows past the end repeat the last one and are dropped.
                             let row = |row: usize| rows.row((first + GROUP_ROWS * group + row).min(last));
                             let mut blocks = [&row(0).as_chunks::<BYTES>().0[at]; GROUP_ROWS];
