@@ -4,10 +4,14 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+mod fleet;
 mod load;
 mod quantize;
 mod serve;
 
+pub use fleet::{
+    ExportFlags, FleetCommand, FleetInitFlags, FleetPushFlags, HomeFlags, JoinFlags, WorkerCommand, WorkerFlags,
+};
 pub use load::LoadFlags;
 pub use quantize::QuantizeFlags;
 pub use serve::{KeysCommand, LogChoice, NewKeyFlags, PriorityChoice, ServeFlags};
@@ -41,6 +45,16 @@ pub enum Command {
     Bench(BenchFlags),
     /// Convert a model to GGUF in another number format.
     Quantize(QuantizeFlags),
+    /// Cut a model into shards, one for each machine that will run a part of it.
+    Export(ExportFlags),
+    /// Lead a fleet of machines that run a model together.
+    #[command(subcommand)]
+    Fleet(FleetCommand),
+    /// Join the fleet of a coordinator.
+    Join(JoinFlags),
+    /// Run a part of a model for the fleet that this machine has joined.
+    #[command(subcommand)]
+    Worker(WorkerCommand),
     /// Show the tokens of a text, or of a conversation.
     Tokenize(TokenizeFlags),
 }

@@ -3,6 +3,7 @@
 
 pub use cascadia_engine as engine;
 pub use cascadia_eval as eval;
+pub use cascadia_fleet as fleet;
 pub use cascadia_kernels as kernels;
 pub use cascadia_model as model;
 pub use cascadia_server as server;
@@ -12,6 +13,7 @@ pub use cascadia_weights as weights;
 mod commands;
 mod failure;
 pub mod flags;
+mod fleet_home;
 mod hub;
 mod machine;
 mod os;

@@ -22,7 +22,7 @@ mod vocabulary;
 
 use session::LOGITS_AT_ONCE;
 
-pub use convert::{QuantizeJob, QuantizeProgress, QuantizeSummary, quantize};
+pub use convert::{QuantizeJob, QuantizeProgress, QuantizeSummary, ShardJob, quantize, write_shard};
 pub use error::EngineError;
 pub use generate::generate;
 pub use importance::Importance;

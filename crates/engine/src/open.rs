@@ -4,7 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cascadia_kernels::Pool;
-use cascadia_model::{CacheDemand, CachePages, EnergyMeter, LoadOptions, ModelSpec, PAGE_TOKENS, Profile, load};
+use cascadia_model::{
+    CacheDemand, CachePages, EnergyMeter, LoadOptions, LoadedModel, LocalStage, ModelSpec, PAGE_TOKENS, Profile, Stage,
+    TokenIo,
+};
 use cascadia_weights::ModelFiles;
 
 use crate::{EngineError, ModelText, Pipeline, Session};
@@ -128,33 +131,28 @@ impl Engine {
 
     /// Loads the model of files that are already open.
     pub fn from_files(files: ModelFiles, options: &OpenOptions) -> Result<Engine, EngineError> {
-        let spec = ModelSpec::from_files(&files)?;
-        let context = options.context.unwrap_or(spec.context.min(DEFAULT_CONTEXT));
-        if context == 0 || context > spec.context {
-            return Err(EngineError::Setting {
-                name: "context",
-                value: format!("{context} for a model made for {}", spec.context),
-                allowed: "at least 1 and at most what the model was made for",
-            });
-        }
-        let rows_per_step = options.rows_per_step.clamp(1, options.cache.most_tokens(context));
-        let mut load_options = LoadOptions {
-            context,
-            cache: None,
-            rows_per_step,
-            pool: Arc::clone(&options.pool),
-            profile: Arc::clone(&options.profile),
-            memory: options.memory,
-            meter: options.meter.clone(),
-        };
-        let beside_cache = load_options.bytes_beside_cache(&files, &spec);
-        let rest = options.memory.map(|memory| memory.saturating_sub(beside_cache));
-        let pages = options.cache.pages(&spec, CacheDemand { context, rows_per_step, sequences: 1 }, rest);
-        load_options.cache = Some(pages);
         let files = Arc::new(files);
-        let model = load(&files, &load_options)?;
-        let memory_bytes = beside_cache.saturating_add(pages.bytes(&spec));
-        Ok(Engine { files, memory_bytes, session: Session::new(Pipeline::new(model, &load_options)) })
+        let own = Arc::clone(&files);
+        Engine::with_stages(files, options, |spec, options| {
+            let all = LocalStage::new(&own, spec, 0..spec.layers.len() as u32, options)?;
+            Ok(vec![Box::new(all)])
+        })
+    }
+
+    /// Loads both ends of a model of files that are already open. `stages` gives what lies between them, for exactly
+    /// the options that it is told.
+    pub fn with_stages<E: From<EngineError>>(
+        files: Arc<ModelFiles>,
+        options: &OpenOptions,
+        stages: impl FnOnce(&ModelSpec, &LoadOptions) -> Result<Vec<Box<dyn Stage>>, E>,
+    ) -> Result<Engine, E> {
+        let (spec, options) = limits(&files, options)?;
+        let token_io = TokenIo::new(&files, &spec, &options).map_err(EngineError::from)?;
+        let stages = stages(&spec, &options)?;
+        let cache_bytes = options.cache_pages(&spec).bytes(&spec);
+        let memory_bytes = options.bytes_beside_cache(&files, &spec).saturating_add(cache_bytes);
+        let pipeline = Pipeline::new(LoadedModel { spec, token_io, stages }, &options);
+        Ok(Engine { files, memory_bytes, session: Session::new(pipeline) })
     }
 
     /// The files the model came from.
@@ -171,4 +169,31 @@ impl Engine {
     pub fn text(&self) -> Result<ModelText, EngineError> {
         ModelText::read(&self.files)
     }
+}
+
+/// What a model is loaded for.
+fn limits(files: &ModelFiles, options: &OpenOptions) -> Result<(ModelSpec, LoadOptions), EngineError> {
+    let spec = ModelSpec::from_files(files)?;
+    let context = options.context.unwrap_or(spec.context.min(DEFAULT_CONTEXT));
+    if context == 0 || context > spec.context {
+        return Err(EngineError::Setting {
+            name: "context",
+            value: format!("{context} for a model made for {}", spec.context),
+            allowed: "at least 1 and at most what the model was made for",
+        });
+    }
+    let rows_per_step = options.rows_per_step.clamp(1, options.cache.most_tokens(context));
+    let mut load_options = LoadOptions {
+        context,
+        cache: None,
+        rows_per_step,
+        pool: Arc::clone(&options.pool),
+        profile: Arc::clone(&options.profile),
+        memory: options.memory,
+        meter: options.meter.clone(),
+    };
+    let rest = options.memory.map(|memory| memory.saturating_sub(load_options.bytes_beside_cache(files, &spec)));
+    let demand = CacheDemand { context, rows_per_step, sequences: 1 };
+    load_options.cache = Some(options.cache.pages(&spec, demand, rest));
+    Ok((spec, load_options))
 }

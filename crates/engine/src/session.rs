@@ -23,7 +23,7 @@ pub struct Session {
 impl Session {
     /// An empty sequence that has the pipeline and the beginning of its cache for itself.
     pub fn new(pipeline: Pipeline) -> Session {
-        let step = SequenceStep { rows: 0..0, start: 0, pages: Vec::new(), window: WindowPages::default() };
+        let step = SequenceStep { id: 0, rows: 0..0, start: 0, pages: Vec::new(), window: WindowPages::default() };
         let limits = pipeline.limits();
         let all_pages = limits.context.div_ceil(PAGE_TOKENS);
         Session {

@@ -107,7 +107,8 @@ impl Batch {
             };
             let rows = row..row + rows as u32;
             row = rows.end;
-            self.plan.steps.push(SequenceStep { rows, start: start as u32, pages: pages.collect(), window });
+            let (id, start, pages) = (sequence as u64, start as u32, pages.collect());
+            self.plan.steps.push(SequenceStep { id, rows, start, pages, window });
         }
     }
 

@@ -34,7 +34,8 @@ impl<'a> Catalog<'a> {
             FileKind::HuggingFace => renames,
         };
         let mut entries: BTreeMap<String, Entry<'a>> = BTreeMap::new();
-        for tensor in files.tensors() {
+        // A shard describes what the others hold, because an architecture is read from tensors too.
+        for tensor in files.tensors().iter().chain(files.elsewhere()) {
             let stored = match files.kind() {
                 FileKind::Gguf => tensor.name().to_owned(),
                 FileKind::HuggingFace => plain(tensor.name()),
@@ -205,6 +206,9 @@ impl Entry<'_> {
     /// Makes sure that experts which are stored one by one are all there and alike.
     pub(crate) fn check_alike(&self, files: &ModelFiles) -> Result<(), ModelError> {
         let first = self.first();
+        if let Some(absent) = self.stored.values().find(|tensor| tensor.is_elsewhere()) {
+            files.require(absent.name())?;
+        }
         let alike = |tensor: &&Tensor| tensor.shape() == first.shape() && tensor.dtype() == first.dtype();
         let in_place = |at: usize, number: usize| at == number && (at == 0 || self.by_expert);
         let mut stored = self.stored.iter().enumerate();

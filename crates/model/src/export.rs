@@ -28,6 +28,8 @@ pub struct ExportedTensor {
     pub name: String,
     /// Outermost size first.
     pub shape: Vec<u64>,
+    /// The format that the source has its numbers in.
+    pub dtype: Dtype,
     source: ExportSource,
 }
 
@@ -128,7 +130,7 @@ pub fn gguf_export<'a>(files: &'a ModelFiles, spec: &ModelSpec) -> Result<GgufEx
             }
             _ => source,
         };
-        tensors.push(ExportedTensor { name: name.to_owned(), shape, source });
+        tensors.push(ExportedTensor { name: name.to_owned(), shape, dtype: entry.dtype(), source });
     }
     tensors.extend(rope_tensors(&spec.ropes[0]));
     Ok(GgufExport { settings: settings(spec, habits), tensors, catalog })
@@ -356,6 +358,7 @@ fn rope_settings(spec: &ModelSpec) -> Vec<(&'static str, MetadataValue)> {
 /// Scaling of frequencies that GGUF keeps in tensors.
 fn rope_tensors(rope: &RopeSpec) -> Vec<ExportedTensor> {
     let tensor = |name: &str, divisors: Vec<f32>| ExportedTensor {
+        dtype: Dtype::F32,
         name: name.into(),
         shape: vec![divisors.len() as u64],
         source: ExportSource::Values(divisors),

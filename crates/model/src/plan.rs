@@ -22,6 +22,9 @@ pub struct StepPlan {
 /// The part of a step that belongs to one sequence.
 #[derive(Clone, Debug)]
 pub struct SequenceStep {
+    /// Which sequence it is, the same in all its steps and in no other's; results do not depend on it. A stage
+    /// elsewhere is told only what changed since the last step of the same sequence.
+    pub id: u64,
     /// Rows of the step (indices into `StepPlan::tokens`) that this sequence owns.
     pub rows: Range<u32>,
     /// Position in the sequence of the first of those rows.

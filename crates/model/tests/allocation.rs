@@ -50,6 +50,7 @@ fn a_step_allocates_nothing() {
         let (mut hidden, mut logits) = (Hidden::default(), Vec::new());
         let plans = [16, 16, 1, 1].iter().scan(0, |start, &rows| {
             let step = SequenceStep {
+                id: 0,
                 rows: 0..rows,
                 start: *start,
                 pages: vec![0, 1],

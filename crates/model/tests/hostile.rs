@@ -18,7 +18,8 @@ fn run(path: &Path) -> Result<(), ModelError> {
     let files = Arc::new(ModelFiles::open(path)?);
     let options = LoadOptions::new(64, 4, Arc::new(Pool::new(1)));
     let mut model = load(&files, &options)?;
-    let step = SequenceStep { rows: 0..2, start: 0, pages: vec![0], window: WindowPages { first: 0, pages: vec![0] } };
+    let step =
+        SequenceStep { id: 0, rows: 0..2, start: 0, pages: vec![0], window: WindowPages { first: 0, pages: vec![0] } };
     let plan = StepPlan { tokens: vec![0, 1], steps: vec![step] };
     let mut hidden = Hidden::default();
     model.token_io.embed(&plan, &mut hidden).expect("two tokens that every fixture has");

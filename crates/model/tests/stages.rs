@@ -19,7 +19,7 @@ fn hidden(fixture: &str, cuts: &[u32]) -> Result<Vec<f32>, ModelError> {
     let stages = bounds.windows(2).map(|bounds| LocalStage::new(&files, &model.spec, bounds[0]..bounds[1], &options));
     let stages = stages.collect::<Result<Vec<_>, _>>()?;
     let window = WindowPages { first: 0, pages: vec![0] };
-    let step = SequenceStep { rows: 0..TOKENS, start: 0, pages: vec![0], window };
+    let step = SequenceStep { id: 0, rows: 0..TOKENS, start: 0, pages: vec![0], window };
     let plan = StepPlan { tokens: (0..TOKENS).map(|at| at * 37 % 96).collect(), steps: vec![step] };
     let mut hidden = Hidden::default();
     model.token_io.embed(&plan, &mut hidden).expect("the tokens are in the vocabulary");

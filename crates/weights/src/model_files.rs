@@ -31,6 +31,8 @@ pub struct ModelFiles {
     /// Indices of `tensors` sorted by name.
     by_name: Vec<u32>,
     set_aside: Vec<SetAside>,
+    /// Tensors of other shards.
+    elsewhere: Vec<Tensor>,
     /// Where JSON files are looked for; `None` when the model is a single thing.
     folder: Option<PathBuf>,
     files: Vec<Arc<FileBytes>>,
@@ -98,6 +100,11 @@ impl ModelFiles {
         &self.tensors
     }
 
+    /// What this file says of the tensors that other shards of the model hold; none where it is no shard.
+    pub fn elsewhere(&self) -> &[Tensor] {
+        &self.elsewhere
+    }
+
     /// The tensor called `name`.
     pub fn tensor(&self, name: &str) -> Option<&Tensor> {
         let position = self.by_name.binary_search_by(|&index| self.tensors[index as usize].name().cmp(name)).ok()?;
@@ -109,6 +116,10 @@ impl ModelFiles {
         self.tensor(name).ok_or_else(|| {
             if let Some(tensor) = self.set_aside.iter().find(|tensor| tensor.name == name) {
                 return WeightsError::unsupported(&self.path, format!("tensor `{name}`"), tensor.reason.clone());
+            }
+            if self.elsewhere.iter().any(|tensor| tensor.name() == name) {
+                let hint = " (another shard of this model holds it)".to_owned();
+                return WeightsError::MissingTensor { path: self.path.clone(), name: name.to_owned(), hint };
             }
             let near = names::closest(name, self.tensors.iter().map(Tensor::name));
             let hint = if near.is_empty() { String::new() } else { format!(" (close names: {})", near.join(", ")) };
@@ -160,10 +171,18 @@ fn open_file(path: &Path, file: FileBytes) -> Result<ModelFiles, WeightsError> {
 
 fn open_gguf(path: &Path, file: Arc<FileBytes>) -> Result<ModelFiles, WeightsError> {
     let header = gguf::read::read(&file)?;
+    let elsewhere = gguf::shard::read(&file, &header.metadata)?;
     let gguf::split::Whole { header, files } = gguf::split::complete(file, header)?;
     let contents = Contents { tensors: header.tensors, set_aside: Vec::new(), files };
     let base = Base { path, kind: FileKind::Gguf, folder: None };
-    ModelFiles::assemble(base, header.metadata, contents)
+    let files = ModelFiles::assemble(base, header.metadata, contents)?;
+    match elsewhere.iter().find(|tensor| files.tensor(tensor.name()).is_some()) {
+        Some(tensor) => {
+            let field = format!("tensor `{}`", tensor.name());
+            Err(WeightsError::malformed(path, field, "it is here, and another shard is said to hold it"))
+        }
+        None => Ok(ModelFiles { elsewhere, ..files }),
+    }
 }
 
 fn open_safetensors(path: &Path, file: Arc<FileBytes>) -> Result<ModelFiles, WeightsError> {
@@ -238,7 +257,7 @@ impl ModelFiles {
             .map_err(|name| WeightsError::malformed(path, format!("tensor `{name}`"), "the name occurs twice"))?;
         let Contents { tensors, set_aside, files } = contents;
         let (path, folder) = (path.to_owned(), folder.map(Path::to_owned));
-        Ok(ModelFiles { path, kind, metadata, tensors, by_name, set_aside, folder, files })
+        Ok(ModelFiles { path, kind, metadata, tensors, by_name, set_aside, elsewhere: Vec::new(), folder, files })
     }
 }
 

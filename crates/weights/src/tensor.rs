@@ -25,6 +25,8 @@ pub struct Tensor {
 enum Content {
     Stored(TensorBytes),
     Made(Arc<Made>),
+    /// No bytes: another shard of the model has them.
+    Elsewhere(TensorBytes),
 }
 
 impl Tensor {
@@ -41,6 +43,17 @@ impl Tensor {
     /// A tensor whose bytes are made when they are asked for.
     pub(crate) fn made(name: String, dtype: Dtype, shape: Box<[u64]>, made: Made) -> Tensor {
         Tensor { name, dtype, layout: Layout::Rows, shape, content: Content::Made(Arc::new(made)) }
+    }
+
+    /// A tensor of another shard; `file` is the one that mentions it.
+    pub(crate) fn elsewhere(name: String, dtype: Dtype, shape: Box<[u64]>, file: &Arc<FileBytes>) -> Tensor {
+        let nothing = TensorBytes { source: Arc::clone(file), range: 0..0 };
+        Tensor { name, dtype, layout: Layout::Rows, shape, content: Content::Elsewhere(nothing) }
+    }
+
+    /// Whether another shard of the model has its numbers: it has a format and a shape, but no bytes.
+    pub fn is_elsewhere(&self) -> bool {
+        matches!(self.content, Content::Elsewhere(_))
     }
 
     /// Its name, as files of its kind have it.
@@ -69,7 +82,7 @@ impl Tensor {
     /// once nobody holds the bytes any more.
     pub fn bytes(&self) -> TensorBytes {
         match &self.content {
-            Content::Stored(bytes) => bytes.clone(),
+            Content::Stored(bytes) | Content::Elsewhere(bytes) => bytes.clone(),
             Content::Made(made) => made.bytes(),
         }
     }
@@ -77,7 +90,7 @@ impl Tensor {
     /// Length of its bytes.
     pub fn byte_len(&self) -> u64 {
         match &self.content {
-            Content::Stored(bytes) => bytes.range.len() as u64,
+            Content::Stored(bytes) | Content::Elsewhere(bytes) => bytes.range.len() as u64,
             Content::Made(made) => made.byte_len,
         }
     }
@@ -85,7 +98,7 @@ impl Tensor {
     /// The file that holds it, or most of what it is made from.
     pub fn file(&self) -> &Path {
         match &self.content {
-            Content::Stored(bytes) => bytes.source.path(),
+            Content::Stored(bytes) | Content::Elsewhere(bytes) => bytes.source.path(),
             Content::Made(made) => &made.path,
         }
     }
@@ -94,7 +107,7 @@ impl Tensor {
     pub(crate) fn start(&self) -> usize {
         match &self.content {
             Content::Stored(bytes) => bytes.range.start,
-            Content::Made(_) => 0,
+            Content::Made(_) | Content::Elsewhere(_) => 0,
         }
     }
 
@@ -102,7 +115,7 @@ impl Tensor {
     pub(crate) fn stored_bytes(&self) -> Option<&TensorBytes> {
         match &self.content {
             Content::Stored(bytes) => Some(bytes),
-            Content::Made(_) => None,
+            Content::Made(_) | Content::Elsewhere(_) => None,
         }
     }
 }

@@ -2,6 +2,8 @@
 
 mod bench;
 mod chat;
+mod export;
+mod fleet;
 mod inspect;
 mod keys;
 mod logits;
@@ -9,9 +11,11 @@ mod perplexity;
 mod quantize;
 mod run;
 mod serve;
+mod serve_fleet;
 mod tokenize;
+mod worker;
 
-use crate::flags::{Command, EvalCommand, Flags, KeysCommand};
+use crate::flags::{Command, EvalCommand, Flags, FleetCommand, KeysCommand, WorkerCommand};
 
 /// Runs the command that the flags ask for.
 pub fn execute(flags: Flags) -> anyhow::Result<()> {
@@ -24,6 +28,11 @@ pub fn execute(flags: Flags) -> anyhow::Result<()> {
         Command::Eval(EvalCommand::Logits(flags)) => logits::logits(&flags),
         Command::Bench(flags) => bench::bench(&flags),
         Command::Quantize(flags) => quantize::quantize(&flags),
+        Command::Export(flags) => export::export(&flags),
+        Command::Fleet(FleetCommand::Init(flags)) => fleet::init(&flags),
+        Command::Fleet(FleetCommand::Push(flags)) => fleet::push(&flags),
+        Command::Join(flags) => worker::join(&flags),
+        Command::Worker(WorkerCommand::Start(flags)) => worker::start(&flags),
         Command::Tokenize(flags) => tokenize::tokenize(&flags),
     }
 }

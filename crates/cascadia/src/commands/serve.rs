@@ -14,6 +14,7 @@ use cascadia_weights::ModelFiles;
 use serde_json::Value;
 
 use super::inspect::{architecture, main_format, parameters, weight_bytes};
+use super::serve_fleet;
 use crate::flags::{LogChoice, ServeFlags, ThreadFlags, parse_bytes};
 use crate::output::remark;
 use crate::source::Located;
@@ -36,16 +37,18 @@ pub(crate) fn serve(flags: ServeFlags) -> anyhow::Result<()> {
         LogChoice::Json => LogFormat::Json,
     };
     start_logs(format, flags.log_level.as_deref().unwrap_or("info")).context("cannot start logging")?;
-    let located = match &flags.model {
-        Some(model) => Located::find(model)?,
-        None => Located::Embedded,
-    };
     let mut options = open_options(&flags)?;
     let draft = flags.draft.as_deref().map(|draft| open_draft(draft, &options)).transpose()?;
     if let (Some(draft), Some(memory)) = (&draft, &mut options.memory) {
         *memory = memory.saturating_sub(draft.memory_bytes());
     }
-    let engine = Engine::from_files(located.files()?, &options)?;
+    let (name, engine) = match (&flags.fleet, &flags.model) {
+        (Some(fleet), _) => serve_fleet::open(fleet, flags.home.as_deref(), &options)?,
+        (None, model) => {
+            let located = model.as_ref().map_or(Ok(Located::Embedded), |model| Located::find(model))?;
+            (located.name(), Engine::from_files(located.files()?, &options)?)
+        }
+    };
     let (mut text, details) = (engine.text()?, details(engine.files()));
     if let Some(path) = &flags.template {
         let source = fs::read_to_string(path);
@@ -61,7 +64,6 @@ pub(crate) fn serve(flags: ServeFlags) -> anyhow::Result<()> {
         None => Service::start(engine, Arc::clone(&text), options)?,
         Some(draft) => Service::start_with_draft(engine, draft, Arc::clone(&text), options)?,
     };
-    let name = located.name();
     let model = ServedModel { name: name.clone(), text, service: service.handle(), queue, details };
     let server = Server::bind(model, &server_options(&flags))?;
     remark(&format!("Serving {name}: the page is at {url}/, the API at {url}/v1", url = server.url()));

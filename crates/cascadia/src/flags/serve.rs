@@ -18,6 +18,12 @@ use super::parse_bytes;
 pub struct ServeFlags {
     /// A .gguf file, a model folder, or org/name on the Hugging Face hub; without it the model inside the program.
     pub model: Option<String>,
+    /// Run the model on a fleet instead: the folder that `export` wrote, or the machines to which `fleet push` sent it.
+    #[arg(long, value_name = "DIR|NODES", conflicts_with = "model")]
+    pub fleet: Option<String>,
+    /// The folder for the fleet's keys; .cascadia in your home folder by default.
+    #[arg(long, value_name = "DIR", requires = "fleet")]
+    pub home: Option<PathBuf>,
     /// The address to listen on; 127.0.0.1 by default, so that only this machine can connect.
     #[arg(long, value_name = "ADDRESS")]
     pub host: Option<IpAddr>,

@@ -1,6 +1,7 @@
 //! The real program: help, exit codes, messages, JSON, determinism.
 
 mod bad_input;
+mod fleet;
 mod hub;
 #[path = "../../../weights/tests/weights/hub_server.rs"]
 mod hub_server;
@@ -13,7 +14,7 @@ use program::{cascadia, json};
 
 #[test]
 fn every_command_has_help_with_an_example() {
-    let commands: [&[&str]; 12] = [
+    let commands: [&[&str]; 17] = [
         &[],
         &["run"],
         &["inspect"],
@@ -25,6 +26,11 @@ fn every_command_has_help_with_an_example() {
         &["tokenize"],
         &["serve"],
         &["keys", "new"],
+        &["export"],
+        &["fleet", "init"],
+        &["fleet", "push"],
+        &["join"],
+        &["worker", "start"],
         &["help", "run"],
     ];
     for command in commands {

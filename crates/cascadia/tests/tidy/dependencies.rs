@@ -6,15 +6,16 @@ use std::process::Command;
 use crate::source::{SourceFile, root};
 
 /// Which crates of the workspace each crate may use; ARCHITECTURE.md has the same table with the reasons.
-const LAYERS: [(&str, &[&str]); 8] = [
+const LAYERS: [(&str, &[&str]); 9] = [
     ("kernels", &[]),
     ("text", &[]),
     ("weights", &["kernels"]),
     ("model", &["kernels", "weights"]),
     ("engine", &["kernels", "weights", "model", "text"]),
+    ("fleet", &["kernels", "weights", "model"]),
     ("eval", &["kernels", "weights", "model", "engine", "text"]),
     ("server", &["engine", "text"]),
-    ("cascadia", &["kernels", "weights", "model", "text", "engine", "eval", "server"]),
+    ("cascadia", &["kernels", "weights", "model", "text", "engine", "fleet", "eval", "server"]),
 ];
 
 /// External crates that only the named crates may use directly.

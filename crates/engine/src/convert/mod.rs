@@ -3,6 +3,7 @@
 mod folder;
 mod pre_tokenizer;
 mod rows;
+mod shard;
 mod tokenizer;
 
 use std::path::Path;
@@ -12,6 +13,8 @@ use cascadia_kernels::{Dtype, Pool, SharedBytes};
 use cascadia_model::GgufExport;
 use cascadia_weights::gguf::write::{Outline, TensorEntry, write};
 use cascadia_weights::{FileKind, MetadataValue, ModelFiles, Tensor};
+
+pub use self::shard::{ShardJob, write_shard};
 
 use self::rows::{RowJob, write_rows};
 use crate::pack::refuse_packed;
@@ -65,6 +68,14 @@ pub struct QuantizeSummary {
 pub(crate) struct Planned {
     pub(crate) name: String,
     pub(crate) shape: Vec<u64>,
+    /// The format of the source.
+    dtype: Dtype,
+}
+
+impl Planned {
+    fn entry(&self, dtype: Dtype) -> TensorEntry {
+        TensorEntry { name: self.name.clone(), dtype, shape: self.shape.clone() }
+    }
 }
 
 /// Where the numbers of the result come from.
@@ -78,11 +89,13 @@ pub(crate) enum Numbers<'a> {
 impl Numbers<'_> {
     /// The tensors of the result.
     pub(crate) fn planned(&self) -> Vec<Planned> {
-        let plan = |name: &str, shape: &[u64]| Planned { name: name.to_owned(), shape: shape.to_vec() };
+        let plan = |name: &str, shape: &[u64], dtype| Planned { name: name.to_owned(), shape: shape.to_vec(), dtype };
         match self {
-            Numbers::Copied(tensors) => tensors.iter().map(|tensor| plan(tensor.name(), tensor.shape())).collect(),
+            Numbers::Copied(tensors) => {
+                tensors.iter().map(|tensor| plan(tensor.name(), tensor.shape(), tensor.dtype())).collect()
+            }
             Numbers::Exported(export) => {
-                export.tensors.iter().map(|tensor| plan(&tensor.name, &tensor.shape)).collect()
+                export.tensors.iter().map(|tensor| plan(&tensor.name, &tensor.shape, tensor.dtype)).collect()
             }
         }
     }
@@ -103,34 +116,61 @@ pub fn quantize(
 ) -> Result<QuantizeSummary, EngineError> {
     refuse_packed(job.files)?;
     let (mut fields, numbers) = plan(job.files)?;
-    let planned = numbers.planned();
-    let entries = entries(job.recipe.clone(), &planned)?;
-    fields.push(("general.quantization_version".into(), QUANTIZATION_VERSION.into()));
-    fields.push(("general.file_type".into(), job.recipe.file_type().into()));
-    let total = entries.iter().map(|entry| numbers_in(&entry.shape)).sum();
-    let mut done = 0;
-    let outline = Outline { metadata: &fields, tensors: &entries };
-    write(job.out, outline, |index, sink| {
-        let tensor = &entries[index].name;
-        let (stored_dtype, stored) = numbers.read(index)?;
-        let columns = entries[index].shape.last().map_or(1, |&columns| columns as usize);
-        let stored = (*stored).as_ref();
-        let importance = job.importance.map(|importance| importance.of(tensor, &entries[index].shape));
-        let importance = importance.transpose()?.flatten();
-        let rows = RowJob { name: tensor, stored, stored_dtype, columns, dtype: entries[index].dtype, importance };
-        write_rows(&rows, job.pool, sink, |written| {
-            done += written;
-            progress(QuantizeProgress { tensor, done, total });
-        })
-    })?;
+    let entries = entries(job.recipe.clone(), &numbers.planned())?;
+    fields.extend(format_fields(job.recipe.file_type()));
+    let content =
+        Content { fields: &fields, entries: &entries, numbers: &numbers, chosen: (0..entries.len()).collect() };
+    content.write(job.out, (job.importance, job.pool), &mut progress)?;
     // A source that shrank while it was read would have been converted into zeros.
     job.files.check_intact()?;
     Ok(QuantizeSummary {
         tensors: entries.len(),
-        parameters: total,
+        parameters: entries.iter().map(|entry| numbers_in(&entry.shape)).sum(),
         bytes_before: job.files.tensors().iter().map(Tensor::byte_len).sum(),
         bytes_after: entries.iter().filter_map(bytes_of).sum(),
     })
+}
+
+/// What says how blocks are laid out and which mix of formats this is.
+fn format_fields(file_type: u32) -> [(String, MetadataValue); 2] {
+    [
+        ("general.quantization_version".to_owned(), QUANTIZATION_VERSION.into()),
+        ("general.file_type".to_owned(), file_type.into()),
+    ]
+}
+
+/// What a file of the result holds.
+struct Content<'a> {
+    fields: &'a Fields,
+    entries: &'a [TensorEntry],
+    numbers: &'a Numbers<'a>,
+    /// Of every entry, which tensor of `numbers` it is.
+    chosen: Vec<usize>,
+}
+
+impl Content<'_> {
+    fn write(
+        &self,
+        out: &Path,
+        (importance, pool): (Option<&Importance>, &Pool),
+        progress: &mut dyn FnMut(QuantizeProgress<'_>),
+    ) -> Result<(), EngineError> {
+        let total = self.entries.iter().map(|entry| numbers_in(&entry.shape)).sum();
+        let mut done = 0;
+        let outline = Outline { metadata: self.fields, tensors: self.entries };
+        write(out, outline, |index, sink| {
+            let TensorEntry { name: tensor, dtype, shape } = &self.entries[index];
+            let (stored_dtype, stored) = self.numbers.read(self.chosen[index])?;
+            let columns = shape.last().map_or(1, |&columns| columns as usize);
+            let stored = (*stored).as_ref();
+            let importance = importance.map(|importance| importance.of(tensor, shape)).transpose()?.flatten();
+            let rows = RowJob { name: tensor, stored, stored_dtype, columns, dtype: *dtype, importance };
+            write_rows(&rows, pool, sink, |written| {
+                done += written;
+                progress(QuantizeProgress { tensor, done, total });
+            })
+        })
+    }
 }
 
 /// The metadata of a model's GGUF file, and its numbers.
@@ -151,7 +191,7 @@ fn entries(recipe: Recipe, planned: &[Planned]) -> Result<Vec<TensorEntry>, Engi
     let recipe = recipe.for_model(planned.iter().map(|tensor| (tensor.name.as_str(), tensor.shape.as_slice())))?;
     let entry = |tensor: &Planned| {
         let dtype = recipe.dtype(&tensor.name, &tensor.shape);
-        TensorEntry { name: tensor.name.clone(), dtype, shape: tensor.shape.clone() }
+        tensor.entry(dtype)
     };
     Ok(planned.iter().map(entry).collect())
 }

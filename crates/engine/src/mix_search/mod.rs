@@ -125,7 +125,7 @@ impl MixSearch<'_> {
         let layers = planned.iter().filter_map(|planned| layer(&planned.name)).max().map_or(0, |last| last + 1);
         let mut candidates = Vec::new();
         for (index, planned) in planned.into_iter().enumerate() {
-            let Planned { name, shape } = planned;
+            let Planned { name, shape, .. } = planned;
             if is_quantized(&name, &shape) {
                 let formats = FORMATS.map(|dtype| fitting(dtype, columns(&shape)));
                 let (dtype, bytes) = numbers.read(index)?;

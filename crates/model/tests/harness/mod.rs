@@ -163,7 +163,8 @@ fn push(plan: &mut StepPlan, tokens: &[u32], start: usize, (mut pages, ring): (V
             pages: (oldest..pages.len() as u32).map(|page| ring.start + page % length).collect(),
         },
     };
-    plan.steps.push(SequenceStep { rows: first..plan.tokens.len() as u32, start: start as u32, pages, window });
+    let (id, rows) = (plan.steps.len() as u64, first..plan.tokens.len() as u32);
+    plan.steps.push(SequenceStep { id, rows, start: start as u32, pages, window });
 }
 
 fn step(model: &mut LoadedModel, plan: &StepPlan) -> Vec<Vec<f32>> {

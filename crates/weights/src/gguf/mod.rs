@@ -4,6 +4,7 @@ mod cursor;
 pub mod ggml_type;
 pub(crate) mod read;
 mod read_value;
+pub mod shard;
 pub(crate) mod split;
 pub mod write;
 mod write_value;

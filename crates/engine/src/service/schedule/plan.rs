@@ -172,7 +172,7 @@ impl Scheduler {
         sequence.begun = true;
         sequence.state = State::InFlight;
         let (pages, window) = sequence.holding.places(end);
-        plan.step.steps.push(SequenceStep { rows: rows.clone(), start: start as u32, pages, window });
+        plan.step.steps.push(SequenceStep { id: id.0, rows: rows.clone(), start: start as u32, pages, window });
         let (count, drafted) = (rows.len(), sequence.draft.len() as u32);
         plan.parts.push(Part { id, rows, wanted, position: wanted_from as u32, drafted, reused });
         self.tenants.charge(sequence.work.tenant, count as u64);

@@ -142,7 +142,7 @@ impl DraftModel {
                 draft.depth = 0;
             }
             let (pages, window) = self.places(draft.slot as u32, start + part.len());
-            plan.steps.push(SequenceStep { rows, start: start as u32, pages, window });
+            plan.steps.push(SequenceStep { id: draft.slot as u64, rows, start: start as u32, pages, window });
             self.slots[draft.slot].computed.extend(part);
         }
         if plan.tokens.is_empty() {

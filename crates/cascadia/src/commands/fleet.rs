@@ -1,0 +1,107 @@
+//! `cascadia fleet`.
+
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use cascadia_fleet::{Arrival, Invitation, Listener, Manifest, Shard, push as push_shard, seconds_now};
+
+use crate::flags::{FleetInitFlags, FleetPushFlags};
+use crate::fleet_home::{CoordinatorSettings, FleetHome, usual_address};
+use crate::output::{print, remark};
+use crate::progress::Progress;
+
+/// Makes this machine a coordinator and invites one machine; waits for it unless told otherwise.
+pub(crate) fn init(flags: &FleetInitFlags) -> anyhow::Result<()> {
+    let home = FleetHome::find(flags.home.home.as_deref())?;
+    let known = home.coordinator().ok();
+    let listen = flags.listen.clone().or_else(|| known.as_ref().map(|known| known.listen.clone()));
+    let mut listen = listen.unwrap_or_else(usual_address);
+    let (key, members) = (home.coordinator_key()?, home.members());
+    let listener = match flags.no_wait {
+        true => None,
+        false => {
+            let listener = Listener::bind(&listen, &key, Arc::clone(&members))?;
+            listen = listener.address()?.to_string();
+            Some(listener)
+        }
+    };
+    home.set_coordinator(&CoordinatorSettings {
+        listen: listen.clone(),
+        pushed: known.and_then(|known| known.pushed),
+    })?;
+    let invitation = Invitation::new(vec![listen], key.pin(), seconds_now() + 60 * flags.minutes)?;
+    members.invite(&invitation)?;
+    print(&format!("{invitation}\n"))?;
+    let Some(listener) = listener else { return Ok(()) };
+    remark("Run this on the other machine:  cascadia join <that line>     (waiting; it works once)");
+    let (sender, joined) = channel();
+    let sender = Mutex::new(sender);
+    listener.run(move |arrival| match arrival {
+        Arrival::Joined { node } => drop(sender.lock().map(|sender| sender.send(node))),
+        Arrival::TurnedAway { address, problem } => remark(&format!("{address} was turned away: {problem}")),
+        Arrival::Member { .. } => {}
+    });
+    let left = Duration::from_secs(60 * flags.minutes);
+    let node = joined.recv_timeout(left).context("nobody joined in time; run `cascadia fleet init` again")?;
+    remark(&format!("{node} has joined."));
+    Ok(())
+}
+
+/// Sends shards to machines as they connect.
+pub(crate) fn push(flags: &FleetPushFlags) -> anyhow::Result<()> {
+    let home = FleetHome::find(flags.home.home.as_deref())?;
+    let settings = home.coordinator()?;
+    let folder = flags.shards.canonicalize().with_context(|| format!("cannot open {}", flags.shards.display()))?;
+    let manifest = Manifest::read(&folder)?;
+    let members = home.members();
+    let names: Vec<String> = members.all()?.into_iter().map(|member| member.name).collect();
+    let mut waiting = targets(flags, &manifest, &names)?;
+    let listener = Listener::bind(&settings.listen, &home.coordinator_key()?, members)?;
+    let (sender, arrivals) = channel();
+    let sender = Mutex::new(sender);
+    listener.run(move |arrival| {
+        if let Arrival::Member { node, link } = arrival {
+            drop(sender.lock().map(|sender| sender.send((node, link))));
+        }
+    });
+    let mut deadline = Instant::now() + Duration::from_secs(flags.wait_seconds);
+    while !waiting.is_empty() {
+        let Ok((node, mut link)) = arrivals.recv_timeout(deadline.saturating_duration_since(Instant::now())) else {
+            let names: Vec<&str> = waiting.iter().map(|(node, _)| node.as_str()).collect();
+            bail!("{} did not connect in time; is `cascadia worker start` running there?", names.join(", "));
+        };
+        let Some(at) = waiting.iter().position(|(name, _)| *name == node) else { continue };
+        let shard = waiting[at].1;
+        let bar = Progress::bytes(&format!("{} to {node}", shard.file));
+        push_shard(&mut *link, &node, (&folder, shard), |done| bar.set(done, shard.bytes))?;
+        drop(bar);
+        remark(&format!("{node} holds {} ({})", shard.file, shard.digest.short()));
+        waiting.remove(at);
+        deadline = Instant::now() + Duration::from_secs(flags.wait_seconds);
+    }
+    home.set_coordinator(&CoordinatorSettings { pushed: Some(folder), ..settings })
+}
+
+/// Which machine gets which shard.
+fn targets<'a>(
+    flags: &FleetPushFlags,
+    manifest: &'a Manifest,
+    names: &[String],
+) -> anyhow::Result<Vec<(String, &'a Shard)>> {
+    let target = |text: &String| {
+        let stages = || manifest.stages.iter().map(|stage| stage.file.trim_end_matches(".gguf"));
+        let (node, stage) = text.split_once(':').context("a target is NODE:STAGE, such as node-00:stage-0")?;
+        if !names.iter().any(|name| name == node) {
+            bail!("`{node}` is no machine of this fleet; there are {}", names.join(", "));
+        }
+        match stages().position(|name| name == stage.trim_end_matches(".gguf")) {
+            Some(at) => Ok((node.to_owned(), &manifest.stages[at])),
+            None => {
+                bail!("`{stage}` is no stage of this export; there are {}", stages().collect::<Vec<_>>().join(", "))
+            }
+        }
+    };
+    flags.targets.iter().map(target).collect()
+}

@@ -1,0 +1,110 @@
+//! `cascadia join` and `cascadia worker`.
+
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use cascadia_fleet::{
+    Hello, Identity, Invitation, Order, ShardOptions, Store, TcpLink, WorkerStage, greet, join as join_fleet,
+    open_shard,
+};
+
+use crate::flags::{JoinFlags, WorkerFlags};
+use crate::fleet_home::{FleetHome, WorkerSettings};
+use crate::output::remark;
+use crate::threads::pool;
+
+/// The longest pause between two attempts to connect.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// Joins a fleet with a key of its own.
+pub(crate) fn join(flags: &JoinFlags) -> anyhow::Result<()> {
+    let home = FleetHome::find(flags.home.home.as_deref())?;
+    let invitation: Invitation = flags.invitation.parse()?;
+    let identity = Identity::open_or_make(&home.worker_key())?;
+    let node = join_fleet(&invitation, &identity, &flags.name)?;
+    let Invitation { addresses, coordinator, .. } = invitation;
+    home.set_worker(&WorkerSettings { addresses, coordinator, node: node.clone(), shard: None })?;
+    remark(&format!("This machine is {node} now. Start it with:  cascadia worker start"));
+    Ok(())
+}
+
+/// Works for the coordinator until it is told to end; connects again whenever the connection is lost.
+pub(crate) fn start(flags: &WorkerFlags) -> anyhow::Result<()> {
+    let home = FleetHome::find(flags.home.home.as_deref())?;
+    let settings = home.worker()?;
+    let identity = Identity::open_or_make(&home.worker_key())?;
+    let addresses = flags.coordinator.clone().map_or_else(|| settings.addresses.clone(), |address| vec![address]);
+    let options = ShardOptions {
+        program: env!("CARGO_PKG_VERSION").to_owned(),
+        pool: pool(&flags.threads),
+        memory: flags.memory,
+    };
+    let store = Store::open(&home.blobs(), flags.disk)?;
+    let kept = settings.shard.map(|digest| store.path(digest)).filter(|path| path.exists());
+    let shard = flags.shard.as_deref().map(with_ending).or(kept);
+    let stage = shard.map(|path| open_shard(&path, options.clone())).transpose()?;
+    let mut worker = Worker { home, settings, store, options, stage };
+    let mut pause = SHORTEST_PAUSE;
+    let mut said = String::new();
+    loop {
+        let begin = Instant::now();
+        let ended = match TcpLink::dial(&addresses, &identity, worker.settings.coordinator) {
+            Ok(mut link) => worker.serve(&mut link)?,
+            Err(error) => format!("cannot reach the coordinator: {error}"),
+        };
+        if ended != said {
+            remark(&ended);
+            said = ended;
+        }
+        // A connection that held for a while was a good one.
+        pause = if begin.elapsed() > LONGEST_PAUSE { SHORTEST_PAUSE } else { (2 * pause).min(LONGEST_PAUSE) };
+        thread::sleep(pause);
+    }
+}
+
+struct Worker {
+    home: FleetHome,
+    settings: WorkerSettings,
+    store: Store,
+    options: ShardOptions,
+    stage: Option<WorkerStage>,
+}
+
+impl Worker {
+    /// Does what the coordinator wants on one connection; says how that ended.
+    fn serve(&mut self, link: &mut TcpLink) -> anyhow::Result<String> {
+        let shard = self.stage.as_ref().and_then(|stage| stage.hello.shard);
+        let hello = Hello { program: self.options.program.clone(), shard };
+        match (greet(link, &hello), &mut self.stage) {
+            (Ok(Order::Load { epoch, limits }), Some(stage)) => {
+                remark(&format!("{} computes for the coordinator.", self.settings.node));
+                Ok(format!("the coordinator is gone: {}", stage.work(link, epoch, limits)))
+            }
+            (Ok(Order::Load { .. }), None) => Ok("the coordinator wants a stage that is not here".to_owned()),
+            (Ok(Order::Take(offer)), _) => match self.store.take(link, &offer) {
+                Ok(path) => {
+                    self.take(&path).with_context(|| format!("cannot use the shard {}", offer.digest))?;
+                    self.settings.shard = Some(offer.digest);
+                    self.home.set_worker(&self.settings)?;
+                    Ok(format!("received shard {}", offer.digest.short()))
+                }
+                Err(error) => Ok(format!("the coordinator sent a shard: {error}")),
+            },
+            (Err(error), _) => Ok(format!("the coordinator says: {error}")),
+        }
+    }
+
+    fn take(&mut self, path: &Path) -> anyhow::Result<()> {
+        self.stage = Some(open_shard(path, self.options.clone())?);
+        Ok(())
+    }
+}
+
+/// The file of a shard, also when its ending was left out.
+fn with_ending(path: &Path) -> PathBuf {
+    let ended = path.with_extension("gguf");
+    if !path.exists() && ended.exists() { ended } else { path.to_owned() }
+}

@@ -1,0 +1,133 @@
+//! Flags of commands that spread a model over machines.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::ThreadFlags;
+
+/// Flags of `export`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  cascadia export org/name --stages 2 --out ./shards\n  \
+    cascadia export model.gguf --splits 0,8,16 --precision keep --out ./shards\n\n\
+    What is finished in the folder already is not made again.")]
+pub struct ExportFlags {
+    /// A .gguf file, a model folder, or org/name on the Hugging Face hub.
+    pub model: String,
+    /// How many stages of about equally many layers.
+    #[arg(long, value_name = "N", required_unless_present = "splits", conflicts_with = "splits")]
+    pub stages: Option<u32>,
+    /// The first layer of every stage, such as 0,8,16.
+    #[arg(long, value_name = "LAYERS", value_delimiter = ',')]
+    pub splits: Vec<u32>,
+    /// The number format: one that `quantize --type` knows, or `keep` for that of the source.
+    #[arg(long, value_name = "TYPE", default_value = "int4")]
+    pub precision: String,
+    /// The folder to write to; it is made if it is not there.
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// Threads to compute with.
+    #[command(flatten)]
+    pub threads: ThreadFlags,
+    /// Print one JSON object that says what was written.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Where this machine keeps what it knows of its fleet.
+#[derive(Debug, Clone, Args)]
+pub struct HomeFlags {
+    /// The folder for keys, members and shards; .cascadia in your home folder by default.
+    #[arg(long, value_name = "DIR")]
+    pub home: Option<PathBuf>,
+}
+
+/// What can be done with a fleet from its coordinator.
+#[derive(Debug, Subcommand)]
+pub enum FleetCommand {
+    /// Make this machine a coordinator, and print a line with which another machine joins.
+    Init(FleetInitFlags),
+    /// Send shards to machines of the fleet.
+    Push(FleetPushFlags),
+}
+
+/// Flags of `fleet init`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  cascadia fleet init\n\nOn another machine, while this one waits:\n  \
+    cascadia join cas1-…")]
+pub struct FleetInitFlags {
+    /// The address for workers; that of this machine on its network, port 7420, by default.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub listen: Option<String>,
+    /// Minutes until the invitation ends.
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=10080))]
+    pub minutes: u64,
+    /// Only print the line; a machine can join whenever `serve --fleet` or `fleet push` runs.
+    #[arg(long)]
+    pub no_wait: bool,
+    /// Where keys are.
+    #[command(flatten)]
+    pub home: HomeFlags,
+}
+
+/// Flags of `fleet push`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  cascadia fleet push ./shards node-00:stage-0 node-01:stage-1")]
+pub struct FleetPushFlags {
+    /// The folder that `export` wrote.
+    pub shards: PathBuf,
+    /// Which machine gets which stage.
+    #[arg(value_name = "NODE:STAGE", required = true)]
+    pub targets: Vec<String>,
+    /// Seconds to wait for a machine to connect.
+    #[arg(long, value_name = "N", default_value_t = 60)]
+    pub wait_seconds: u64,
+    /// Where keys are.
+    #[command(flatten)]
+    pub home: HomeFlags,
+}
+
+/// What can be done as a worker.
+#[derive(Debug, Subcommand)]
+pub enum WorkerCommand {
+    /// Run the shard that this machine was sent, or one that lies here, for the coordinator it has joined.
+    Start(WorkerFlags),
+}
+
+/// Flags of `worker start`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  cascadia worker start\n  cascadia worker start --shard ./shards/stage-0")]
+pub struct WorkerFlags {
+    /// The shard; without it the one that the coordinator sends.
+    #[arg(long, value_name = "FILE")]
+    pub shard: Option<PathBuf>,
+    /// Where the coordinator listens, if it is no longer where it was.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub coordinator: Option<String>,
+    /// The most disk space for shards, such as 20G.
+    #[arg(long, value_name = "SIZE", default_value = "50G", value_parser = super::parse_bytes)]
+    pub disk: u64,
+    /// The most memory to take, such as 6G or 800MiB; layers that do not fit are read from disk for every step.
+    #[arg(long, value_name = "SIZE", value_parser = super::parse_bytes)]
+    pub memory: Option<u64>,
+    /// Threads to compute with.
+    #[command(flatten)]
+    pub threads: ThreadFlags,
+    /// Where keys and shards are.
+    #[command(flatten)]
+    pub home: HomeFlags,
+}
+
+/// Flags of `join`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  cascadia join cas1-…")]
+pub struct JoinFlags {
+    /// The line that `fleet init` printed.
+    pub invitation: String,
+    /// What this machine should be called; node-00, node-01 and so on by default.
+    #[arg(long, default_value = "")]
+    pub name: String,
+    /// Where keys are.
+    #[command(flatten)]
+    pub home: HomeFlags,
+}

@@ -1,0 +1,130 @@
+//! What a machine keeps of its fleet: keys, members, where the coordinator is, which shard to run.
+
+use std::fs;
+use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use cascadia_fleet::{Digest, Identity, Members};
+use serde::{Deserialize, Serialize};
+
+/// The port for workers unless another is asked for.
+const PORT: u16 = 7420;
+
+/// The folder with all of it.
+pub(crate) struct FleetHome {
+    folder: PathBuf,
+}
+
+/// What a coordinator remembers.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct CoordinatorSettings {
+    /// Where it listens for workers.
+    pub(crate) listen: String,
+    /// The folder that was pushed last.
+    #[serde(default)]
+    pub(crate) pushed: Option<PathBuf>,
+}
+
+/// What a worker remembers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct WorkerSettings {
+    /// Where its coordinator listens.
+    pub(crate) addresses: Vec<String>,
+    /// The coordinator's key.
+    pub(crate) coordinator: Digest,
+    /// What this machine is called there.
+    pub(crate) node: String,
+    /// The shard that it was sent last.
+    #[serde(default)]
+    pub(crate) shard: Option<Digest>,
+}
+
+impl FleetHome {
+    /// The folder that was asked for, or the usual one.
+    pub(crate) fn find(asked: Option<&Path>) -> anyhow::Result<FleetHome> {
+        let folder = match asked {
+            Some(folder) => folder.to_owned(),
+            None => std::env::home_dir().context("there is no home folder; give one with --home")?.join(".cascadia"),
+        };
+        for part in ["coordinator", "worker"] {
+            let folder = folder.join(part);
+            fs::create_dir_all(&folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
+        }
+        Ok(FleetHome { folder })
+    }
+
+    /// The coordinator's key.
+    pub(crate) fn coordinator_key(&self) -> anyhow::Result<Identity> {
+        Ok(Identity::open_or_make(&self.folder.join("coordinator/key"))?)
+    }
+
+    /// A worker's key.
+    pub(crate) fn worker_key(&self) -> PathBuf {
+        self.folder.join("worker/key")
+    }
+
+    /// Where a worker keeps the files it is sent.
+    pub(crate) fn blobs(&self) -> PathBuf {
+        self.folder.join("worker/blobs")
+    }
+
+    /// The members of the fleet.
+    pub(crate) fn members(&self) -> Arc<Members> {
+        Arc::new(Members::at(&self.folder.join("coordinator/members.json")))
+    }
+
+    /// What the coordinator remembers.
+    pub(crate) fn coordinator(&self) -> anyhow::Result<CoordinatorSettings> {
+        match read(&self.folder.join("coordinator/fleet.json"))? {
+            Some(settings) => Ok(settings),
+            None => bail!("this machine leads no fleet; begin with `cascadia fleet init`"),
+        }
+    }
+
+    /// Remembers it.
+    pub(crate) fn set_coordinator(&self, settings: &CoordinatorSettings) -> anyhow::Result<()> {
+        write(&self.folder.join("coordinator/fleet.json"), settings)
+    }
+
+    /// What the worker remembers.
+    pub(crate) fn worker(&self) -> anyhow::Result<WorkerSettings> {
+        match read(&self.folder.join("worker/fleet.json"))? {
+            Some(settings) => Ok(settings),
+            None => bail!("this machine belongs to no fleet; join one with the line that `cascadia fleet init` prints"),
+        }
+    }
+
+    /// Remembers it.
+    pub(crate) fn set_worker(&self, settings: &WorkerSettings) -> anyhow::Result<()> {
+        write(&self.folder.join("worker/fleet.json"), settings)
+    }
+}
+
+fn read<T: for<'de> Deserialize<'de>>(path: &Path) -> anyhow::Result<Option<T>> {
+    let text = match fs::read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+    };
+    serde_json::from_slice(&text).with_context(|| format!("cannot read {}", path.display()))
+}
+
+fn write(path: &Path, value: &impl Serialize) -> anyhow::Result<()> {
+    let text = serde_json::to_vec_pretty(value)?;
+    // Written beside it first, so that there is always a whole file.
+    let beside = path.with_extension("new");
+    fs::write(&beside, text)
+        .and_then(|()| fs::rename(&beside, path))
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// The address of this machine on its network, as the system would choose it; nothing is sent for that.
+pub(crate) fn usual_address() -> String {
+    let socket = UdpSocket::bind(("0.0.0.0", 0)).and_then(|socket| {
+        socket.connect(("192.0.2.1", 9))?;
+        socket.local_addr()
+    });
+    socket.map_or_else(|_| format!("127.0.0.1:{PORT}"), |address| format!("{}:{PORT}", address.ip()))
+}

@@ -1,0 +1,188 @@
+//! Where workers arrive: each is checked against the manifest and waits at the dock of its stage.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::frame::{Bounds, Frame, Header, Kind, Outgoing, receive};
+use crate::link::{Link, LinkError};
+use crate::message::{Hello, MOST_MESSAGE, StageLimits, Writer, reason};
+use crate::{Digest, Manifest};
+
+/// Workers that may wait for one stage; more are told to come back.
+const MOST_SPARES: usize = 8;
+
+/// How long a worker may take to say who it is.
+const GREETING: Duration = Duration::from_secs(5);
+/// How long it may take to load its shard.
+const LOADING: Duration = Duration::from_secs(120);
+
+/// A worker that has loaded its stage.
+pub struct Docked {
+    /// The way to it.
+    pub link: Box<dyn Link>,
+    /// What its frames are marked with.
+    pub epoch: u32,
+    /// What people call the machine.
+    pub node: String,
+}
+
+impl Docked {
+    /// Asks for a sign of life, and waits for it.
+    pub(crate) fn ping(&mut self, step: u32, patience: Duration) -> Result<(), LinkError> {
+        let ping = Outgoing { epoch: self.epoch, step, ..Outgoing::message(Kind::Ping, &[]) };
+        ping.send(&mut *self.link, &mut Vec::new())?;
+        let (mut frame, deadline) = (Frame::default(), Instant::now() + patience);
+        loop {
+            receive(&mut *self.link, &Bounds::table(0), &mut frame, deadline)?;
+            let Header { kind, epoch, step: answered, .. } = frame.header;
+            if kind == Kind::Pong && epoch == self.epoch && answered == step {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// The workers of one stage: the first that came computes, the others are spares.
+#[derive(Default)]
+pub struct Dock {
+    waiting: Mutex<VecDeque<Docked>>,
+    arrived: Condvar,
+}
+
+impl Dock {
+    /// Takes the worker that waits longest, or the next that comes before `deadline`.
+    pub fn take(&self, deadline: Instant) -> Option<Docked> {
+        let mut waiting = self.waiting();
+        loop {
+            if let Some(docked) = waiting.pop_front() {
+                return Some(docked);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            waiting = self.arrived.wait_timeout(waiting, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Lets a worker wait here; `false` when enough do.
+    pub fn put(&self, docked: Docked) -> bool {
+        let mut waiting = self.waiting();
+        if waiting.len() >= MOST_SPARES {
+            return false;
+        }
+        waiting.push_back(docked);
+        self.arrived.notify_one();
+        true
+    }
+
+    /// Lets go of workers that wait and give no sign of life.
+    pub fn sweep(&self, patience: Duration) {
+        let waiting = std::mem::take(&mut *self.waiting());
+        for mut docked in waiting {
+            if docked.ping(0, patience).is_ok() {
+                self.put(docked);
+            }
+        }
+    }
+
+    /// Workers that wait.
+    pub fn count(&self) -> usize {
+        self.waiting().len()
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, VecDeque<Docked>> {
+        // Nothing in there can be left half done.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The stages of a model and who may run them.
+pub struct Harbour {
+    manifest: Manifest,
+    limits: StageLimits,
+    program: String,
+    docks: Vec<Arc<Dock>>,
+    epochs: AtomicU32,
+}
+
+impl Harbour {
+    /// Docks for the stages of a model that is run within `limits` by workers of this version of the program.
+    pub fn new(manifest: Manifest, limits: StageLimits, program: &str) -> Harbour {
+        let docks = manifest.stages.iter().map(|_| Arc::default()).collect();
+        Harbour { manifest, limits, program: program.to_owned(), docks, epochs: AtomicU32::new(1) }
+    }
+
+    /// The model.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// What stages are loaded for.
+    pub fn limits(&self) -> StageLimits {
+        self.limits
+    }
+
+    /// The docks, one for each stage.
+    pub fn docks(&self) -> &[Arc<Dock>] {
+        &self.docks
+    }
+
+    /// Talks to a worker that has connected: it docks at its stage, or hears why it cannot. Gives the stage.
+    pub fn admit(&self, mut link: Box<dyn Link>, node: &str) -> Result<usize, LinkError> {
+        let (mut frame, mut buffer) = (Frame::default(), Vec::new());
+        let hello = hear_hello(&mut *link, &mut frame)?;
+        let stage = match self.stage_of(&hello, node) {
+            Ok(stage) => stage,
+            Err(problem) => {
+                let message = Writer::default().text(&problem).0;
+                Outgoing::message(Kind::Refused, &message).send(&mut *link, &mut buffer)?;
+                return Err(LinkError::Broken(problem));
+            }
+        };
+        let epoch = self.epochs.fetch_add(1, Ordering::Relaxed);
+        let limits = self.limits.bytes();
+        let welcome = Outgoing { epoch, ..Outgoing::message(Kind::Welcome, &limits) };
+        welcome.send(&mut *link, &mut buffer)?;
+        receive(&mut *link, &Bounds::table(MOST_MESSAGE), &mut frame, Instant::now() + LOADING)?;
+        match frame.header.kind {
+            Kind::Ready if frame.header.epoch == epoch => {}
+            Kind::Refused => return Err(LinkError::Broken(format!("{node} says: {}", reason(frame.table())?))),
+            kind => return Err(LinkError::Broken(format!("{node} answered {kind:?} when it should load its shard"))),
+        }
+        match self.docks[stage].put(Docked { link, epoch, node: node.to_owned() }) {
+            true => Ok(stage),
+            false => Err(LinkError::Broken(format!("enough machines wait for stage {stage}"))),
+        }
+    }
+
+    /// The stage that a worker can run, or what it has that does not fit.
+    fn stage_of(&self, hello: &Hello, node: &str) -> Result<usize, String> {
+        if hello.program != self.program {
+            let own = &self.program;
+            return Err(format!(
+                "{node} runs version {}, the coordinator runs {own}; install the same on both",
+                hello.program
+            ));
+        }
+        let Some(shard) = hello.shard else {
+            return Err(format!("{node} holds no shard; send it one with `cascadia fleet push`"));
+        };
+        self.manifest.stages.iter().position(|stage| stage.digest == shard).ok_or_else(|| {
+            let digest = |digest: &Digest| digest.short();
+            let wanted: Vec<String> = self.manifest.stages.iter().map(|stage| digest(&stage.digest)).collect();
+            format!("{node} holds shard {}, which is none of {}; push it again", digest(&shard), wanted.join(", "))
+        })
+    }
+}
+
+/// What a worker that has connected says of itself. Nothing is sent before it has.
+pub(crate) fn hear_hello(link: &mut dyn Link, frame: &mut Frame) -> Result<Hello, LinkError> {
+    receive(link, &Bounds::table(MOST_MESSAGE), frame, Instant::now() + GREETING)?;
+    match frame.header.kind {
+        Kind::Hello => Hello::parse(frame.table()),
+        kind => Err(LinkError::Broken(format!("it began with {kind:?}"))),
+    }
+}

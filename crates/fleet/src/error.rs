@@ -1,0 +1,71 @@
+//! What can go wrong between machines of a fleet.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A fleet that cannot be set up, or a machine that cannot take part.
+#[derive(Debug, thiserror::Error)]
+pub enum FleetError {
+    /// The operating system refused.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// The reason the system gave.
+        source: io::Error,
+    },
+    /// Layers cannot be cut like that.
+    #[error("{asked} cannot be: {problem}; possible first layers of stages are {possible}")]
+    Split {
+        /// What was asked for.
+        asked: String,
+        /// Why not.
+        problem: String,
+        /// Where stages may begin.
+        possible: String,
+    },
+    /// A shard cannot be read.
+    #[error(transparent)]
+    Weights(#[from] cascadia_weights::WeightsError),
+    /// A shard cannot be loaded.
+    #[error(transparent)]
+    Model(#[from] cascadia_model::ModelError),
+    /// A file did not get to another machine.
+    #[error("{node} did not take {file}: {problem}")]
+    Push {
+        /// The machine.
+        node: String,
+        /// The file.
+        file: String,
+        /// Why not, and what to do next.
+        problem: String,
+    },
+    /// A machine cannot join.
+    #[error("this invitation cannot be used: {problem}")]
+    Invitation {
+        /// Why not, and what to do next.
+        problem: String,
+    },
+    /// A file of the fleet does not say what it should.
+    #[error("{}: {problem}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and what to do next.
+        problem: String,
+    },
+}
+
+impl FleetError {
+    /// Wraps what the system said.
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FleetError {
+        let path = path.to_owned();
+        move |source| FleetError::Io { action, path, source }
+    }
+
+    pub(crate) fn file(path: &Path, problem: impl Into<String>) -> FleetError {
+        FleetError::File { path: path.to_owned(), problem: problem.into() }
+    }
+}

@@ -1,0 +1,63 @@
+//! Who a machine is: an Ed25519 key that never leaves it.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use ring::rand::SystemRandom;
+use ring::signature::Ed25519KeyPair;
+use rustls::crypto::ring::sign::any_eddsa_type;
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
+use rustls::sign::CertifiedKey;
+
+use crate::{Digest, FleetError};
+
+/// The key of this machine.
+#[derive(Clone)]
+pub struct Identity {
+    key: Arc<CertifiedKey>,
+    pin: Digest,
+}
+
+impl Identity {
+    /// Reads the key in a file, which is made if it is not there. Only its owner can read the file.
+    pub fn open_or_make(path: &Path) -> Result<Identity, FleetError> {
+        match fs::read(path) {
+            Ok(bytes) => Identity::from_bytes(&bytes).map_err(|problem| FleetError::file(path, problem)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Identity::make(path),
+            Err(error) => Err(FleetError::io("read", path)(error)),
+        }
+    }
+
+    fn make(path: &Path) -> Result<Identity, FleetError> {
+        let folder = path.parent().unwrap_or(Path::new("."));
+        fs::create_dir_all(folder).map_err(FleetError::io("make the folder", folder))?;
+        let bytes = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new());
+        let bytes = bytes.map_err(|_| FleetError::file(path, "the system gives no random numbers for a key"))?;
+        // Such files are their owner's alone from the beginning.
+        let mut file = tempfile::NamedTempFile::new_in(folder).map_err(FleetError::io("create a file in", folder))?;
+        file.write_all(bytes.as_ref())
+            .and_then(|()| file.as_file().sync_all())
+            .map_err(FleetError::io("write", path))?;
+        file.persist_noclobber(path).map_err(|error| FleetError::io("write", path)(error.error))?;
+        Identity::from_bytes(bytes.as_ref()).map_err(|problem| FleetError::file(path, problem))
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Result<Identity, String> {
+        let unusable = "it holds no Ed25519 key; remove it and pair this machine again";
+        let key = any_eddsa_type(&PrivatePkcs8KeyDer::from(bytes)).map_err(|_| unusable.to_owned())?;
+        let public = key.public_key().ok_or_else(|| unusable.to_owned())?.to_vec();
+        let pin = Digest::of(&public);
+        Ok(Identity { key: Arc::new(CertifiedKey::new(vec![CertificateDer::from(public)], key)), pin })
+    }
+
+    /// What others know it by: the digest of its public key.
+    pub fn pin(&self) -> Digest {
+        self.pin
+    }
+
+    pub(crate) fn key(&self) -> Arc<CertifiedKey> {
+        Arc::clone(&self.key)
+    }
+}

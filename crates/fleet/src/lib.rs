@@ -1,0 +1,42 @@
+//! Splits a model into shards and runs stages on other machines.
+#![forbid(unsafe_code)]
+
+mod codec;
+mod digest;
+mod dock;
+mod error;
+pub mod frame;
+mod identity;
+mod invitation;
+pub mod link;
+mod listener;
+mod manifest;
+mod members;
+mod message;
+mod os;
+mod push;
+mod remote_stage;
+mod shard;
+mod split;
+mod store;
+mod table;
+mod tcp;
+mod tls;
+mod worker;
+
+pub use digest::Digest;
+pub use dock::{Dock, Docked, Harbour};
+pub use error::FleetError;
+pub use identity::Identity;
+pub use invitation::Invitation;
+pub use listener::{Arrival, Listener, join};
+pub use manifest::{MANIFEST_FILE, MANIFEST_VERSION, Manifest, Numerics, Shard, TOKEN_IO_FILE, stage_file};
+pub use members::{Member, Members, seconds_now};
+pub use message::{Hello, Offer, StageLimits};
+pub use push::push;
+pub use remote_stage::{Patience, RemoteStage, StageCounters};
+pub use shard::{ShardOptions, open_shard};
+pub use split::{StageSplit, holds_ends, tells_stage};
+pub use store::Store;
+pub use tcp::TcpLink;
+pub use worker::{LoadStage, Order, RowShape, WorkerStage, greet};

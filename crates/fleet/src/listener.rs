@@ -1,0 +1,151 @@
+//! The coordinator's one port: members are let in, invited machines may join, nobody else hears a word.
+
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustls::ServerConfig;
+
+use crate::frame::{Bounds, Frame, Kind, Outgoing, receive};
+use crate::invitation::proof;
+use crate::link::LinkError;
+use crate::message::{MOST_MESSAGE, Reader, Writer, reason};
+use crate::{Digest, FleetError, Identity, Invitation, Members, TcpLink, tls};
+
+/// Connections that may prove themselves at a time.
+const MOST_AT_ONCE: usize = 64;
+/// How long a machine may take to say that it wants to join.
+const JOINING: Duration = Duration::from_secs(5);
+
+/// A port that members connect to.
+pub struct Listener {
+    socket: TcpListener,
+    config: Arc<ServerConfig>,
+    members: Arc<Members>,
+}
+
+/// What the listener has to tell.
+pub enum Arrival {
+    /// A member has connected.
+    Member {
+        /// Its name.
+        node: String,
+        /// The way to it.
+        link: Box<TcpLink>,
+    },
+    /// A machine has joined.
+    Joined {
+        /// The name it was given.
+        node: String,
+    },
+    /// Someone was turned away.
+    TurnedAway {
+        /// From where.
+        address: SocketAddr,
+        /// Why.
+        problem: String,
+    },
+}
+
+impl Listener {
+    /// Listens at an address with the coordinator's key.
+    pub fn bind(address: &str, identity: &Identity, members: Arc<Members>) -> Result<Listener, FleetError> {
+        let name = Path::new(address);
+        let addresses: Vec<SocketAddr> = address.to_socket_addrs().map_err(FleetError::io("look up", name))?.collect();
+        let socket = TcpListener::bind(&addresses[..]).map_err(FleetError::io("listen at", name))?;
+        let asked = Arc::clone(&members);
+        let may_speak = Arc::new(move |key: Digest| asked.name_of(key).is_some() || asked.invites());
+        let config = tls::server(identity, may_speak).map_err(|error| FleetError::file(name, error.to_string()))?;
+        Ok(Listener { socket, config, members })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> Result<SocketAddr, FleetError> {
+        self.socket.local_addr().map_err(FleetError::io("ask for", Path::new("the port")))
+    }
+
+    /// Tells `arrive` of everyone who comes, each on a thread of its own, until the program ends.
+    pub fn run(self, arrive: impl Fn(Arrival) + Send + Sync + 'static) {
+        let (shared, arrive) = (Arc::new((self.config, self.members)), Arc::new(arrive));
+        let busy = Arc::new(AtomicUsize::new(0));
+        thread::spawn(move || {
+            for socket in self.socket.incoming() {
+                // A connection that failed before it began, or more at once than can be: both may come again.
+                let Ok(socket) = socket else { continue };
+                if busy.fetch_add(1, Ordering::AcqRel) >= MOST_AT_ONCE {
+                    busy.fetch_sub(1, Ordering::AcqRel);
+                    continue;
+                }
+                let (shared, arrive, busy) = (Arc::clone(&shared), Arc::clone(&arrive), Arc::clone(&busy));
+                thread::spawn(move || {
+                    let arrival = answer(socket, &shared.0, &shared.1);
+                    busy.fetch_sub(1, Ordering::AcqRel);
+                    arrival.into_iter().for_each(|arrival| arrive(arrival));
+                });
+            }
+        });
+    }
+}
+
+fn answer(socket: TcpStream, config: &Arc<ServerConfig>, members: &Members) -> Option<Arrival> {
+    let address = socket.peer_addr().ok()?;
+    let turned_away = |problem: String| Some(Arrival::TurnedAway { address, problem });
+    let mut link = match TcpLink::accept(socket, config) {
+        Ok(link) => link,
+        Err(error) => return turned_away(error.to_string()),
+    };
+    let Some(key) = link.peer() else { return turned_away("it showed no key".to_owned()) };
+    if let Some(node) = members.name_of(key) {
+        return Some(Arrival::Member { node, link: Box::new(link) });
+    }
+    match take_in(&mut link, key, members) {
+        Ok(Some(node)) => Some(Arrival::Joined { node }),
+        // It is told nothing: who was not invited learns nothing of who is.
+        Ok(None) => turned_away("it was not invited, or its invitation is used up".to_owned()),
+        Err(problem) => turned_away(problem),
+    }
+}
+
+/// Takes in a machine that proves an invitation.
+fn take_in(link: &mut TcpLink, key: Digest, members: &Members) -> Result<Option<String>, String> {
+    let mut frame = Frame::default();
+    let bounds = Bounds::table(MOST_MESSAGE);
+    receive(link, &bounds, &mut frame, Instant::now() + JOINING).map_err(|error| error.to_string())?;
+    if frame.header.kind != Kind::Join {
+        return Ok(None);
+    }
+    let mut reader = Reader(frame.table());
+    let read = |reader: &mut Reader<'_>| Ok::<_, LinkError>((reader.text()?, reader.array()?));
+    let (wanted, shown) = read(&mut reader).map_err(|error| error.to_string())?;
+    let session = link.secret().map_err(|error| error.to_string())?;
+    let joined = members.join(&wanted, key, (&session, &shown)).map_err(|error| error.to_string())?;
+    if let Some(node) = &joined {
+        let message = Writer::default().text(node).0;
+        let sent = Outgoing::message(Kind::Joined, &message).send(link, &mut Vec::new());
+        sent.map_err(|error| error.to_string())?;
+    }
+    Ok(joined)
+}
+
+/// Joins the fleet of an invitation with this machine's key; gives the name that it was given there.
+pub fn join(invitation: &Invitation, identity: &Identity, wanted: &str) -> Result<String, FleetError> {
+    let refuse = |problem: String| FleetError::Invitation { problem };
+    if crate::seconds_now() >= invitation.expires {
+        return Err(refuse("it has expired; ask for a new one".to_owned()));
+    }
+    let failed = |error: LinkError| refuse(format!("{error}; is the coordinator waiting for machines to join?"));
+    let mut link = TcpLink::dial(&invitation.addresses, identity, invitation.coordinator).map_err(failed)?;
+    let proof = proof(&invitation.proof_key(), &link.secret().map_err(failed)?, identity.pin());
+    let message = Writer::default().text(wanted).bytes(&proof).0;
+    Outgoing::message(Kind::Join, &message).send(&mut link, &mut Vec::new()).map_err(failed)?;
+    let mut frame = Frame::default();
+    let heard = receive(&mut link, &Bounds::table(MOST_MESSAGE), &mut frame, Instant::now() + JOINING);
+    heard.map_err(|error| refuse(format!("the coordinator did not accept it ({error}); ask for a new one")))?;
+    match frame.header.kind {
+        Kind::Joined => reason(frame.table()).map_err(failed),
+        kind => Err(refuse(format!("the coordinator answered {kind:?}"))),
+    }
+}

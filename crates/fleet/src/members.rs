@@ -1,0 +1,145 @@
+//! Which machines belong to a fleet, and which invitations are open: one small file that every connection asks.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use crate::invitation::is_proof;
+use crate::manifest::write_json;
+use crate::{Digest, FleetError, Invitation};
+
+/// The most members, and the most open invitations.
+const MOST: usize = 1024;
+/// The longest name of a machine.
+const MOST_NAME: usize = 64;
+
+/// A machine of the fleet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Member {
+    /// What people call it.
+    pub name: String,
+    /// The digest of its public key.
+    pub key: Digest,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Content {
+    members: Vec<Member>,
+    invitations: Vec<Open>,
+}
+
+/// An invitation that nobody has used.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Open {
+    proof_key: Digest,
+    expires: u64,
+}
+
+/// The file of members.
+pub struct Members {
+    path: PathBuf,
+    /// Changes of this process come one after the other.
+    changing: Mutex<()>,
+}
+
+impl Members {
+    /// The members in a file; there are none while it does not exist.
+    pub fn at(path: &Path) -> Members {
+        Members { path: path.to_owned(), changing: Mutex::new(()) }
+    }
+
+    /// Everyone who belongs to the fleet.
+    pub fn all(&self) -> Result<Vec<Member>, FleetError> {
+        Ok(self.read()?.members)
+    }
+
+    /// The name of the machine with this key. A file that cannot be read lets nobody in.
+    pub fn name_of(&self, key: Digest) -> Option<String> {
+        self.read().ok()?.members.into_iter().find(|member| member.key == key).map(|member| member.name)
+    }
+
+    /// Whether a machine that is no member may try to become one.
+    pub fn invites(&self) -> bool {
+        self.read().is_ok_and(|content| content.invitations.iter().any(Open::is_open))
+    }
+
+    /// Opens an invitation.
+    pub fn invite(&self, invitation: &Invitation) -> Result<(), FleetError> {
+        self.change(|content| {
+            content.invitations.retain(Open::is_open);
+            let open = Open { proof_key: Digest(invitation.proof_key()), expires: invitation.expires };
+            content.invitations.push(open);
+            content.invitations.len() <= MOST
+        })
+    }
+
+    /// Takes in a machine that proves an open invitation, which is then used up. Gives its name, or nothing.
+    pub(crate) fn join(
+        &self,
+        wanted: &str,
+        key: Digest,
+        (session, proof): (&[u8; 32], &[u8; 32]),
+    ) -> Result<Option<String>, FleetError> {
+        let mut joined = None;
+        self.change(|content| {
+            let shown = |open: &Open| open.is_open() && is_proof(&open.proof_key.0, session, key, proof);
+            let Some(at) = content.invitations.iter().position(shown) else { return false };
+            if content.members.len() >= MOST {
+                return false;
+            }
+            content.invitations.remove(at);
+            let taken = |name: &str| content.members.iter().any(|member| member.name == name);
+            let numbered = (0..).map(|number| format!("node-{number:02}"));
+            let name = Some(wanted.to_owned()).filter(|name| is_name(name) && !taken(name));
+            let name = name.or_else(|| numbered.into_iter().find(|name| !taken(name))).unwrap_or_default();
+            content.members.retain(|member| member.key != key);
+            content.members.push(Member { name: name.clone(), key });
+            joined = Some(name);
+            true
+        })?;
+        Ok(joined)
+    }
+
+    fn read(&self) -> Result<Content, FleetError> {
+        let text = match fs::read(&self.path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Content::default()),
+            Err(error) => return Err(FleetError::io("read", &self.path)(error)),
+        };
+        serde_json::from_slice(&text).map_err(|error| FleetError::file(&self.path, error.to_string()))
+    }
+
+    /// Changes the file if `change` says so.
+    fn change(&self, change: impl FnOnce(&mut Content) -> bool) -> Result<(), FleetError> {
+        let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut content = self.read()?;
+        match change(&mut content) {
+            true => write_json(&self.path, &content),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Open {
+    fn is_open(&self) -> bool {
+        seconds_now() < self.expires
+    }
+}
+
+/// Whether a machine may be called this.
+fn is_name(name: &str) -> bool {
+    let letter = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'_' | b'-');
+    !name.is_empty() && name.len() <= MOST_NAME && name.bytes().all(letter)
+}
+
+/// Seconds since 1970.
+pub fn seconds_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}

@@ -1,0 +1,138 @@
+//! Links over TCP, encrypted: a worker dials, the coordinator listens.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, Connection, ServerConfig, ServerConnection};
+
+use crate::link::{Link, LinkError};
+use crate::{Digest, Identity, tls};
+
+/// How long a connection may take to prove its key.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+/// How long a peer may take nothing of what it is sent.
+const STALL: Duration = Duration::from_secs(10);
+/// What both ends derive from a connection to prove something about it.
+const EXPORTER: &[u8] = b"EXPERIMENTAL cascadia fleet join";
+
+/// An encrypted connection whose two ends have proved their keys.
+pub struct TcpLink {
+    socket: TcpStream,
+    connection: Connection,
+}
+
+impl TcpLink {
+    /// Connects to the coordinator with this key, at the first of its addresses that answers.
+    pub fn dial(addresses: &[String], identity: &Identity, coordinator: Digest) -> Result<TcpLink, LinkError> {
+        let config = tls::client(identity, coordinator).map_err(broken)?;
+        let mut problem = LinkError::Broken("the coordinator has no address".to_owned());
+        for address in addresses {
+            let resolved = address.to_socket_addrs().map(Iterator::collect::<Vec<SocketAddr>>);
+            for address in resolved.unwrap_or_default() {
+                match TcpStream::connect_timeout(&address, HANDSHAKE) {
+                    Ok(socket) => {
+                        // Nobody is known by name: the key is all that counts.
+                        let name = ServerName::IpAddress(IpAddr::V4(Ipv4Addr::LOCALHOST).into());
+                        let connection = ClientConnection::new(Arc::clone(&config), name).map_err(broken)?;
+                        return TcpLink::prove(socket, connection.into());
+                    }
+                    Err(error) => problem = LinkError::Broken(format!("{address}: {error}")),
+                }
+            }
+        }
+        Err(problem)
+    }
+
+    /// Answers a connection; nothing is said to a peer whose key is not known.
+    pub(crate) fn accept(socket: TcpStream, config: &Arc<ServerConfig>) -> Result<TcpLink, LinkError> {
+        let connection = ServerConnection::new(Arc::clone(config)).map_err(broken)?;
+        TcpLink::prove(socket, connection.into())
+    }
+
+    fn prove(socket: TcpStream, connection: Connection) -> Result<TcpLink, LinkError> {
+        socket.set_nodelay(true).map_err(broken)?;
+        socket.set_write_timeout(Some(STALL)).map_err(broken)?;
+        let mut link = TcpLink { socket, connection };
+        // A frame goes out at once, so what waits to be sent is never more than one.
+        link.connection.set_buffer_limit(None);
+        let deadline = Instant::now() + HANDSHAKE;
+        while link.connection.is_handshaking() {
+            link.wait_until(deadline)?;
+            link.connection.complete_io(&mut link.socket).map_err(ended)?;
+        }
+        Ok(link)
+    }
+
+    /// The digest of the other end's key.
+    pub fn peer(&self) -> Option<Digest> {
+        self.connection.peer_certificates()?.first().map(|key| Digest::of(key))
+    }
+
+    /// What only the two ends of this connection know.
+    pub(crate) fn secret(&self) -> Result<[u8; 32], LinkError> {
+        self.connection.export_keying_material([0; 32], EXPORTER, None).map_err(broken)
+    }
+
+    /// Takes in what the peer has sent, and waits for it.
+    fn fetch(&mut self, deadline: Instant) -> Result<(), LinkError> {
+        self.wait_until(deadline)?;
+        match self.connection.read_tls(&mut self.socket) {
+            Ok(0) => return Err(LinkError::Closed),
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(()),
+            Err(error) => return Err(ended(error)),
+        }
+        self.connection.process_new_packets().map_err(broken)?;
+        Ok(())
+    }
+
+    /// Lets the next read wait no longer than `deadline`.
+    fn wait_until(&self, deadline: Instant) -> Result<(), LinkError> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(LinkError::TimedOut);
+        }
+        self.socket.set_read_timeout(Some(left)).map_err(broken)
+    }
+}
+
+impl Link for TcpLink {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), LinkError> {
+        self.connection.writer().write_all(bytes).map_err(ended)?;
+        while self.connection.wants_write() {
+            self.connection.write_tls(&mut self.socket).map_err(ended)?;
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, out: &mut [u8], deadline: Instant) -> Result<(), LinkError> {
+        let mut filled = 0;
+        while filled < out.len() {
+            match self.connection.reader().read(&mut out[filled..]) {
+                Ok(0) => return Err(LinkError::Closed),
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.fetch(deadline)?,
+                Err(error) => return Err(ended(error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn ended(error: std::io::Error) -> LinkError {
+    match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => LinkError::TimedOut,
+        ErrorKind::UnexpectedEof
+        | ErrorKind::ConnectionReset
+        | ErrorKind::ConnectionAborted
+        | ErrorKind::BrokenPipe => LinkError::Closed,
+        _ => broken(error),
+    }
+}
+
+fn broken(error: impl std::fmt::Display) -> LinkError {
+    LinkError::Broken(error.to_string())
+}

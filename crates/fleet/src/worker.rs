@@ -1,0 +1,193 @@
+//! A stage for a coordinator elsewhere: receives steps, runs them, sends the rows back.
+
+use std::convert::Infallible;
+use std::time::{Duration, Instant};
+
+use cascadia_model::{Hidden, Stage, StageError};
+
+use crate::codec::{NUMBER_BYTES, decode, encode};
+use crate::frame::{Bounds, Frame, Kind, Outgoing, receive};
+use crate::link::{Link, LinkError};
+use crate::message::{Hello, MOST_MESSAGE, Offer, StageLimits, Writer, reason};
+use crate::table::TableReader;
+
+/// How long a worker waits for its coordinator to decide what it should do.
+const DECISION: Duration = Duration::from_secs(60);
+
+/// What a worker runs.
+pub struct WorkerStage {
+    /// What it says of itself.
+    pub hello: Hello,
+    /// Numbers in a row of hidden states, from its own shard.
+    pub hidden_width: usize,
+    /// Whether its layers are made inputs from tokens.
+    pub needs_tokens: bool,
+    /// How long it computes for a coordinator that says nothing.
+    pub lease: Duration,
+    /// Loads the stage.
+    pub load: LoadStage,
+    loaded: Option<(StageLimits, Box<dyn Stage>)>,
+}
+
+/// Loads the stage within limits, or says why it cannot.
+pub type LoadStage = Box<dyn FnMut(&StageLimits) -> Result<Box<dyn Stage>, String> + Send>;
+
+/// What is told apart of a shard: numbers in a hidden row, and whether tokens are needed.
+#[derive(Clone, Copy, Debug)]
+pub struct RowShape {
+    /// Numbers in a row of hidden states.
+    pub hidden_width: usize,
+    /// Whether tokens come with the rows.
+    pub needs_tokens: bool,
+}
+
+impl WorkerStage {
+    /// A worker that has not loaded its stage yet.
+    pub fn new(hello: Hello, shape: RowShape, lease: Duration, load: LoadStage) -> WorkerStage {
+        let RowShape { hidden_width, needs_tokens } = shape;
+        WorkerStage { hello, hidden_width, needs_tokens, lease, load, loaded: None }
+    }
+
+    /// Serves a coordinator until the link ends; the error says how it did.
+    pub fn serve(&mut self, link: &mut dyn Link) -> LinkError {
+        match greet(link, &self.hello) {
+            Ok(Order::Load { epoch, limits }) => self.work(link, epoch, limits),
+            Ok(Order::Take(_)) => LinkError::Broken("the coordinator sends files, and there is no place".to_owned()),
+            Err(error) => error,
+        }
+    }
+
+    /// Runs steps until the link ends; the error says how it did.
+    pub fn work(&mut self, link: &mut dyn Link, epoch: u32, limits: StageLimits) -> LinkError {
+        match self.try_work(link, epoch, limits) {
+            Ok(never) => match never {},
+            Err(error) => error,
+        }
+    }
+
+    fn try_work(&mut self, link: &mut dyn Link, epoch: u32, limits: StageLimits) -> Result<Infallible, LinkError> {
+        let (mut frame, mut buffer) = (Frame::default(), Vec::new());
+        if let Err(problem) = self.load(limits) {
+            let message = Writer::default().text(&problem).0;
+            Outgoing { epoch, ..Outgoing::message(Kind::Refused, &message) }.send(link, &mut buffer)?;
+            return Err(LinkError::Broken(problem));
+        }
+        Outgoing { epoch, ..Outgoing::message(Kind::Ready, &[]) }.send(link, &mut buffer)?;
+        let Some((limits, stage)) = &self.loaded else { return Err(LinkError::Closed) };
+        let mut work = Work {
+            stage: &**stage,
+            epoch,
+            step: 0,
+            table: TableReader::new(self.needs_tokens, limits.context),
+            hidden: Hidden { values: Vec::new(), width: self.hidden_width },
+            rows: Vec::new(),
+            buffer,
+        };
+        let bounds = Bounds {
+            rows: limits.rows_per_step,
+            row_bytes: self.hidden_width * NUMBER_BYTES,
+            table: work.table.most_bytes(limits.rows_per_step),
+        };
+        loop {
+            receive(link, &bounds, &mut frame, Instant::now() + self.lease)?;
+            work.obey(&frame, link)?;
+        }
+    }
+
+    /// Loads the stage unless it is there. What its cache holds from an earlier coordinator is written again before it
+    /// is read.
+    fn load(&mut self, limits: StageLimits) -> Result<(), String> {
+        if self.loaded.as_ref().is_none_or(|(loaded, _)| *loaded != limits) {
+            self.loaded = None;
+            self.loaded = Some((limits, (self.load)(&limits)?));
+        }
+        Ok(())
+    }
+}
+
+/// What a coordinator wants of a worker that has connected.
+pub enum Order {
+    /// Load the shard, and run steps.
+    Load {
+        /// What frames are marked with.
+        epoch: u32,
+        /// What the stage is loaded for.
+        limits: StageLimits,
+    },
+    /// Take a file.
+    Take(Offer),
+}
+
+/// Says who this is, and waits for what the coordinator wants.
+pub fn greet(link: &mut dyn Link, hello: &Hello) -> Result<Order, LinkError> {
+    let mut frame = Frame::default();
+    Outgoing::message(Kind::Hello, &hello.bytes()).send(link, &mut Vec::new())?;
+    receive(link, &Bounds::table(MOST_MESSAGE), &mut frame, Instant::now() + DECISION)?;
+    match frame.header.kind {
+        Kind::Welcome => Ok(Order::Load { epoch: frame.header.epoch, limits: StageLimits::parse(frame.table())? }),
+        Kind::Offer => Ok(Order::Take(Offer::parse(frame.table())?)),
+        Kind::Refused => Err(LinkError::Broken(reason(frame.table())?)),
+        kind => Err(LinkError::Broken(format!("the coordinator answered {kind:?}"))),
+    }
+}
+
+/// One connection at work.
+struct Work<'a> {
+    stage: &'a dyn Stage,
+    epoch: u32,
+    /// The last step.
+    step: u32,
+    table: TableReader,
+    hidden: Hidden,
+    rows: Vec<u8>,
+    buffer: Vec<u8>,
+}
+
+impl Work<'_> {
+    fn obey(&mut self, frame: &Frame, link: &mut dyn Link) -> Result<(), LinkError> {
+        let header = &frame.header;
+        match header.kind {
+            _ if header.epoch != self.epoch => Err(LinkError::Broken("a frame of another connection came".to_owned())),
+            Kind::Ping => {
+                let pong = Outgoing { epoch: self.epoch, step: header.step, ..Outgoing::message(Kind::Pong, &[]) };
+                pong.send(link, &mut self.buffer).map(|_| ())
+            }
+            // A plan says what changed, so none may be missed or taken twice.
+            Kind::Step if header.step <= self.step => Ok(()),
+            Kind::Step if header.step == self.step + 1 => self.run(frame, link),
+            kind => Err(LinkError::Broken(format!("{kind:?} {} came after step {}", header.step, self.step))),
+        }
+    }
+
+    fn run(&mut self, frame: &Frame, link: &mut dyn Link) -> Result<(), LinkError> {
+        let rows = frame.header.rows;
+        let plan = self.table.read(frame.table(), rows)?;
+        self.step = frame.header.step;
+        self.hidden.values.resize(usize::from(rows) * self.hidden.width, 0.0);
+        if !decode(frame.rows(), &mut self.hidden.values) {
+            return Err(LinkError::Broken("numbers came that are not finite".to_owned()));
+        }
+        let answer = |kind, table, rows, row_bytes| Outgoing {
+            kind,
+            epoch: frame.header.epoch,
+            step: frame.header.step,
+            table,
+            rows,
+            row_bytes,
+        };
+        match self.stage.run(&plan, &mut self.hidden) {
+            Ok(()) => {
+                self.rows.clear();
+                encode(&self.hidden.values, &mut self.rows);
+                answer(Kind::Rows, &[], rows, &self.rows).send(link, &mut self.buffer)?;
+                Ok(())
+            }
+            Err(StageError::Plan { problem }) => {
+                let message = Writer::default().text(&problem).0;
+                answer(Kind::Refused, &message, 0, &[]).send(link, &mut self.buffer)?;
+                Ok(())
+            }
+            Err(error) => Err(LinkError::Broken(error.to_string())),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Whatever bytes come, neither end panics, and memory follows what was agreed.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use cascadia_fleet::frame::{Bounds, Frame, HEADER_BYTES, Kind, Outgoing, receive};
+use cascadia_fleet::link::{Link, LinkError, channel_pair, fair};
+use cascadia_fleet::{Hello, RowShape, StageLimits, WorkerStage};
+use cascadia_model::{Hidden, Stage, StageError, StepPlan};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use crate::harness::PROGRAM;
+
+const WIDTH: usize = 2;
+
+/// A stage that checks what reaches it.
+struct Checked;
+
+impl Stage for Checked {
+    fn layers(&self) -> Range<u32> {
+        0..1
+    }
+
+    fn run(&self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {
+        assert_eq!(hidden.values.len(), plan.tokens.len() * WIDTH);
+        let rows = plan.steps.iter().try_fold(0, |next, step| (step.rows.start == next).then_some(step.rows.end));
+        assert_eq!(rows, Some(plan.tokens.len() as u32));
+        Ok(())
+    }
+}
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(1)
+}
+
+fn kind() -> impl Strategy<Value = Kind> {
+    use Kind::*;
+    prop::sample::select(vec![Hello, Welcome, Ready, Refused, Step, Step, Step, Rows, Ping, Pong, Join, Offer, Chunk])
+}
+
+proptest! {
+    #[test]
+    fn any_bytes(bytes in vec(any::<u8>(), 0..200), rows in 0u32..9, table in 0u32..40) {
+        let (mut here, mut there) = channel_pair([fair(), fair()]);
+        here.write(&bytes).unwrap();
+        drop(here);
+        let bounds = Bounds { rows, row_bytes: 8, table };
+        let mut frame = Frame::default();
+        if receive(&mut there, &bounds, &mut frame, soon()).is_ok() {
+            prop_assert!(frame.table().len() <= table as usize && frame.rows().len() <= rows as usize * 8);
+        }
+    }
+
+    #[test]
+    fn damaged_frames(table in vec(any::<u8>(), 0..60), at in any::<prop::sample::Index>(), bit in 0u8..8) {
+        let (mut here, mut there) = channel_pair([fair(), fair()]);
+        let mut sent = Vec::new();
+        Outgoing::message(Kind::Step, &table).send(&mut here, &mut sent).unwrap();
+        there.read(&mut vec![0; HEADER_BYTES + table.len()], soon()).unwrap();
+        let at = at.index(sent.len());
+        sent[at] ^= 1 << bit;
+        here.write(&sent).unwrap();
+        drop(here);
+        let error = receive(&mut there, &Bounds::table(u32::MAX >> 8), &mut Frame::default(), soon());
+        prop_assert!(matches!(error, Err(LinkError::Broken(_) | LinkError::Closed)), "{:?}", error);
+    }
+
+    #[test]
+    fn a_worker_survives_any_frames(
+        frames in vec((kind(), vec(any::<u8>(), 0..30), 0u16..4, 0u32..3, 0u32..4), 0..12),
+        limits in vec(any::<u8>(), 0..20),
+        sound in any::<bool>(),
+    ) {
+        let (mut here, mut there) = channel_pair([fair(), fair()]);
+        let good: Vec<u8> = [128u32, 4, 8, 0].iter().flat_map(|number| number.to_le_bytes()).collect();
+        let welcome = Outgoing { epoch: 1, ..Outgoing::message(Kind::Welcome, if sound { &good } else { &limits }) };
+        welcome.send(&mut here, &mut Vec::new()).unwrap();
+        for (kind, table, rows, epoch, step) in &frames {
+            let row_bytes = vec![0; usize::from(*rows) * WIDTH * 4];
+            let frame = Outgoing { kind: *kind, epoch: *epoch, step: *step, table, rows: *rows, row_bytes: &row_bytes };
+            frame.send(&mut here, &mut Vec::new()).unwrap();
+        }
+        let hello = Hello { program: PROGRAM.to_owned(), shard: None };
+        let shape = RowShape { hidden_width: WIDTH, needs_tokens: false };
+        let load = |_: &StageLimits| Ok(Box::new(Checked) as Box<dyn Stage>);
+        let mut worker = WorkerStage::new(hello, shape, Duration::from_millis(1), Box::new(load));
+        worker.serve(&mut there);
+        drop(here);
+    }
+}

@@ -1,0 +1,161 @@
+//! Exports small models, runs their shards on threads, and asks for tokens.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+
+use cascadia_engine::{Engine, EngineError, OpenOptions, QuantizeJob, Recipe, ShardJob, Source, quantize, write_shard};
+use cascadia_fleet::link::{Weather, channel_pair, fair};
+use cascadia_fleet::{
+    Digest, Harbour, MANIFEST_VERSION, Manifest, Numerics, Patience, RemoteStage, Shard, ShardOptions, StageCounters,
+    StageLimits, StageSplit, TOKEN_IO_FILE, WorkerStage, holds_ends, open_shard, stage_file, tells_stage,
+};
+use cascadia_kernels::Pool;
+use cascadia_model::{ModelSpec, Stage};
+use cascadia_weights::ModelFiles;
+
+pub(crate) const PROGRAM: &str = "test";
+pub(crate) const CONTEXT: u32 = 96;
+
+pub(crate) fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name)
+}
+
+/// Which tensors and which metadata a shard gets.
+type Choice<'a> = (&'a dyn Fn(&str) -> bool, &'a dyn Fn(&str) -> bool);
+
+/// Where small models become files.
+pub(crate) struct Workshop {
+    pub(crate) folder: tempfile::TempDir,
+    pub(crate) source: ModelFiles,
+    pub(crate) precision: Option<&'static str>,
+}
+
+impl Workshop {
+    pub(crate) fn new(model: &str, precision: Option<&'static str>) -> Workshop {
+        let source = ModelFiles::open(&fixture(model)).expect("the fixture opens");
+        Workshop { folder: tempfile::tempdir().expect("a folder"), source, precision }
+    }
+
+    fn recipe(&self) -> Option<Recipe> {
+        self.precision.map(|precision| precision.parse().expect("a known mix"))
+    }
+
+    /// The model in one file of the same precision.
+    pub(crate) fn whole(&self) -> PathBuf {
+        let out = self.folder.path().join("whole.gguf");
+        let Some(recipe) = self.recipe() else {
+            self.shard("whole.gguf", 0..0, (&|_| true, &|_| true));
+            return out;
+        };
+        let job = QuantizeJob { files: &self.source, out: &out, recipe, importance: None, pool: &Pool::new(1) };
+        quantize(&job, |_| {}).expect("it can be quantised");
+        out
+    }
+
+    /// The model in stages that begin at these layers.
+    pub(crate) fn export(&self, starts: &[u32]) -> Manifest {
+        let spec = ModelSpec::from_files(&self.source).expect("a known architecture");
+        let split = StageSplit::at(&spec, starts).expect("it can be cut there");
+        let token_io = self.shard(TOKEN_IO_FILE, 0..0, (&holds_ends, &|_| true));
+        let stage = |(stage, layers): (usize, &Range<u32>)| {
+            self.shard(&stage_file(stage), layers.clone(), (&|name| split.holds(stage, name), &tells_stage))
+        };
+        let stages: Vec<Shard> = split.stages().iter().enumerate().map(stage).collect();
+        let written = ModelFiles::open(&self.folder.path().join(TOKEN_IO_FILE)).expect("it was written");
+        let manifest = Manifest {
+            version: MANIFEST_VERSION,
+            model: Manifest::model_digest(&token_io, &stages),
+            name: "small".to_owned(),
+            precision: self.precision.unwrap_or("keep").to_owned(),
+            numerics: Numerics::of(&ModelSpec::from_files(&written).expect("a shard tells the architecture")),
+            token_io,
+            stages,
+        };
+        manifest.write(self.folder.path()).expect("it can be written");
+        assert_eq!(Manifest::read(self.folder.path()).expect("it can be read"), manifest);
+        manifest
+    }
+
+    fn shard(&self, file: &str, layers: Range<u32>, (holds, tells): Choice<'_>) -> Shard {
+        let (out, recipe) = (self.folder.path().join(file), self.recipe());
+        let job =
+            ShardJob { files: &self.source, out: &out, recipe: recipe.as_ref(), holds, tells, pool: &Pool::new(1) };
+        let entries = write_shard(&job, |_| {}).expect("the shard can be written");
+        let (digest, bytes) = Digest::of_file(&out).expect("it was written");
+        let tensors = entries.iter().map(|entry| entry.name.clone()).collect();
+        Shard { file: file.to_owned(), digest, bytes, layers: [layers.start, layers.end], tensors }
+    }
+
+    /// A worker for a stage of the export.
+    pub(crate) fn worker(&self, manifest: &Manifest, stage: usize) -> WorkerStage {
+        let options = ShardOptions { program: PROGRAM.to_owned(), pool: Arc::new(Pool::new(1)), memory: None };
+        let worker = open_shard(&self.folder.path().join(&manifest.stages[stage].file), options);
+        let worker = worker.expect("it was written");
+        assert_eq!(worker.hello.shard, Some(manifest.stages[stage].digest));
+        worker
+    }
+
+    /// The model on one worker for each stage, over links in this process.
+    pub(crate) fn fleet(&self, manifest: &Manifest) -> (Engine, Vec<Arc<StageCounters>>) {
+        let mut counters = Vec::new();
+        let engine = self.open(manifest, |harbour, stage| {
+            dock(harbour, self.worker(harbour.manifest(), stage), [fair(), fair()]);
+            let stage = RemoteStage::new(harbour, stage, Patience::default());
+            counters.push(stage.counters());
+            stage
+        });
+        (engine, counters)
+    }
+
+    /// The model with stages that `stage` makes.
+    pub(crate) fn open(&self, manifest: &Manifest, mut stage: impl FnMut(&Harbour, usize) -> RemoteStage) -> Engine {
+        let files = ModelFiles::open(&self.folder.path().join(TOKEN_IO_FILE)).expect("it was written");
+        let open = Engine::with_stages(Arc::new(files), &options(), |spec, options| {
+            let cache = options.cache_pages(spec);
+            let limits = StageLimits { context: options.context, rows_per_step: options.rows_per_step, cache };
+            let harbour = Harbour::new(manifest.clone(), limits, PROGRAM);
+            let stages = (0..manifest.stages.len()).map(|index| Box::new(stage(&harbour, index)) as Box<dyn Stage>);
+            Ok::<_, EngineError>(stages.collect())
+        });
+        open.expect("the shards load")
+    }
+}
+
+/// Lets a worker serve on a thread, and brings it to its dock.
+pub(crate) fn dock(harbour: &Harbour, mut worker: WorkerStage, weather: [Weather; 2]) {
+    let (here, mut there) = channel_pair(weather);
+    thread::spawn(move || worker.serve(&mut there));
+    harbour.admit(Box::new(here), "worker").expect("the worker is let in");
+}
+
+pub(crate) fn options() -> OpenOptions {
+    let pool = Arc::new(Pool::new(1));
+    OpenOptions { context: Some(CONTEXT), rows_per_step: 16, ..OpenOptions::new(pool) }
+}
+
+pub(crate) fn open_whole(path: &Path) -> Engine {
+    Engine::open(Source::Path(path), &options()).expect("the model loads")
+}
+
+/// Feeds a prompt and continues with the likeliest tokens; gives the bits of all logits on the way.
+pub(crate) fn continuation(engine: &mut Engine, prompt: &[u32], count: usize) -> (Vec<u32>, Vec<u32>) {
+    let session = &mut engine.session;
+    session.truncate(0);
+    let (mut tokens, mut bits) = (Vec::new(), Vec::new());
+    let mut next = prompt.to_vec();
+    for _ in 0..count {
+        let logits = session.feed(&next).expect("the step runs");
+        bits.extend(logits.iter().map(|logit| logit.to_bits()));
+        let best = (0..logits.len()).max_by(|&one, &other| logits[one].total_cmp(&logits[other]));
+        let token = best.expect("there are tokens") as u32;
+        tokens.push(token);
+        next = vec![token];
+    }
+    (tokens, bits)
+}
+
+pub(crate) fn prompt(length: u32) -> Vec<u32> {
+    (0..length).map(|at| at * 37 % 96).collect()
+}

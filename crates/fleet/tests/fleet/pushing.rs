@@ -1,0 +1,93 @@
+//! Files reach a worker whole, once, within its limits, and an interrupted push goes on where it was.
+
+use std::fs;
+use std::path::Path;
+use std::thread;
+
+use cascadia_fleet::link::{LinkError, Weather, channel_pair, fair};
+use cascadia_fleet::{Digest, FleetError, Hello, Order, Shard, Store, greet, push};
+
+use crate::harness::PROGRAM;
+
+const MIB: usize = 1 << 20;
+
+fn shard(folder: &Path, bytes: usize) -> Shard {
+    let content: Vec<u8> = (0..bytes).map(|at| (at * 7 + at / 251) as u8).collect();
+    fs::write(folder.join("stage-0.gguf"), &content).expect("it can be written");
+    let digest = Digest::of(&content);
+    Shard { file: "stage-0.gguf".to_owned(), digest, bytes: bytes as u64, layers: [0, 1], tensors: Vec::new() }
+}
+
+/// Pushes a shard to a store; gives what both ends say and how many bytes were sent.
+fn check(
+    from: &Path,
+    shard: &Shard,
+    (to, quota): (&Path, u64),
+    weather: Weather,
+) -> (Result<(), FleetError>, Result<(), LinkError>, u64) {
+    let (mut here, mut there) = channel_pair([weather, fair()]);
+    let store = Store::open(to, quota).expect("a folder");
+    let worker = thread::spawn(move || {
+        let hello = Hello { program: PROGRAM.to_owned(), shard: None };
+        let Order::Take(offer) = greet(&mut there, &hello)? else { panic!("a file is offered") };
+        store.take(&mut there, &offer).map(|path| assert!(path.metadata().unwrap().permissions().readonly()))
+    });
+    let (mut first, mut last) = (None, 0);
+    let pushed = push(&mut here, "node-00", (from, shard), |done| {
+        first.get_or_insert(done);
+        last = done;
+    });
+    drop(here);
+    let sent = first.map_or(0, |first| last - first.min(last));
+    (pushed, worker.join().expect("the worker ends"), sent)
+}
+
+#[test]
+fn a_file_arrives_once_and_goes_on_where_it_was() {
+    let [from, to] = [0, 1].map(|_| tempfile::tempdir().expect("a folder"));
+    let shard = shard(from.path(), 3 * MIB + 4567);
+    let (here, there) = (from.path(), (to.path(), u64::MAX));
+    // An earlier push ended in the middle of the third piece.
+    let part = to.path().join(format!("{}.part", shard.digest));
+    let content = fs::read(from.path().join(&shard.file)).expect("it was written");
+    fs::write(&part, &content[..2 * MIB + 100]).expect("it can be written");
+    let (pushed, taken, sent) = check(here, &shard, there, fair());
+    pushed.expect("it is sent");
+    taken.expect("it is taken");
+    assert!(sent < 2 * MIB as u64, "{sent} bytes were sent again");
+    assert_eq!(Digest::of_file(&to.path().join(shard.digest.to_string())).unwrap(), (shard.digest, shard.bytes));
+    assert!(!part.exists());
+    let (pushed, taken, sent) = check(here, &shard, there, fair());
+    assert!(pushed.is_ok() && taken.is_ok() && sent == 0, "nothing is sent twice");
+}
+
+#[test]
+fn limits_and_damage_are_noticed() {
+    let [from, to] = [0, 1].map(|_| tempfile::tempdir().expect("a folder"));
+    let shard = shard(from.path(), MIB + 9);
+    let (pushed, taken, _) = check(from.path(), &shard, (to.path(), MIB as u64), fair());
+    let message = pushed.expect_err("it is more than allowed").to_string();
+    assert!(
+        message.starts_with("node-00 did not take stage-0.gguf") && message.contains("its owner allows"),
+        "{message}"
+    );
+    assert!(taken.is_err());
+    let huge = Shard { bytes: 1 << 60, ..shard.clone() };
+    let (pushed, ..) = check(from.path(), &huge, (to.path(), u64::MAX), fair());
+    assert!(pushed.expect_err("no disk is that large").to_string().contains("do not fit"));
+    let mut pieces = 0;
+    let damage = move |mut piece: Vec<u8>| {
+        pieces += 1;
+        if pieces == 2 {
+            piece[5000] ^= 1;
+        }
+        vec![piece]
+    };
+    let (pushed, taken, _) = check(from.path(), &shard, (to.path(), u64::MAX), Box::new(damage));
+    assert!(pushed.is_err() && taken.expect_err("a piece was damaged").to_string().contains("damaged"));
+    // A manifest that names another content than the file has.
+    let other = Shard { digest: Digest::of(b"other"), ..shard };
+    let (pushed, taken, _) = check(from.path(), &other, (to.path(), u64::MAX), fair());
+    assert!(pushed.is_err() && taken.is_err());
+    assert_eq!(fs::read_dir(to.path()).unwrap().filter(|file| file.is_ok()).count(), 1, "the rest of the damaged one");
+}

@@ -1,0 +1,59 @@
+//! However a model is cut, its tokens are those of the whole, and a hop costs little more than its rows.
+
+use std::sync::atomic::Ordering;
+
+use crate::harness::{Workshop, continuation, open_whole, prompt};
+
+/// Every way to cut `layers` layers into `stages` stages.
+fn cuts(layers: u32, stages: usize) -> Vec<Vec<u32>> {
+    let mut all = vec![vec![0]];
+    for _ in 1..stages {
+        let longer = |cut: &Vec<u32>| {
+            let last = *cut.last().expect("a cut begins with 0");
+            (last + 1..layers).map(|next| [cut.as_slice(), &[next]].concat()).collect::<Vec<_>>()
+        };
+        all = all.iter().flat_map(longer).collect();
+    }
+    all
+}
+
+fn check(model: &str, precision: Option<&'static str>, cuts: &[Vec<u32>]) {
+    let workshop = Workshop::new(model, precision);
+    let mut whole = open_whole(&workshop.whole());
+    let expected = continuation(&mut whole, &prompt(40), 30);
+    for cut in cuts {
+        let manifest = workshop.export(cut);
+        let (mut fleet, counters) = workshop.fleet(&manifest);
+        assert!(continuation(&mut fleet, &prompt(40), 30) == expected, "{model} {precision:?} cut at {cut:?}");
+        let width = u64::from(manifest.numerics.hidden_width);
+        let (rows, steps) = (40 + 29, 3 + 29);
+        for counters in counters {
+            assert_eq!(counters.steps.load(Ordering::Relaxed), steps);
+            let sent = counters.sent.load(Ordering::Relaxed);
+            assert!(sent <= rows * width * 4 + steps * 64, "{sent} bytes for {rows} rows of {width} in {steps} steps");
+        }
+    }
+}
+
+#[test]
+fn every_cut_of_a_small_model() {
+    // The second has layers with windows.
+    for (model, layers) in [("llama3", 3), ("gemma3", 4)] {
+        let all: Vec<_> = (1..=layers).flat_map(|stages| cuts(layers as u32, stages)).collect();
+        check(model, None, &all);
+        check(model, Some("int4"), &all);
+    }
+}
+
+#[test]
+fn streams_experts_and_inputs_of_single_layers() {
+    for (model, cuts) in [
+        ("gemma3n", &[vec![0, 1, 2]][..]),
+        ("gemma4", &[vec![0, 1]]),
+        ("deepseek-v3", &[vec![0, 1]]),
+        ("gpt2", &[vec![0, 1]]),
+        ("gpt-oss", &[vec![0, 1]]),
+    ] {
+        check(model, Some("q8_0"), cuts);
+    }
+}

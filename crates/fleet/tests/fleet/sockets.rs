@@ -1,0 +1,166 @@
+//! Real sockets: machines join once, members compute, and strangers do not get a byte.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cascadia_fleet::link::{Link, LinkError};
+use cascadia_fleet::{
+    Arrival, Digest, Identity, Invitation, Listener, Members, Patience, RemoteStage, TcpLink, join, seconds_now,
+};
+
+use crate::harness::{Workshop, continuation, open_whole, prompt};
+
+/// A coordinator on a port of its own.
+struct Office {
+    folder: tempfile::TempDir,
+    identity: Identity,
+    members: Arc<Members>,
+    address: String,
+    arrivals: Mutex<Receiver<Arrival>>,
+}
+
+impl Office {
+    fn open() -> Office {
+        let folder = tempfile::tempdir().expect("a folder");
+        let identity = key(folder.path(), "coordinator");
+        let members = Arc::new(Members::at(&folder.path().join("members.json")));
+        let listener = Listener::bind("127.0.0.1:0", &identity, Arc::clone(&members)).expect("a free port");
+        let address = listener.address().expect("it listens").to_string();
+        let (sender, arrivals) = channel();
+        let sender = Mutex::new(sender);
+        listener.run(move |arrival| drop(sender.lock().map(|sender| sender.send(arrival))));
+        Office { folder, identity, members, address, arrivals: Mutex::new(arrivals) }
+    }
+
+    fn invite(&self, seconds: u64) -> Invitation {
+        let addresses = vec!["127.0.0.1:9".to_owned(), self.address.clone()];
+        let invitation = Invitation::new(addresses, self.identity.pin(), seconds_now() + seconds).expect("random");
+        self.members.invite(&invitation).expect("it can be written");
+        invitation.to_string().parse().expect("a line can be read")
+    }
+
+    fn next(&self) -> Arrival {
+        self.arrivals.lock().unwrap().recv_timeout(Duration::from_secs(20)).expect("someone arrives")
+    }
+
+    fn turned_away(&self) -> String {
+        match self.next() {
+            Arrival::TurnedAway { problem, .. } => problem,
+            Arrival::Member { node, .. } | Arrival::Joined { node } => panic!("{node} was let in"),
+        }
+    }
+}
+
+fn key(folder: &Path, name: &str) -> Identity {
+    let path = folder.join(format!("{name}.key"));
+    let identity = Identity::open_or_make(&path).expect("a key");
+    assert_eq!(Identity::open_or_make(&path).expect("the same key").pin(), identity.pin());
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        assert_eq!(path.metadata().expect("it was written").permissions().mode() & 0o777, 0o600);
+    }
+    identity
+}
+
+/// Whether the other end sends anything at all, or just ends.
+fn hears_nothing(link: &mut TcpLink) {
+    let heard = link.read(&mut [0], Instant::now() + Duration::from_secs(20));
+    assert!(matches!(heard, Err(LinkError::Closed | LinkError::Broken(_))), "{heard:?}");
+}
+
+#[test]
+fn an_invitation_is_used_once_and_strangers_hear_nothing() {
+    let office = Office::open();
+    let [one, other] = ["one", "other"].map(|name| key(office.folder.path(), name));
+    let dial =
+        |identity: &Identity| TcpLink::dial(std::slice::from_ref(&office.address), identity, office.identity.pin());
+
+    // Without an invitation, a key that nobody knows ends the handshake.
+    if let Ok(mut link) = dial(&one) {
+        hears_nothing(&mut link);
+    }
+    assert!(office.turned_away().contains("not known"));
+
+    // With a wrong secret, it is not let in while another is invited.
+    let invitation = office.invite(60);
+    let forged = Invitation { secret: [7; 16], ..invitation.clone() };
+    assert!(join(&forged, &one, "one").is_err());
+    assert!(office.turned_away().contains("not invited"));
+
+    // A worker's greeting from a stranger is not answered either.
+    let mut link = dial(&one).expect("an invitation is open");
+    link.write(&[1, 1, 0, 0, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).expect("it can be sent");
+    hears_nothing(&mut link);
+    assert!(office.turned_away().contains("cannot be"));
+
+    // The right secret works once; a coordinator with another key is not spoken to.
+    let impostor = Invitation { coordinator: Digest::of(b"impostor"), ..invitation.clone() };
+    assert!(join(&impostor, &one, "one").is_err());
+    office.turned_away();
+    assert_eq!(join(&invitation, &one, "Not A Name!").expect("it was invited"), "node-00");
+    assert!(matches!(office.next(), Arrival::Joined { node } if node == "node-00"));
+    assert!(join(&invitation, &other, "other").is_err());
+    office.turned_away();
+    let expired = Invitation { expires: 1, ..office.invite(60) };
+    assert!(join(&expired, &other, "other").unwrap_err().to_string().contains("expired"));
+    assert_eq!(join(&office.invite(60), &other, "other").expect("it was invited"), "other");
+    assert!(matches!(office.next(), Arrival::Joined { node } if node == "other"));
+    let names: Vec<String> = office.members.all().unwrap().into_iter().map(|member| member.name).collect();
+    assert_eq!(names, ["node-00", "other"]);
+}
+
+#[test]
+fn plain_bytes_get_no_application_byte() {
+    let office = Office::open();
+    office.invite(60);
+    for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 64], &[22, 3, 1, 255, 255, 1, 0]] {
+        let mut socket = TcpStream::connect(&office.address).expect("it listens");
+        socket.write_all(bytes).expect("it can be sent");
+        socket.shutdown(std::net::Shutdown::Write).expect("it can be ended");
+        let mut heard = Vec::new();
+        // A reset counts as nothing too.
+        let _ = socket.read_to_end(&mut heard);
+        // At most an alert of TLS, which is no application data (type 23).
+        assert!(heard.len() <= 7 && heard.first() != Some(&23), "{heard:?}");
+        office.turned_away();
+    }
+}
+
+#[test]
+fn tokens_over_encrypted_sockets_are_those_of_one_process() {
+    let office = Office::open();
+    let workshop = Workshop::new("llama3", Some("int4"));
+    let expected = continuation(&mut open_whole(&workshop.whole()), &prompt(20), 20);
+    let manifest = workshop.export(&[0, 1]);
+    let members = ["node-a", "node-b"].map(|name| {
+        let identity = key(office.folder.path(), name);
+        join(&office.invite(60), &identity, name).expect("it was invited");
+        assert!(matches!(office.next(), Arrival::Joined { node } if node == name));
+        identity
+    });
+    for (stage, identity) in members.into_iter().enumerate() {
+        let mut worker = workshop.worker(&manifest, stage);
+        let (address, coordinator) = (office.address.clone(), office.identity.pin());
+        thread::spawn(move || {
+            let mut link = TcpLink::dial(&[address], &identity, coordinator).expect("it is a member");
+            worker.serve(&mut link)
+        });
+    }
+    let mut fleet = workshop.open(&manifest, |harbour, stage| {
+        if stage == 0 {
+            for _ in 0..2 {
+                let Arrival::Member { node, link } = office.next() else { panic!("only members come") };
+                let docked = harbour.admit(link, &node).expect("it fits");
+                assert_eq!(node, ["node-a", "node-b"][docked]);
+            }
+        }
+        RemoteStage::new(harbour, stage, Patience::default())
+    });
+    assert!(continuation(&mut fleet, &prompt(20), 20) == expected);
+}
