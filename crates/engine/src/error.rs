@@ -103,3 +103,10 @@ pub enum EngineError {
         advice: &'static str,
     },
 }
+
+impl EngineError {
+    /// Whether a machine that runs a part of the model is gone: it may work again once another has taken over.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, EngineError::Stage(StageError::Lost { .. }))
+    }
+}

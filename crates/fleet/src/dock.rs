@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::frame::{Bounds, Frame, Header, Kind, Outgoing, receive};
+use crate::frame::{Bounds, Frame, Header, Kind, Outgoing, Wait, receive};
 use crate::link::{Link, LinkError};
 use crate::message::{Hello, MOST_MESSAGE, StageLimits, Writer, reason};
 use crate::{Digest, Manifest};
@@ -33,9 +33,9 @@ impl Docked {
     pub(crate) fn ping(&mut self, step: u32, patience: Duration) -> Result<(), LinkError> {
         let ping = Outgoing { epoch: self.epoch, step, ..Outgoing::message(Kind::Ping, &[]) };
         ping.send(&mut *self.link, &mut Vec::new())?;
-        let (mut frame, deadline) = (Frame::default(), Instant::now() + patience);
+        let (mut frame, wait) = (Frame::default(), Wait::of(patience));
         loop {
-            receive(&mut *self.link, &Bounds::table(0), &mut frame, deadline)?;
+            receive(&mut *self.link, &Bounds::table(0), &mut frame, wait)?;
             let Header { kind, epoch, step: answered, .. } = frame.header;
             if kind == Kind::Pong && epoch == self.epoch && answered == step {
                 return Ok(());
@@ -146,7 +146,7 @@ impl Harbour {
         let limits = self.limits.bytes();
         let welcome = Outgoing { epoch, ..Outgoing::message(Kind::Welcome, &limits) };
         welcome.send(&mut *link, &mut buffer)?;
-        receive(&mut *link, &Bounds::table(MOST_MESSAGE), &mut frame, Instant::now() + LOADING)?;
+        receive(&mut *link, &Bounds::table(MOST_MESSAGE), &mut frame, Wait::of(LOADING))?;
         match frame.header.kind {
             Kind::Ready if frame.header.epoch == epoch => {}
             Kind::Refused => return Err(LinkError::Broken(format!("{node} says: {}", reason(frame.table())?))),
@@ -180,7 +180,7 @@ impl Harbour {
 
 /// What a worker that has connected says of itself. Nothing is sent before it has.
 pub(crate) fn hear_hello(link: &mut dyn Link, frame: &mut Frame) -> Result<Hello, LinkError> {
-    receive(link, &Bounds::table(MOST_MESSAGE), frame, Instant::now() + GREETING)?;
+    receive(link, &Bounds::table(MOST_MESSAGE), frame, Wait::of(GREETING))?;
     match frame.header.kind {
         Kind::Hello => Hello::parse(frame.table()),
         kind => Err(LinkError::Broken(format!("it began with {kind:?}"))),

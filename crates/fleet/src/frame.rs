@@ -1,6 +1,6 @@
 //! Frames: twenty bytes that say what follows, then exactly as much as both ends know it must be.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::link::{Link, LinkError};
 
@@ -27,7 +27,7 @@ pub enum Kind {
     Rows = 6,
     /// Is anybody there?
     Ping = 7,
-    /// Yes.
+    /// Yes; busy workers say so unasked.
     Pong = 8,
     /// A machine asks to become a member.
     Join = 9,
@@ -206,13 +206,38 @@ impl<'a> Outgoing<'a> {
     }
 }
 
+/// How long to wait for a frame.
+#[derive(Clone, Copy, Debug)]
+pub struct Wait {
+    /// Until all of it has come.
+    pub end: Instant,
+    /// The longest time in which nothing of it comes.
+    pub silence: Duration,
+}
+
+impl Wait {
+    /// So long and no longer, however little of it comes meanwhile.
+    pub fn of(time: Duration) -> Wait {
+        Wait { end: Instant::now() + time, silence: time }
+    }
+}
+
+/// Fills all of `out`.
+fn fill(link: &mut dyn Link, mut out: &mut [u8], wait: Wait) -> Result<(), LinkError> {
+    while !out.is_empty() {
+        let count = link.read(out, wait.end.min(Instant::now() + wait.silence))?;
+        out = &mut out[count..];
+    }
+    Ok(())
+}
+
 /// Waits for a frame within `bounds`. Memory follows the bounds, never what the peer announces beyond them.
-pub fn receive(link: &mut dyn Link, bounds: &Bounds, frame: &mut Frame, deadline: Instant) -> Result<(), LinkError> {
+pub fn receive(link: &mut dyn Link, bounds: &Bounds, frame: &mut Frame, wait: Wait) -> Result<(), LinkError> {
     let mut bytes = [0; HEADER_BYTES];
-    link.read(&mut bytes, deadline)?;
+    fill(link, &mut bytes, wait)?;
     frame.header = Header::parse(&bytes)?;
     frame.payload.resize(frame.header.payload(bounds)?, 0);
-    link.read(&mut frame.payload, deadline)?;
+    fill(link, &mut frame.payload, wait)?;
     match checksum(&bytes[..16], [&frame.payload, &[]]) == bytes[16..] {
         true => Ok(()),
         false => Err(LinkError::Broken("what it sent was damaged on the way".to_owned())),

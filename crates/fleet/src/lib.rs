@@ -10,6 +10,7 @@ mod identity;
 mod invitation;
 pub mod link;
 mod listener;
+mod lively;
 mod manifest;
 mod members;
 mod message;

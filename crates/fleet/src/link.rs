@@ -7,8 +7,9 @@ use std::time::Instant;
 pub trait Link: Send {
     /// Sends all of `bytes`.
     fn write(&mut self, bytes: &[u8]) -> Result<(), LinkError>;
-    /// Fills all of `out`; after an error the link is of no more use.
-    fn read(&mut self, out: &mut [u8], deadline: Instant) -> Result<(), LinkError>;
+    /// Waits until something has come, and puts as much of it into `out` as fits; says how much. Only after running
+    /// out of time it may be asked again.
+    fn read(&mut self, out: &mut [u8], deadline: Instant) -> Result<usize, LinkError>;
 }
 
 /// Why a link is of no more use.
@@ -25,12 +26,14 @@ pub enum LinkError {
     Broken(String),
 }
 
-/// What becomes of each piece that is written: tests lose, repeat, hold back or damage them here.
-pub type Weather = Box<dyn FnMut(Vec<u8>) -> Vec<Vec<u8>> + Send>;
+/// What becomes of each piece that is written: tests lose, repeat, hold back or damage them here, or cut the link with
+/// `None`.
+pub type Weather = Box<dyn FnMut(Vec<u8>) -> Option<Vec<Vec<u8>>> + Send>;
 
 /// One end of a link inside this process.
 pub struct ChannelLink {
-    outgoing: Sender<Vec<u8>>,
+    /// Nothing once the link is cut.
+    outgoing: Option<Sender<Vec<u8>>>,
     incoming: Receiver<Vec<u8>>,
     /// What has come and was not read.
     rest: Vec<u8>,
@@ -41,32 +44,38 @@ pub struct ChannelLink {
 pub fn channel_pair(weather: [Weather; 2]) -> (ChannelLink, ChannelLink) {
     let ((here, to_here), (there, to_there)) = (channel(), channel());
     let [from_here, from_there] = weather;
-    let end = |outgoing, incoming, weather| ChannelLink { outgoing, incoming, rest: Vec::new(), weather };
+    let end =
+        |outgoing, incoming, weather| ChannelLink { outgoing: Some(outgoing), incoming, rest: Vec::new(), weather };
     (end(there, to_here, from_here), end(here, to_there, from_there))
 }
 
 /// Every piece arrives once, in order and as it was.
 pub fn fair() -> Weather {
-    Box::new(|piece| vec![piece])
+    Box::new(|piece| Some(vec![piece]))
 }
 
 impl Link for ChannelLink {
     fn write(&mut self, bytes: &[u8]) -> Result<(), LinkError> {
         let pieces = (self.weather)(bytes.to_vec());
-        pieces.into_iter().try_for_each(|piece| self.outgoing.send(piece).map_err(|_| LinkError::Closed))
+        let Some((outgoing, pieces)) = self.outgoing.as_ref().zip(pieces) else {
+            self.outgoing = None;
+            return Err(LinkError::Closed);
+        };
+        pieces.into_iter().try_for_each(|piece| outgoing.send(piece).map_err(|_| LinkError::Closed))
     }
 
-    fn read(&mut self, out: &mut [u8], deadline: Instant) -> Result<(), LinkError> {
-        while self.rest.len() < out.len() {
+    fn read(&mut self, out: &mut [u8], deadline: Instant) -> Result<usize, LinkError> {
+        while self.rest.is_empty() {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.incoming.recv_timeout(left) {
-                Ok(piece) => self.rest.extend_from_slice(&piece),
+                Ok(piece) => self.rest = piece,
                 Err(RecvTimeoutError::Timeout) => return Err(LinkError::TimedOut),
                 Err(RecvTimeoutError::Disconnected) => return Err(LinkError::Closed),
             }
         }
-        out.copy_from_slice(&self.rest[..out.len()]);
-        self.rest.drain(..out.len());
-        Ok(())
+        let count = out.len().min(self.rest.len());
+        out[..count].copy_from_slice(&self.rest[..count]);
+        self.rest.drain(..count);
+        Ok(count)
     }
 }

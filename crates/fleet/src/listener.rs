@@ -5,11 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustls::ServerConfig;
 
-use crate::frame::{Bounds, Frame, Kind, Outgoing, receive};
+use crate::frame::{Bounds, Frame, Kind, Outgoing, Wait, receive};
 use crate::invitation::proof;
 use crate::link::LinkError;
 use crate::message::{MOST_MESSAGE, Reader, Writer, reason};
@@ -113,7 +113,7 @@ fn answer(socket: TcpStream, config: &Arc<ServerConfig>, members: &Members) -> O
 fn take_in(link: &mut TcpLink, key: Digest, members: &Members) -> Result<Option<String>, String> {
     let mut frame = Frame::default();
     let bounds = Bounds::table(MOST_MESSAGE);
-    receive(link, &bounds, &mut frame, Instant::now() + JOINING).map_err(|error| error.to_string())?;
+    receive(link, &bounds, &mut frame, Wait::of(JOINING)).map_err(|error| error.to_string())?;
     if frame.header.kind != Kind::Join {
         return Ok(None);
     }
@@ -142,7 +142,7 @@ pub fn join(invitation: &Invitation, identity: &Identity, wanted: &str) -> Resul
     let message = Writer::default().text(wanted).bytes(&proof).0;
     Outgoing::message(Kind::Join, &message).send(&mut link, &mut Vec::new()).map_err(failed)?;
     let mut frame = Frame::default();
-    let heard = receive(&mut link, &Bounds::table(MOST_MESSAGE), &mut frame, Instant::now() + JOINING);
+    let heard = receive(&mut link, &Bounds::table(MOST_MESSAGE), &mut frame, Wait::of(JOINING));
     heard.map_err(|error| refuse(format!("the coordinator did not accept it ({error}); ask for a new one")))?;
     match frame.header.kind {
         Kind::Joined => reason(frame.table()).map_err(failed),

@@ -3,10 +3,10 @@
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::dock::hear_hello;
-use crate::frame::{Bounds, Frame, Kind, Outgoing, receive};
+use crate::frame::{Bounds, Frame, Kind, Outgoing, Wait, receive};
 use crate::link::{Link, LinkError};
 use crate::message::{Offer, reason};
 use crate::store::answer_bounds;
@@ -63,7 +63,7 @@ pub fn push(
 
 /// How much of the file the worker has.
 fn held(link: &mut dyn Link, frame: &mut Frame) -> Result<u64, LinkError> {
-    receive(link, &answer_bounds(), frame, Instant::now() + PATIENCE)?;
+    receive(link, &answer_bounds(), frame, Wait::of(PATIENCE))?;
     match frame.header.kind {
         Kind::Have => {
             let bytes = frame.table().try_into().map_err(|_| LinkError::Broken("it answered nonsense".to_owned()))?;

@@ -9,7 +9,7 @@ use cascadia_model::{Hidden, Stage, StageError, StepPlan};
 
 use crate::codec::{NUMBER_BYTES, decode, encode};
 use crate::dock::{Dock, Docked, Harbour};
-use crate::frame::{Bounds, Frame, Kind, Outgoing, receive};
+use crate::frame::{Bounds, Frame, Kind, Outgoing, Wait, receive};
 use crate::link::LinkError;
 use crate::message::{MOST_MESSAGE, reason};
 use crate::table::TableWriter;
@@ -23,8 +23,8 @@ pub struct Patience {
     pub row: Duration,
     /// For a machine that can take over when none is there.
     pub worker: Duration,
-    /// For a sign of life.
-    pub ping: Duration,
+    /// For a sign of life: a busy worker gives several in that time.
+    pub silence: Duration,
 }
 
 impl Default for Patience {
@@ -33,7 +33,7 @@ impl Default for Patience {
             step: Duration::from_secs(10),
             row: Duration::from_millis(500),
             worker: Duration::from_secs(4),
-            ping: Duration::from_secs(1),
+            silence: Duration::from_millis(250),
         }
     }
 }
@@ -126,10 +126,10 @@ impl RemoteStage {
     /// Asks for signs of life, of the machine that computes unless a step is under way and of its spares; those that
     /// give none are let go. Gives the name of the one that computes.
     pub fn check(&self) -> Option<String> {
-        self.dock.sweep(self.patience.ping);
+        self.dock.sweep(self.patience.silence);
         let mut state = self.state.try_lock().ok()?;
         let node = state.current.as_ref()?.node.clone();
-        if state.ping(self.patience.ping).is_err() {
+        if state.ping(self.patience.silence).is_err() {
             self.counters.lost.fetch_add(1, Ordering::Relaxed);
             state.current = None;
             return None;
@@ -151,7 +151,7 @@ impl RemoteStage {
             state.table = TableWriter::new(self.sends_tokens);
             state.current = Some(docked);
             // One that has waited may have gone meanwhile.
-            if state.ping(self.patience.ping).is_ok() {
+            if state.ping(self.patience.silence).is_ok() {
                 return Ok(());
             }
             state.current = None;
@@ -173,11 +173,15 @@ impl RemoteStage {
         let outgoing = Outgoing { kind: Kind::Step, epoch: *epoch, step: *step, table: table_bytes, rows, row_bytes };
         let sent = outgoing.send(&mut **link, buffer)?;
         self.counters.sent.fetch_add(sent as u64, Ordering::Relaxed);
-        let deadline = Instant::now() + self.patience.step + self.patience.row * u32::from(rows);
+        let end = Instant::now() + self.patience.step + self.patience.row * u32::from(rows);
+        let wait = Wait { end, silence: self.patience.silence };
         let bounds = Bounds { rows: rows.into(), row_bytes: self.width * NUMBER_BYTES, table: MOST_MESSAGE };
         loop {
-            receive(&mut **link, &bounds, frame, deadline)?;
+            receive(&mut **link, &bounds, frame, wait)?;
             let header = &frame.header;
+            if header.kind == Kind::Pong {
+                continue;
+            }
             if header.epoch < *epoch || (header.epoch == *epoch && header.step < *step) {
                 self.counters.late.fetch_add(1, Ordering::Relaxed);
                 continue;

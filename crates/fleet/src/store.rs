@@ -3,9 +3,9 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::frame::{Bounds, Frame, Kind, Outgoing, receive};
+use crate::frame::{Bounds, Frame, Kind, Outgoing, Wait, receive};
 use crate::link::{Link, LinkError};
 use crate::message::{Offer, Writer};
 use crate::push::{CHUNK, chunk_bounds};
@@ -89,7 +89,7 @@ impl Store {
         have(link, done)?;
         let mut frame = Frame::default();
         while done < offer.bytes {
-            receive(link, &chunk_bounds(), &mut frame, Instant::now() + PATIENCE)?;
+            receive(link, &chunk_bounds(), &mut frame, Wait::of(PATIENCE))?;
             let (digest, piece) = frame.table().split_at_checked(32).ok_or_else(damaged)?;
             let expected = (offer.bytes - done).min(CHUNK as u64);
             let right = frame.header.kind == Kind::Chunk && piece.len() as u64 == expected;

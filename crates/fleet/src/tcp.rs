@@ -14,7 +14,7 @@ use crate::{Digest, Identity, tls};
 /// How long a connection may take to prove its key.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// How long a peer may take nothing of what it is sent.
-const STALL: Duration = Duration::from_secs(10);
+const STALL: Duration = Duration::from_secs(2);
 /// What both ends derive from a connection to prove something about it.
 const EXPORTER: &[u8] = b"EXPERIMENTAL cascadia fleet join";
 
@@ -108,17 +108,15 @@ impl Link for TcpLink {
         Ok(())
     }
 
-    fn read(&mut self, out: &mut [u8], deadline: Instant) -> Result<(), LinkError> {
-        let mut filled = 0;
-        while filled < out.len() {
-            match self.connection.reader().read(&mut out[filled..]) {
+    fn read(&mut self, out: &mut [u8], deadline: Instant) -> Result<usize, LinkError> {
+        loop {
+            match self.connection.reader().read(out) {
                 Ok(0) => return Err(LinkError::Closed),
-                Ok(count) => filled += count,
+                Ok(count) => return Ok(count),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.fetch(deadline)?,
                 Err(error) => return Err(ended(error)),
             }
         }
-        Ok(())
     }
 }
 

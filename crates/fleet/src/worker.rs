@@ -1,13 +1,18 @@
 //! A stage for a coordinator elsewhere: receives steps, runs them, sends the rows back.
 
 use std::convert::Infallible;
-use std::time::{Duration, Instant};
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, Scope};
+use std::time::Duration;
 
-use cascadia_model::{Hidden, Stage, StageError};
+use cascadia_model::{Hidden, Stage, StageError, StepPlan};
 
 use crate::codec::{NUMBER_BYTES, decode, encode};
-use crate::frame::{Bounds, Frame, Kind, Outgoing, receive};
+use crate::frame::{Bounds, Frame, Kind, Outgoing, Wait, receive};
 use crate::link::{Link, LinkError};
+use crate::lively::Lively;
 use crate::message::{Hello, MOST_MESSAGE, Offer, StageLimits, Writer, reason};
 use crate::table::TableReader;
 
@@ -74,24 +79,22 @@ impl WorkerStage {
         }
         Outgoing { epoch, ..Outgoing::message(Kind::Ready, &[]) }.send(link, &mut buffer)?;
         let Some((limits, stage)) = &self.loaded else { return Err(LinkError::Closed) };
-        let mut work = Work {
-            stage: &**stage,
-            epoch,
-            step: 0,
-            table: TableReader::new(self.needs_tokens, limits.context),
-            hidden: Hidden { values: Vec::new(), width: self.hidden_width },
-            rows: Vec::new(),
-            buffer,
-        };
+        let table = TableReader::new(self.needs_tokens, limits.context);
         let bounds = Bounds {
             rows: limits.rows_per_step,
             row_bytes: self.hidden_width * NUMBER_BYTES,
-            table: work.table.most_bytes(limits.rows_per_step),
+            table: table.most_bytes(limits.rows_per_step),
         };
-        loop {
-            receive(link, &bounds, &mut frame, Instant::now() + self.lease)?;
-            work.obey(&frame, link)?;
-        }
+        let hidden = Hidden { values: Vec::new(), width: self.hidden_width };
+        let mut link = Lively::new(link, epoch);
+        thread::scope(|scope| {
+            let (orders, results) = compute(scope, &**stage);
+            let mut work = Work { orders, results, epoch, step: 0, table, hidden, rows: Vec::new(), buffer };
+            loop {
+                receive(&mut link, &bounds, &mut frame, Wait::of(self.lease))?;
+                work.obey(&frame, &mut link)?;
+            }
+        })
     }
 
     /// Loads the stage unless it is there. What its cache holds from an earlier coordinator is written again before it
@@ -122,7 +125,7 @@ pub enum Order {
 pub fn greet(link: &mut dyn Link, hello: &Hello) -> Result<Order, LinkError> {
     let mut frame = Frame::default();
     Outgoing::message(Kind::Hello, &hello.bytes()).send(link, &mut Vec::new())?;
-    receive(link, &Bounds::table(MOST_MESSAGE), &mut frame, Instant::now() + DECISION)?;
+    receive(link, &Bounds::table(MOST_MESSAGE), &mut frame, Wait::of(DECISION))?;
     match frame.header.kind {
         Kind::Welcome => Ok(Order::Load { epoch: frame.header.epoch, limits: StageLimits::parse(frame.table())? }),
         Kind::Offer => Ok(Order::Take(Offer::parse(frame.table())?)),
@@ -131,9 +134,29 @@ pub fn greet(link: &mut dyn Link, hello: &Hello) -> Result<Order, LinkError> {
     }
 }
 
+/// A step to run, and what became of it.
+type Orders = Sender<(StepPlan, Hidden)>;
+type Results = Receiver<(Hidden, Result<(), StageError>)>;
+
+/// Runs steps on a thread of their own, so that another can give signs of life meanwhile.
+fn compute<'scope>(scope: &'scope Scope<'scope, '_>, stage: &'scope dyn Stage) -> (Orders, Results) {
+    let ((orders, to_do), (done, results)) = (channel::<(StepPlan, Hidden)>(), channel());
+    scope.spawn(move || {
+        for (plan, mut hidden) in to_do {
+            let ran = catch_unwind(AssertUnwindSafe(|| stage.run(&plan, &mut hidden)));
+            let broken = || Err(StageError::Plan { problem: "it broke off; this is a bug worth reporting".to_owned() });
+            if done.send((hidden, ran.unwrap_or_else(|_| broken()))).is_err() {
+                return;
+            }
+        }
+    });
+    (orders, results)
+}
+
 /// One connection at work.
-struct Work<'a> {
-    stage: &'a dyn Stage,
+struct Work {
+    orders: Orders,
+    results: Results,
     epoch: u32,
     /// The last step.
     step: u32,
@@ -143,8 +166,8 @@ struct Work<'a> {
     buffer: Vec<u8>,
 }
 
-impl Work<'_> {
-    fn obey(&mut self, frame: &Frame, link: &mut dyn Link) -> Result<(), LinkError> {
+impl Work {
+    fn obey(&mut self, frame: &Frame, link: &mut Lively<'_>) -> Result<(), LinkError> {
         let header = &frame.header;
         match header.kind {
             _ if header.epoch != self.epoch => Err(LinkError::Broken("a frame of another connection came".to_owned())),
@@ -159,7 +182,7 @@ impl Work<'_> {
         }
     }
 
-    fn run(&mut self, frame: &Frame, link: &mut dyn Link) -> Result<(), LinkError> {
+    fn run(&mut self, frame: &Frame, link: &mut Lively<'_>) -> Result<(), LinkError> {
         let rows = frame.header.rows;
         let plan = self.table.read(frame.table(), rows)?;
         self.step = frame.header.step;
@@ -167,27 +190,25 @@ impl Work<'_> {
         if !decode(frame.rows(), &mut self.hidden.values) {
             return Err(LinkError::Broken("numbers came that are not finite".to_owned()));
         }
-        let answer = |kind, table, rows, row_bytes| Outgoing {
-            kind,
-            epoch: frame.header.epoch,
-            step: frame.header.step,
-            table,
-            rows,
-            row_bytes,
-        };
-        match self.stage.run(&plan, &mut self.hidden) {
+        let nobody = || LinkError::Broken("nobody computes here any more".to_owned());
+        let hidden = Hidden { values: mem::take(&mut self.hidden.values), width: self.hidden.width };
+        self.orders.send((plan, hidden)).map_err(|_| nobody())?;
+        let (hidden, outcome) = link.wait_for(&self.results)?.ok_or_else(nobody)?;
+        self.hidden = hidden;
+        let mut answer = Outgoing { epoch: self.epoch, step: self.step, ..Outgoing::message(Kind::Rows, &[]) };
+        let message;
+        match outcome {
             Ok(()) => {
                 self.rows.clear();
                 encode(&self.hidden.values, &mut self.rows);
-                answer(Kind::Rows, &[], rows, &self.rows).send(link, &mut self.buffer)?;
-                Ok(())
+                answer = Outgoing { rows, row_bytes: &self.rows, ..answer };
             }
             Err(StageError::Plan { problem }) => {
-                let message = Writer::default().text(&problem).0;
-                answer(Kind::Refused, &message, 0, &[]).send(link, &mut self.buffer)?;
-                Ok(())
+                message = Writer::default().text(&problem).0;
+                answer = Outgoing { kind: Kind::Refused, table: &message, ..answer };
             }
-            Err(error) => Err(LinkError::Broken(error.to_string())),
+            Err(error) => return Err(LinkError::Broken(error.to_string())),
         }
+        answer.send(link, &mut self.buffer).map(|_| ())
     }
 }

@@ -43,6 +43,9 @@ pub enum ServerError {
     System(#[from] std::io::Error),
 }
 
+/// When it is worth asking a fleet again that lost a machine.
+const DEGRADED_RETRY: Duration = Duration::from_secs(5);
+
 /// What kind of error it is; decides status and names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -70,6 +73,8 @@ pub(crate) enum Kind {
     Busy,
     /// The server is ending.
     Unavailable,
+    /// A machine that runs a part of the model is gone, and no other can take over yet.
+    Degraded,
     /// Our fault.
     Internal,
 }
@@ -95,6 +100,9 @@ impl Kind {
                 (StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", Some("rate_limit_exceeded"), "rate_limit_error")
             }
             Kind::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, "server_error", None, "overloaded_error"),
+            Kind::Degraded => {
+                (StatusCode::SERVICE_UNAVAILABLE, "server_error", Some("fleet_degraded"), "overloaded_error")
+            }
             Kind::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "server_error", None, "api_error"),
         }
     }
@@ -197,13 +205,15 @@ impl From<EngineError> for ApiError {
             EngineError::Setting { .. } | EngineError::UnknownToken { .. } | EngineError::Text(_) => Kind::Invalid,
             EngineError::ContextFull { .. } => Kind::ContextLength,
             EngineError::Missing { .. } => Kind::Unsupported,
+            error if error.is_lost() => Kind::Degraded,
             _ => Kind::Internal,
         };
         let param = match &error {
             EngineError::Setting { name, .. } => Some((*name).to_owned()),
             _ => None,
         };
-        ApiError { param, ..ApiError::new(kind, error.to_string()) }
+        let retry_after = (kind == Kind::Degraded).then_some(DEGRADED_RETRY);
+        ApiError { param, retry_after, ..ApiError::new(kind, error.to_string()) }
     }
 }
 

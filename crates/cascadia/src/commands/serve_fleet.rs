@@ -26,7 +26,8 @@ pub(crate) fn open(fleet: &str, home: Option<&Path>, options: &OpenOptions) -> a
         false => {
             let pushed = settings.pushed.clone();
             let folder = pushed.context("nothing was pushed to this fleet yet; use `cascadia fleet push` first")?;
-            (folder, fleet.split(',').map(str::to_owned).collect())
+            let nodes = if fleet == "all" { Vec::new() } else { fleet.split(',').map(str::to_owned).collect() };
+            (folder, nodes)
         }
     };
     let manifest = Manifest::read(&folder)?;

@@ -43,8 +43,12 @@ pub(crate) fn start(flags: &WorkerFlags) -> anyhow::Result<()> {
         memory: flags.memory,
     };
     let store = Store::open(&home.blobs(), flags.disk)?;
-    let kept = settings.shard.map(|digest| store.path(digest)).filter(|path| path.exists());
-    let shard = flags.shard.as_deref().map(with_ending).or(kept);
+    let kept = settings.shard.map(|digest| store.path(digest));
+    let given = flags.shard.as_deref().map(with_ending);
+    let shard = given.into_iter().chain(kept).find(|path| path.exists());
+    if let (Some(path), None) = (&flags.shard, &shard) {
+        remark(&format!("There is no {} here; waiting for the coordinator to send a shard.", path.display()));
+    }
     let stage = shard.map(|path| open_shard(&path, options.clone())).transpose()?;
     let mut worker = Worker { home, settings, store, options, stage };
     let mut pause = SHORTEST_PAUSE;

@@ -98,7 +98,7 @@ pub enum WorkerCommand {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  cascadia worker start\n  cascadia worker start --shard ./shards/stage-0")]
 pub struct WorkerFlags {
-    /// The shard; without it the one that the coordinator sends.
+    /// The shard; without it, or while it is not there, the one that the coordinator sends.
     #[arg(long, value_name = "FILE")]
     pub shard: Option<PathBuf>,
     /// Where the coordinator listens, if it is no longer where it was.

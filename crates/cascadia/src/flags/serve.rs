@@ -18,7 +18,8 @@ use super::parse_bytes;
 pub struct ServeFlags {
     /// A .gguf file, a model folder, or org/name on the Hugging Face hub; without it the model inside the program.
     pub model: Option<String>,
-    /// Run the model on a fleet instead: the folder that `export` wrote, or the machines to which `fleet push` sent it.
+    /// Run the model on a fleet instead: the folder that `export` wrote, or the machines to which `fleet push` sent it
+    /// (`all` for whichever come).
     #[arg(long, value_name = "DIR|NODES", conflicts_with = "model")]
     pub fleet: Option<String>,
     /// The folder for the fleet's keys; .cascadia in your home folder by default.

@@ -6,6 +6,7 @@ mod hub;
 #[path = "../../../weights/tests/weights/hub_server.rs"]
 mod hub_server;
 mod measure;
+mod office;
 mod program;
 mod run;
 mod tokenize;

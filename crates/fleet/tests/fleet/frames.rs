@@ -1,16 +1,18 @@
 //! Whatever bytes come, neither end panics, and memory follows what was agreed.
 
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::thread;
+use std::time::Duration;
 
-use cascadia_fleet::frame::{Bounds, Frame, HEADER_BYTES, Kind, Outgoing, receive};
+use cascadia_fleet::frame::{Bounds, Frame, HEADER_BYTES, Kind, Outgoing, Wait, receive};
 use cascadia_fleet::link::{Link, LinkError, channel_pair, fair};
-use cascadia_fleet::{Hello, RowShape, StageLimits, WorkerStage};
+use cascadia_fleet::{Hello, Order, Patience, RemoteStage, RowShape, StageLimits, WorkerStage, greet};
 use cascadia_model::{Hidden, Stage, StageError, StepPlan};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::harness::PROGRAM;
+use crate::hash_model::{self, harbour};
 
 const WIDTH: usize = 2;
 
@@ -30,8 +32,8 @@ impl Stage for Checked {
     }
 }
 
-fn soon() -> Instant {
-    Instant::now() + Duration::from_secs(1)
+fn soon() -> Wait {
+    Wait::of(Duration::from_secs(1))
 }
 
 fn kind() -> impl Strategy<Value = Kind> {
@@ -57,7 +59,7 @@ proptest! {
         let (mut here, mut there) = channel_pair([fair(), fair()]);
         let mut sent = Vec::new();
         Outgoing::message(Kind::Step, &table).send(&mut here, &mut sent).unwrap();
-        there.read(&mut vec![0; HEADER_BYTES + table.len()], soon()).unwrap();
+        there.read(&mut vec![0; HEADER_BYTES + table.len()], soon().end).unwrap();
         let at = at.index(sent.len());
         sent[at] ^= 1 << bit;
         here.write(&sent).unwrap();
@@ -87,5 +89,35 @@ proptest! {
         let mut worker = WorkerStage::new(hello, shape, Duration::from_millis(1), Box::new(load));
         worker.serve(&mut there);
         drop(here);
+    }
+
+    #[test]
+    fn a_coordinator_survives_any_worker(
+        frames in vec((kind(), vec(any::<u8>(), 0..30), 0u16..4, 0u32..3, 0u32..4), 0..12),
+        sound in any::<bool>(),
+    ) {
+        let (here, mut there) = channel_pair([fair(), fair()]);
+        let harbour = harbour();
+        let hello = Hello { program: PROGRAM.to_owned(), shard: Some(harbour.manifest().stages[0].digest) };
+        let hostile = thread::spawn(move || {
+            if sound && let Ok(Order::Load { epoch, .. }) = greet(&mut there, &hello) {
+                let ready = Outgoing { epoch, ..Outgoing::message(Kind::Ready, &[]) };
+                ready.send(&mut there, &mut Vec::new()).unwrap();
+            }
+            for (kind, table, rows, epoch, step) in &frames {
+                let row_bytes = vec![0; usize::from(*rows) * hash_model::WIDTH * 4];
+                let (kind, epoch, step, rows) = (*kind, *epoch, *step, *rows);
+                // Whoever is turned away speaks to nobody.
+                let _ = Outgoing { kind, epoch, step, table, rows, row_bytes: &row_bytes }.send(&mut there, &mut Vec::new());
+            }
+        });
+        let short = Duration::from_millis(1);
+        let patience = Patience { worker: short, silence: short, ..Patience::default() };
+        if harbour.admit(Box::new(here), "hostile").is_ok() {
+            let stage = RemoteStage::new(&harbour, 0, patience);
+            let plan = StepPlan { tokens: vec![1], steps: Vec::new() };
+            let _ = stage.run(&plan, &mut Hidden { values: vec![0.0; hash_model::WIDTH], width: hash_model::WIDTH });
+        }
+        hostile.join().expect("it ends");
     }
 }

@@ -2,14 +2,16 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread;
 
-use cascadia_engine::{Engine, EngineError, OpenOptions, QuantizeJob, Recipe, ShardJob, Source, quantize, write_shard};
-use cascadia_fleet::link::{Weather, channel_pair, fair};
+use cascadia_engine::{
+    CacheSize, Engine, EngineError, OpenOptions, QuantizeJob, Recipe, ShardJob, Source, quantize, write_shard,
+};
+use cascadia_fleet::link::{Weather, channel_pair};
 use cascadia_fleet::{
-    Digest, Harbour, MANIFEST_VERSION, Manifest, Numerics, Patience, RemoteStage, Shard, ShardOptions, StageCounters,
-    StageLimits, StageSplit, TOKEN_IO_FILE, WorkerStage, holds_ends, open_shard, stage_file, tells_stage,
+    Digest, Harbour, MANIFEST_VERSION, Manifest, Numerics, Patience, RemoteStage, Shard, ShardOptions, StageLimits,
+    StageSplit, TOKEN_IO_FILE, WorkerStage, holds_ends, open_shard, stage_file, tells_stage,
 };
 use cascadia_kernels::Pool;
 use cascadia_model::{ModelSpec, Stage};
@@ -97,16 +99,17 @@ impl Workshop {
         worker
     }
 
-    /// The model on one worker for each stage, over links in this process.
-    pub(crate) fn fleet(&self, manifest: &Manifest) -> (Engine, Vec<Arc<StageCounters>>) {
-        let mut counters = Vec::new();
+    /// The model on one worker for each stage, over links in this process; and what passes on all of them.
+    pub(crate) fn fleet(&self, manifest: &Manifest) -> (Engine, Traffic) {
+        let traffic = Traffic::default();
         let engine = self.open(manifest, |harbour, stage| {
-            dock(harbour, self.worker(harbour.manifest(), stage), [fair(), fair()]);
-            let stage = RemoteStage::new(harbour, stage, Patience::default());
-            counters.push(stage.counters());
-            stage
+            let (here, mut there) = channel_pair([0, 1].map(|_| counted(&traffic)));
+            let mut worker = self.worker(harbour.manifest(), stage);
+            thread::spawn(move || worker.serve(&mut there));
+            harbour.admit(Box::new(here), "worker").expect("the worker is let in");
+            RemoteStage::new(harbour, stage, Patience::default())
         });
-        (engine, counters)
+        (engine, traffic)
     }
 
     /// The model with stages that `stage` makes.
@@ -123,16 +126,22 @@ impl Workshop {
     }
 }
 
-/// Lets a worker serve on a thread, and brings it to its dock.
-pub(crate) fn dock(harbour: &Harbour, mut worker: WorkerStage, weather: [Weather; 2]) {
-    let (here, mut there) = channel_pair(weather);
-    thread::spawn(move || worker.serve(&mut there));
-    harbour.admit(Box::new(here), "worker").expect("the worker is let in");
+/// The bytes of every piece that was sent.
+pub(crate) type Traffic = Arc<Mutex<Vec<usize>>>;
+
+/// Fair weather that counts.
+fn counted(traffic: &Traffic) -> Weather {
+    let traffic = Arc::clone(traffic);
+    Box::new(move |piece| {
+        traffic.lock().unwrap().push(piece.len());
+        Some(vec![piece])
+    })
 }
 
 pub(crate) fn options() -> OpenOptions {
     let pool = Arc::new(Pool::new(1));
-    OpenOptions { context: Some(CONTEXT), rows_per_step: 16, ..OpenOptions::new(pool) }
+    let cache = CacheSize::Sequences(4);
+    OpenOptions { context: Some(CONTEXT), cache, rows_per_step: 16, ..OpenOptions::new(pool) }
 }
 
 pub(crate) fn open_whole(path: &Path) -> Engine {

@@ -1,9 +1,12 @@
 //! A model in shards on several workers gives the tokens that it gives in one piece, whatever happens on the way.
 
-mod faults;
+mod chaos;
+mod docking;
 mod frames;
 mod harness;
+mod hash_model;
 mod pushing;
 mod same_tokens;
+mod serving;
 mod shards;
 mod sockets;

@@ -81,7 +81,7 @@ fn limits_and_damage_are_noticed() {
         if pieces == 2 {
             piece[5000] ^= 1;
         }
-        vec![piece]
+        Some(vec![piece])
     };
     let (pushed, taken, _) = check(from.path(), &shard, (to.path(), u64::MAX), Box::new(damage));
     assert!(pushed.is_err() && taken.expect_err("a piece was damaged").to_string().contains("damaged"));

@@ -1,11 +1,9 @@
 //! However a model is cut, its tokens are those of the whole, and a hop costs little more than its rows.
 
-use std::sync::atomic::Ordering;
-
 use crate::harness::{Workshop, continuation, open_whole, prompt};
 
 /// Every way to cut `layers` layers into `stages` stages.
-fn cuts(layers: u32, stages: usize) -> Vec<Vec<u32>> {
+pub(crate) fn cuts(layers: u32, stages: usize) -> Vec<Vec<u32>> {
     let mut all = vec![vec![0]];
     for _ in 1..stages {
         let longer = |cut: &Vec<u32>| {
@@ -23,14 +21,16 @@ fn check(model: &str, precision: Option<&'static str>, cuts: &[Vec<u32>]) {
     let expected = continuation(&mut whole, &prompt(40), 30);
     for cut in cuts {
         let manifest = workshop.export(cut);
-        let (mut fleet, counters) = workshop.fleet(&manifest);
+        let (mut fleet, traffic) = workshop.fleet(&manifest);
         assert!(continuation(&mut fleet, &prompt(40), 30) == expected, "{model} {precision:?} cut at {cut:?}");
-        let width = u64::from(manifest.numerics.hidden_width);
-        let (rows, steps) = (40 + 29, 3 + 29);
-        for counters in counters {
-            assert_eq!(counters.steps.load(Ordering::Relaxed), steps);
-            let sent = counters.sent.load(Ordering::Relaxed);
-            assert!(sent <= rows * width * 4 + steps * 64, "{sent} bytes for {rows} rows of {width} in {steps} steps");
+        let row = manifest.numerics.hidden_width as usize * 4;
+        let tokens = if manifest.numerics.stages_need_tokens { 4 } else { 0 };
+        let steps: Vec<usize> = traffic.lock().unwrap().iter().copied().filter(|bytes| *bytes >= row).collect();
+        // The prompt takes three steps; each goes to every stage and comes back.
+        assert_eq!(steps.len(), (3 + 29) * 2 * cut.len());
+        for bytes in steps {
+            let rows = bytes / row;
+            assert!(bytes <= rows * (row + tokens) + 64, "{bytes} bytes for {rows} rows of {row}");
         }
     }
 }

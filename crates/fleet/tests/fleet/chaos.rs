@@ -1,0 +1,127 @@
+//! Links that lose, repeat, hold back, damage and cut, and workers that begin anew: never a wrong token, never a hang.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use cascadia_fleet::link::Weather;
+use cascadia_fleet::{Harbour, Patience, RemoteStage};
+use cascadia_model::{Stage, StageError};
+
+use crate::hash_model::{Cache, Chance, HashStage, STAGES, generate, harbour, worker};
+
+const SEEDS: u64 = 1024;
+const THREADS: u64 = 16;
+
+/// What was sent in one direction before, also on links that are gone.
+type Recording = Arc<Mutex<Vec<Vec<u8>>>>;
+
+/// Weather from a seed, fair until the worker has docked and again once it has been bad often enough.
+fn weather(mut chance: Chance, mut trouble: u32, recording: Recording) -> Weather {
+    let (mut pieces, mut held) = (0, None::<Vec<u8>>);
+    Box::new(move |mut piece| {
+        pieces += 1;
+        let mut recorded = recording.lock().unwrap();
+        recorded.push(piece.clone());
+        if pieces <= 3 || trouble == 0 || chance.below(12) > 0 {
+            return Some(held.take().into_iter().chain([piece]).collect());
+        }
+        trouble -= 1;
+        match chance.below(6) {
+            0 => Some(Vec::new()),
+            1 => Some(vec![piece.clone(), piece]),
+            2 => {
+                held = Some(piece);
+                Some(Vec::new())
+            }
+            3 => {
+                let old = recorded[chance.below(recorded.len() as u64) as usize].clone();
+                Some(vec![old, piece])
+            }
+            4 => None,
+            _ => {
+                let at = chance.below(piece.len() as u64) as usize;
+                piece[at] ^= 1 << chance.below(8);
+                Some(vec![piece])
+            }
+        }
+    })
+}
+
+/// A fleet of hash stages that is run as an engine runs one: what is lost is computed again.
+struct Drill {
+    harbour: Harbour,
+    caches: Vec<Cache>,
+    recordings: [Recording; 2],
+    chance: Chance,
+    trouble: u32,
+}
+
+impl Drill {
+    fn new(seed: u64, trouble: u32) -> Drill {
+        let caches = (0..STAGES).map(|_| Cache::default()).collect();
+        Drill { harbour: harbour(), caches, recordings: Default::default(), chance: Chance(seed), trouble }
+    }
+
+    /// Brings a worker for a stage: the one that was there, or one that has begun anew.
+    fn dock(&mut self, stage: usize) {
+        if self.chance.below(2) == 0 {
+            self.caches[stage] = Cache::default();
+        }
+        let cache = Arc::clone(&self.caches[stage]);
+        let hashes = move || Box::new(HashStage { cache: Arc::clone(&cache), layer: stage as u32 }) as Box<dyn Stage>;
+        let weather = self
+            .recordings
+            .each_ref()
+            .map(|recording| weather(Chance(self.chance.below(u64::MAX >> 1)), self.trouble, Arc::clone(recording)));
+        self.trouble = self.trouble.saturating_sub(1);
+        let link = worker(stage, hashes, weather);
+        self.harbour.admit(Box::new(link), &format!("node-{stage}")).expect("the weather is fair at first");
+    }
+
+    /// The tokens of all sequences after all stages, and how many late frames were left aside.
+    fn run(mut self) -> (Vec<Vec<u32>>, u64) {
+        let short = Duration::from_millis(40);
+        let patience = Patience { worker: Duration::from_secs(2), silence: short, ..Patience::default() };
+        (0..STAGES).for_each(|stage| self.dock(stage));
+        let stages: Vec<_> = (0..STAGES).map(|stage| RemoteStage::new(&self.harbour, stage, patience)).collect();
+        let mut chance = self.chance.clone();
+        let tokens = generate(&mut chance, |plan, hidden| {
+            for (index, stage) in stages.iter().enumerate() {
+                if let Err(error) = stage.run(plan, hidden) {
+                    let StageError::Lost { layers, problem } = &error else { panic!("{error}") };
+                    assert!(layers.start as usize == index && !problem.is_empty());
+                    if self.harbour.docks()[index].count() == 0 {
+                        self.dock(index);
+                    }
+                    return Err(error);
+                }
+            }
+            Ok(())
+        });
+        let late = stages.iter().map(|stage| stage.counters().late.load(Ordering::Relaxed)).sum();
+        (tokens, late)
+    }
+}
+
+#[test]
+fn no_weather_changes_a_token() {
+    let local: Vec<_> = (0..STAGES as u32).map(|layer| HashStage { cache: Cache::default(), layer }).collect();
+    let expected = generate(&mut Chance(1), |plan, hidden| local.iter().try_for_each(|stage| stage.run(plan, hidden)));
+    assert_eq!(Drill::new(0, 0).run(), (expected.clone(), 0), "in fair weather");
+    let late = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for first in 0..THREADS {
+            let (expected, late) = (&expected, &late);
+            scope.spawn(move || {
+                for seed in (first..SEEDS).step_by(THREADS as usize) {
+                    let (tokens, left_aside) = Drill::new(seed, 6).run();
+                    assert!(tokens == *expected, "seed {seed} differs");
+                    late.fetch_add(left_aside, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    assert!(late.load(Ordering::Relaxed) > 0, "no frame was ever late, so nothing was proved about those");
+}

@@ -1,0 +1,111 @@
+//! Who may dock, who computes, and how machines that hang are told from machines that are busy.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use cascadia_fleet::link::{Weather, channel_pair, fair};
+use cascadia_fleet::{Digest, Hello, Patience, RemoteStage, RowShape, StageLimits, WorkerStage};
+use cascadia_model::{Hidden, SequenceStep, Stage, StageError, StepPlan, WindowPages};
+
+use crate::harness::PROGRAM;
+use crate::hash_model::{WIDTH, harbour, worker};
+
+/// A machine that hangs is noticed by its silence alone.
+const PATIENCE: Patience = Patience {
+    step: Duration::from_secs(3600),
+    row: Duration::ZERO,
+    worker: Duration::from_millis(20),
+    silence: Duration::from_millis(150),
+};
+
+/// A stage that takes its time and adds one.
+struct Slow(Duration);
+
+impl Stage for Slow {
+    fn layers(&self) -> Range<u32> {
+        0..1
+    }
+
+    fn run(&self, _: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {
+        thread::sleep(self.0);
+        hidden.values.iter_mut().for_each(|value| *value += 1.0);
+        Ok(())
+    }
+}
+
+fn slow(time: Duration) -> impl Fn() -> Box<dyn Stage> + Send {
+    move || Box::new(Slow(time))
+}
+
+/// Fair until so many pieces have passed; then nothing does, and nobody is told.
+fn partition(mut pieces: u32) -> Weather {
+    Box::new(move |piece| {
+        let passes = pieces > 0;
+        pieces = pieces.saturating_sub(1);
+        Some(Vec::from_iter(passes.then_some(piece)))
+    })
+}
+
+/// Runs a step of one row.
+fn step(stage: &RemoteStage) -> Result<Vec<f32>, StageError> {
+    let step = SequenceStep { id: 0, rows: 0..1, start: 0, pages: vec![0], window: WindowPages::default() };
+    let mut hidden = Hidden { values: vec![0.0; WIDTH], width: WIDTH };
+    stage.run(&StepPlan { tokens: vec![1], steps: vec![step] }, &mut hidden).map(|()| hidden.values)
+}
+
+#[test]
+fn a_busy_machine_is_waited_for() {
+    let harbour = harbour();
+    let link = worker(0, slow(5 * PATIENCE.silence), [fair(), fair()]);
+    harbour.admit(Box::new(link), "busy").expect("it fits");
+    let stage = RemoteStage::new(&harbour, 0, PATIENCE);
+    assert_eq!(step(&stage).expect("it answers in the end"), [1.0; WIDTH]);
+    assert_eq!(stage.counters().lost.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_machine_that_falls_silent_is_left_for_a_spare() {
+    let harbour = harbour();
+    // What the first says: hello, ready, a sign of life when it is taken. Its rows never come.
+    let silent = worker(0, slow(Duration::ZERO), [fair(), partition(3)]);
+    harbour.admit(Box::new(silent), "silent").expect("it fits");
+    // The second says nothing any more while it waits.
+    let gone = worker(0, slow(Duration::ZERO), [fair(), partition(2)]);
+    harbour.admit(Box::new(gone), "gone").expect("it fits");
+    harbour.admit(Box::new(worker(0, slow(Duration::ZERO), [fair(), fair()])), "spare").expect("it fits");
+    let stage = RemoteStage::new(&harbour, 0, PATIENCE);
+    let error = step(&stage).expect_err("it is silent").to_string();
+    assert!(error.contains("silent: it did not answer in time"), "{error}");
+    assert_eq!(step(&stage).expect("the spare computes"), [1.0; WIDTH]);
+    assert_eq!(stage.check().as_deref(), Some("spare"));
+    assert_eq!(harbour.docks()[0].count(), 0, "the one that was gone was let go");
+}
+
+#[test]
+fn without_any_worker_a_stage_says_so() {
+    let stage = RemoteStage::new(&harbour(), 1, PATIENCE);
+    let error = step(&stage).expect_err("nobody is there");
+    assert!(matches!(&error, StageError::Lost { layers, .. } if *layers == (1..2)), "{error}");
+}
+
+#[test]
+fn workers_that_do_not_fit_hear_why() {
+    let harbour = harbour();
+    let check = |program: &str, shard: Option<Digest>, expected: &str| {
+        let (here, mut there) = channel_pair([fair(), fair()]);
+        let hello = Hello { program: program.to_owned(), shard };
+        let shape = RowShape { hidden_width: WIDTH, needs_tokens: false };
+        let load = |_: &StageLimits| Err("it is not asked to load anything".to_owned());
+        let mut worker = WorkerStage::new(hello, shape, Duration::from_secs(5), Box::new(load));
+        let heard = thread::spawn(move || worker.serve(&mut there).to_string());
+        let refused = harbour.admit(Box::new(here), "node-07").expect_err("it does not fit").to_string();
+        assert!(refused.contains(expected) && refused.contains("node-07"), "{refused}");
+        assert_eq!(heard.join().expect("the worker hears it"), refused);
+    };
+    let first = harbour.manifest().stages[0].digest;
+    check("0.0.9", Some(first), "runs version 0.0.9, the coordinator runs test");
+    check(PROGRAM, Some(Digest::of(b"another")), "which is none of");
+    check(PROGRAM, None, "holds no shard");
+}

@@ -1,0 +1,161 @@
+//! A model of hashes: every row depends on all rows before it, so whatever is lost, repeated or mixed up shows.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use cascadia_fleet::link::{ChannelLink, Weather, channel_pair};
+use cascadia_fleet::{
+    Digest, Harbour, Hello, MANIFEST_VERSION, Manifest, Numerics, RowShape, Shard, StageLimits, TOKEN_IO_FILE,
+    WorkerStage, stage_file,
+};
+use cascadia_model::{CachePages, Hidden, PAGE_TOKENS, SequenceStep, Stage, StageError, StepPlan, WindowPages};
+
+use crate::harness::PROGRAM;
+
+pub(crate) const WIDTH: usize = 3;
+pub(crate) const STAGES: usize = 2;
+const SEQUENCES: u64 = 3;
+const TOKENS: usize = 70;
+
+/// Numbers from a seed.
+#[derive(Clone)]
+pub(crate) struct Chance(pub(crate) u64);
+
+impl Chance {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+}
+
+fn mix(one: u64, other: u64) -> u64 {
+    (one ^ other.rotate_left(29)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31)
+}
+
+/// What a stage remembers, by page and place in it.
+pub(crate) type Cache = Arc<Mutex<HashMap<(u32, u32), u64>>>;
+
+/// A stage whose every row is a hash of all rows before it in its sequence, as its pages hold them.
+pub(crate) struct HashStage {
+    pub(crate) cache: Cache,
+    pub(crate) layer: u32,
+}
+
+impl Stage for HashStage {
+    fn layers(&self) -> Range<u32> {
+        self.layer..self.layer + 1
+    }
+
+    fn run(&self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {
+        let mut cache = self.cache.lock().unwrap();
+        for step in &plan.steps {
+            let place = |at: u32| (step.pages[(at / PAGE_TOKENS) as usize], at % PAGE_TOKENS);
+            for (row, position) in step.rows.clone().zip(step.start..) {
+                let row = &mut hidden.values[row as usize * WIDTH..(row as usize + 1) * WIDTH];
+                let before = (0..position).map(|at| cache.get(&place(at)).copied().unwrap_or(0xdead));
+                let seen = before.fold(u64::from(self.layer), mix);
+                let own = row.iter().fold(seen, |hash, value| mix(hash, value.to_bits().into()));
+                cache.insert(place(position), own);
+                let spread = |at: usize| ((mix(own, at as u64) >> 40) as f32) / 1000.0;
+                row.iter_mut().enumerate().for_each(|(at, value)| *value = spread(at));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn manifest() -> Manifest {
+    let shard = |file: String, layers: [u32; 2]| Shard {
+        digest: Digest::of(file.as_bytes()),
+        file,
+        bytes: 0,
+        layers,
+        tensors: Vec::new(),
+    };
+    let stages: Vec<Shard> = (0..STAGES).map(|at| shard(stage_file(at), [at as u32, at as u32 + 1])).collect();
+    let token_io = shard(TOKEN_IO_FILE.to_owned(), [0, 0]);
+    let numerics = Numerics {
+        cache: "f32".to_owned(),
+        hidden_width: WIDTH as u32,
+        layers: STAGES as u32,
+        context: 128,
+        window: 0,
+        stages_need_tokens: false,
+    };
+    Manifest {
+        version: MANIFEST_VERSION,
+        model: Manifest::model_digest(&token_io, &stages),
+        name: "hashes".to_owned(),
+        precision: "keep".to_owned(),
+        numerics,
+        token_io,
+        stages,
+    }
+}
+
+/// Docks for the stages of hashes.
+pub(crate) fn harbour() -> Harbour {
+    let cache = CachePages { pages: 16, window: 0 };
+    Harbour::new(manifest(), StageLimits { context: 128, rows_per_step: 32, cache }, PROGRAM)
+}
+
+/// A worker on a thread that runs whatever stage it is given, and says that it holds the shard of stage `number`. Gives
+/// the coordinator's end of the link.
+pub(crate) fn worker(
+    number: usize,
+    stage: impl Fn() -> Box<dyn Stage> + Send + 'static,
+    weather: [Weather; 2],
+) -> ChannelLink {
+    let hello = Hello { program: PROGRAM.to_owned(), shard: Some(manifest().stages[number].digest) };
+    let shape = RowShape { hidden_width: WIDTH, needs_tokens: false };
+    let mut worker = WorkerStage::new(hello, shape, Duration::from_secs(5), Box::new(move |_| Ok(stage())));
+    let (here, mut there) = channel_pair(weather);
+    thread::spawn(move || worker.serve(&mut there));
+    here
+}
+
+/// Lets every sequence grow to its length in steps of chance; gives their tokens.
+pub(crate) fn generate(
+    chance: &mut Chance,
+    mut run: impl FnMut(&StepPlan, &mut Hidden) -> Result<(), StageError>,
+) -> Vec<Vec<u32>> {
+    let mut tokens: Vec<Vec<u32>> = (0..SEQUENCES).map(|at| vec![at as u32 + 1, 7, 9]).collect();
+    let mut computed = vec![0; tokens.len()];
+    let mut losses = 0;
+    while tokens.iter().any(|tokens| tokens.len() < TOKENS) {
+        let mut plan = StepPlan::default();
+        for (at, tokens) in tokens.iter().enumerate() {
+            if tokens.len() >= TOKENS || (chance.below(3) == 0 && !plan.steps.is_empty()) {
+                continue;
+            }
+            let count = (tokens.len() - computed[at]).min(1 + chance.below(9) as usize);
+            let first = plan.tokens.len() as u32;
+            plan.tokens.extend_from_slice(&tokens[computed[at]..computed[at] + count]);
+            let pages = (0..2).map(|page| at as u32 * 4 + page).take((computed[at] + count).div_ceil(64)).collect();
+            let rows = first..first + count as u32;
+            let (start, window) = (computed[at] as u32, WindowPages::default());
+            plan.steps.push(SequenceStep { id: at as u64, rows, start, pages, window });
+        }
+        let values = plan.tokens.iter().flat_map(|token| [*token as f32; WIDTH]).collect();
+        let mut hidden = Hidden { values, width: WIDTH };
+        if run(&plan, &mut hidden).is_err() {
+            computed.fill(0);
+            losses += 1;
+            assert!(losses < 500, "the fleet comes to rest");
+            continue;
+        }
+        for step in &plan.steps {
+            let at = step.id as usize;
+            computed[at] += step.rows.len();
+            if computed[at] == tokens[at].len() {
+                let last = (step.rows.end as usize - 1) * WIDTH;
+                let row = &hidden.values[last..last + WIDTH];
+                tokens[at].push((row.iter().fold(0, |hash, value| mix(hash, value.to_bits().into())) % 97) as u32);
+            }
+        }
+    }
+    tokens
+}

@@ -1,0 +1,93 @@
+//! A service on a fleet, with several jobs in a step and guesses ahead, gives the tokens of one process.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use cascadia_engine::service::{Generation, Job, Priority, Service, ServiceOptions, Task, Tenant, Update};
+use cascadia_engine::{Engine, Flow, ModelText, Sampling, Source};
+use cascadia_text::KeptTokens;
+
+use crate::harness::{Workshop, fixture, open_whole};
+use crate::same_tokens::cuts;
+
+/// Jobs, greedy and not.
+fn jobs() -> Vec<(Job, Receiver<Update>)> {
+    let job = |seed: u32| {
+        let (sender, updates) = channel();
+        let wanted = Generation {
+            sampling: Sampling {
+                temperature: 0.4 * seed as f32,
+                seed: u64::from(seed),
+                // Answers of two words repeat themselves.
+                logit_bias: if seed == 1 { vec![(7, 50.0), (8, 50.0)] } else { Vec::new() },
+                ..Sampling::default()
+            },
+            max_tokens: 40,
+            stop: Vec::new(),
+            stop_tokens: Vec::new(),
+            alternatives: None,
+            constraint: None,
+            kept_tokens: KeptTokens::default(),
+        };
+        let job = Job {
+            prompt: (0..24 + 8 * seed).map(|at| (at % 5) * 17 + seed).collect(),
+            task: Task::Generate(wanted),
+            tenant: Tenant(0),
+            priority: Priority::Normal,
+            deadline: None,
+            sink: Box::new(move |update| if sender.send(update).is_ok() { Flow::Continue } else { Flow::Stop }),
+        };
+        (job, updates)
+    };
+    (0..3).map(job).collect()
+}
+
+/// The tokens of all jobs, and how many of them were guessed.
+fn tokens(engine: Engine, draft_rows: u32) -> (Vec<Vec<u32>>, u64) {
+    let text = Arc::new(ModelText::read(&Source::Path(&fixture("llama3")).files().unwrap()).unwrap());
+    let options = ServiceOptions { draft_rows, parallel: 3, ..ServiceOptions::default() };
+    let service = Service::start(engine, text, options).expect("it starts");
+    let handle = service.handle();
+    let submit = |(job, updates): (Job, Receiver<Update>)| {
+        handle.submit(job).expect("there is room");
+        updates
+    };
+    // Alone, because guesses are dear in company; and all in the same steps.
+    let alone: Vec<_> = jobs().into_iter().map(|job| hear(&submit(job))).collect();
+    let updates: Vec<_> = jobs().into_iter().map(submit).collect();
+    assert!(updates.iter().map(hear).eq(alone.iter().cloned()), "jobs change each other");
+    service.drain();
+    (alone, handle.snapshot().accepted_tokens)
+}
+
+fn hear(updates: &Receiver<Update>) -> Vec<u32> {
+    let mut tokens = Vec::new();
+    loop {
+        match updates.recv_timeout(Duration::from_secs(60)).expect("a job ends") {
+            Update::Token(token) => tokens.push(token.token),
+            Update::Failed(error) => panic!("{error}"),
+            Update::Finished(_) => return tokens,
+            Update::Started { .. } | Update::Embedded(_) => {}
+        }
+    }
+}
+
+#[test]
+fn every_cut_serves_the_same_tokens_with_and_without_guesses() {
+    let mut accepted = 0;
+    for (model, layers) in [("llama3", 3), ("gemma3", 4)] {
+        let workshop = Workshop::new(model, Some("int4"));
+        let (expected, _) = tokens(open_whole(&workshop.whole()), 0);
+        assert!(expected.iter().all(|tokens| tokens.len() == 40));
+        for cut in (1..=layers).flat_map(|stages| cuts(layers as u32, stages)) {
+            let manifest = workshop.export(&cut);
+            for draft_rows in [0, 8] {
+                let (tokens, guessed) = tokens(workshop.fleet(&manifest).0, draft_rows);
+                assert!(tokens == expected, "{model} cut at {cut:?} with {draft_rows} guesses");
+                accepted += guessed;
+            }
+        }
+    }
+    assert!(accepted > 0, "no guess was ever right, so nothing was proved about those");
+}
