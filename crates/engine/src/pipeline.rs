@@ -1,5 +1,7 @@
 //! A model as the engine runs it: both ends here, and stages between them wherever they are.
 
+use std::sync::Arc;
+
 use cascadia_model::{CachePages, Hidden, LoadOptions, LoadedModel, ModelSpec, Stage, StageError, StepPlan, TokenIo};
 
 /// Runs steps. It does not know whether a stage is here or on another machine.
@@ -7,8 +9,11 @@ pub struct Pipeline {
     spec: ModelSpec,
     limits: PipelineLimits,
     token_io: TokenIo,
-    stages: Vec<Box<dyn Stage>>,
+    stages: Arc<[Box<dyn Stage>]>,
+    /// The rows of the last step.
     hidden: Hidden,
+    /// Room for the rows of others.
+    spare: Vec<Hidden>,
 }
 
 /// What a pipeline was loaded for.
@@ -23,7 +28,8 @@ pub struct PipelineLimits {
 }
 
 impl Pipeline {
-    /// A pipeline over a model that was loaded with these options.
+    /// A pipeline over a model that was loaded with these options. A service keeps a step in every stage, so stages on
+    /// this machine need pools of their own.
     pub fn new(model: LoadedModel, options: &LoadOptions) -> Pipeline {
         let limits = PipelineLimits {
             context: options.context,
@@ -31,7 +37,7 @@ impl Pipeline {
             cache: options.cache_pages(&model.spec),
         };
         let LoadedModel { spec, token_io, stages } = model;
-        Pipeline { spec, limits, token_io, stages, hidden: Hidden::default() }
+        Pipeline { spec, limits, token_io, stages: stages.into(), hidden: Hidden::default(), spare: Vec::new() }
     }
 
     /// The model's description.
@@ -46,8 +52,27 @@ impl Pipeline {
 
     /// Computes a step; its hidden states stay here until the next one.
     pub fn run(&mut self, plan: &StepPlan) -> Result<(), StageError> {
-        self.token_io.embed(plan, &mut self.hidden)?;
-        self.stages.iter().try_for_each(|stage| stage.run(plan, &mut self.hidden))
+        let mut hidden = self.begin(plan)?;
+        let ran = self.stages.iter().try_for_each(|stage| stage.run(plan, &mut hidden));
+        self.end(hidden);
+        ran
+    }
+
+    /// The rows of a step before the first stage.
+    pub fn begin(&mut self, plan: &StepPlan) -> Result<Hidden, StageError> {
+        let mut hidden = self.spare.pop().unwrap_or_default();
+        self.token_io.embed(plan, &mut hidden)?;
+        Ok(hidden)
+    }
+
+    /// What rows go through between `begin` and `end`.
+    pub fn stages(&self) -> Arc<[Box<dyn Stage>]> {
+        Arc::clone(&self.stages)
+    }
+
+    /// Takes rows that have come through all stages; they stay here until others come.
+    pub fn end(&mut self, hidden: Hidden) {
+        self.spare.push(std::mem::replace(&mut self.hidden, hidden));
     }
 
     /// out = the logits of some rows of the last step, `rows × vocabulary`.

@@ -1,6 +1,6 @@
 //! One sequence on one pipeline: feed tokens, read logits, go back to an earlier position.
 
-use cascadia_model::{ModelSpec, PAGE_TOKENS, SequenceStep, StepPlan, WindowPages};
+use cascadia_model::{ModelSpec, PAGE_TOKENS, SequenceStep, StageError, StepPlan, WindowPages};
 
 use crate::{EngineError, Pipeline};
 
@@ -31,7 +31,7 @@ impl Session {
             computed: 0,
             pipeline,
             tokens: Vec::new(),
-            plan: StepPlan { tokens: Vec::new(), steps: vec![step] },
+            plan: StepPlan { tokens: Vec::new(), steps: vec![step], generation: 0 },
             rows: Vec::new(),
             logits: Vec::new(),
         }
@@ -93,7 +93,7 @@ impl Session {
     }
 
     /// Appends tokens and returns the logits of the last one.
-    /// After an error the sequence holds what was computed before the failing step.
+    /// After an error the sequence holds what was computed before the failing step; nothing, if a stage was lost.
     pub fn feed(&mut self, tokens: &[u32]) -> Result<&[f32], EngineError> {
         self.append(tokens)?;
         let last_row = (tokens.len() - 1) % self.rows_per_step();
@@ -157,7 +157,14 @@ impl Session {
             step.window.pages.clear();
             step.window.pages.extend((step.window.first..pages).map(|page| page % self.window_pages));
         }
-        self.pipeline.run(&self.plan)?;
+        if let Err(error) = self.pipeline.run(&self.plan) {
+            if matches!(error, StageError::Lost { .. }) {
+                // What was cached is gone with it.
+                self.plan.generation += 1;
+                self.truncate(0);
+            }
+            return Err(error.into());
+        }
         self.tokens.extend_from_slice(chunk);
         self.computed = self.computed.max(self.tokens.len());
         Ok(())

@@ -65,8 +65,8 @@ pub struct StageCounters {
 
 struct State {
     current: Option<Docked>,
-    /// The engine believes that the cache there holds something.
-    held: bool,
+    /// The newest generation of steps that a machine has computed; those count on its cache.
+    served: Option<u64>,
     /// When there was last a machine.
     seen: Instant,
     step: u32,
@@ -106,7 +106,7 @@ impl RemoteStage {
             counters: Arc::default(),
             state: Mutex::new(State {
                 current: None,
-                held: false,
+                served: None,
                 seen: Instant::now(),
                 step: 0,
                 table: TableWriter::new(numerics.stages_need_tokens),
@@ -137,12 +137,12 @@ impl RemoteStage {
         Some(node)
     }
 
-    /// The machine that computes, or why there is none.
-    fn worker(&self, state: &mut State) -> Result<(), String> {
+    /// Makes sure of a machine that computes steps of this generation, or says why there is none.
+    fn worker(&self, state: &mut State, generation: u64) -> Result<(), String> {
         if state.current.is_some() {
             return Ok(());
         }
-        if state.held {
+        if state.served.is_some_and(|served| generation <= served) {
             return Err("the machine that ran them is gone".to_owned());
         }
         let deadline = state.seen + self.patience.worker;
@@ -225,11 +225,8 @@ impl Stage for RemoteStage {
         // A step that panicked left a link that is out of step, and such a link fails.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let lost = |problem| StageError::Lost { layers: self.layers.clone(), problem };
-        if let Err(problem) = self.worker(&mut state) {
-            state.held = false;
-            return Err(lost(problem));
-        }
-        state.held = true;
+        self.worker(&mut state, plan.generation).map_err(lost)?;
+        state.served = state.served.max(Some(plan.generation));
         match self.exchange(plan, hidden, &mut state) {
             Ok(()) => {
                 self.counters.steps.fetch_add(1, Ordering::Relaxed);
@@ -240,7 +237,7 @@ impl Stage for RemoteStage {
             Err(Failure::Lost(problem)) => {
                 self.counters.lost.fetch_add(1, Ordering::Relaxed);
                 let node = state.current.take().map(|docked| docked.node).unwrap_or_default();
-                (state.held, state.seen) = (false, Instant::now());
+                state.seen = Instant::now();
                 Err(lost(format!("{node}: {problem}")))
             }
         }

@@ -15,7 +15,7 @@ fn check(plans: &[Vec<SequenceStep>]) -> Vec<usize> {
     let mut lengths = Vec::new();
     for steps in plans {
         let rows = steps.last().map_or(0, |step| step.rows.end);
-        let plan = StepPlan { tokens: (0..rows).collect(), steps: steps.clone() };
+        let plan = StepPlan { tokens: (0..rows).collect(), steps: steps.clone(), generation: 0 };
         let mut table = Vec::new();
         writer.write(&plan, &mut table).expect("there are slots enough");
         assert!(table.len() as u32 <= reader.most_bytes(rows));
@@ -49,9 +49,13 @@ fn only_changes_are_sent() {
 fn a_sequence_twice_or_too_many_are_not_sent() {
     let mut writer = TableWriter::new(false);
     let twice = vec![step(1, 0..1, 0, &[0], (0, &[])), step(1, 1..2, 1, &[0], (0, &[]))];
-    assert!(writer.write(&StepPlan { tokens: vec![0; 2], steps: twice }, &mut Vec::new()).is_none());
+    assert!(writer.write(&StepPlan { tokens: vec![0; 2], steps: twice, generation: 0 }, &mut Vec::new()).is_none());
     let many = (0..SLOTS as u32 + 1).map(|at| step(u64::from(at), at..at + 1, 0, &[0], (0, &[]))).collect();
-    assert!(TableWriter::new(false).write(&StepPlan { tokens: Vec::new(), steps: many }, &mut Vec::new()).is_none());
+    assert!(
+        TableWriter::new(false)
+            .write(&StepPlan { tokens: Vec::new(), steps: many, generation: 0 }, &mut Vec::new())
+            .is_none()
+    );
 }
 
 #[test]

@@ -17,6 +17,9 @@ pub struct StepPlan {
     pub tokens: Vec<u32>,
     /// The sequences that own those rows, in row order.
     pub steps: Vec<SequenceStep>,
+    /// Grows by one when caches were lost and everything is computed again; a stage whose cache is gone takes no step
+    /// that still counts on it.
+    pub generation: u64,
 }
 
 /// The part of a step that belongs to one sequence.

@@ -57,7 +57,7 @@ fn a_step_allocates_nothing() {
                 window: WindowPages { first: 0, pages: vec![0, 1] },
             };
             *start += rows;
-            Some(StepPlan { tokens: (1..=rows).collect(), steps: vec![step] })
+            Some(StepPlan { tokens: (1..=rows).collect(), steps: vec![step], generation: 0 })
         });
         for (index, plan) in plans.collect::<Vec<_>>().iter().enumerate() {
             let before = ALLOCATIONS.get();

@@ -20,7 +20,7 @@ fn run(path: &Path) -> Result<(), ModelError> {
     let mut model = load(&files, &options)?;
     let step =
         SequenceStep { id: 0, rows: 0..2, start: 0, pages: vec![0], window: WindowPages { first: 0, pages: vec![0] } };
-    let plan = StepPlan { tokens: vec![0, 1], steps: vec![step] };
+    let plan = StepPlan { tokens: vec![0, 1], steps: vec![step], generation: 0 };
     let mut hidden = Hidden::default();
     model.token_io.embed(&plan, &mut hidden).expect("two tokens that every fixture has");
     model.stages.iter().for_each(|stage| stage.run(&plan, &mut hidden).expect("a step inside the limits"));

@@ -20,7 +20,7 @@ fn hidden(fixture: &str, cuts: &[u32]) -> Result<Vec<f32>, ModelError> {
     let stages = stages.collect::<Result<Vec<_>, _>>()?;
     let window = WindowPages { first: 0, pages: vec![0] };
     let step = SequenceStep { id: 0, rows: 0..TOKENS, start: 0, pages: vec![0], window };
-    let plan = StepPlan { tokens: (0..TOKENS).map(|at| at * 37 % 96).collect(), steps: vec![step] };
+    let plan = StepPlan { tokens: (0..TOKENS).map(|at| at * 37 % 96).collect(), steps: vec![step], generation: 0 };
     let mut hidden = Hidden::default();
     model.token_io.embed(&plan, &mut hidden).expect("the tokens are in the vocabulary");
     stages.iter().for_each(|stage| stage.run(&plan, &mut hidden).expect("the step runs"));

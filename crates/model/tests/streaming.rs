@@ -26,7 +26,7 @@ fn run(memory: Option<u64>, threads: usize) -> Result<(Vec<u32>, u64), ModelErro
     let (mut hidden, mut logits, mut bits) = (Hidden::default(), Vec::new(), Vec::new());
     for (start, rows) in [(0, 16), (16, 1), (17, 5)] {
         let step = SequenceStep { id: 0, rows: 0..rows, start, pages: vec![0], window: WindowPages::default() };
-        let plan = StepPlan { tokens: (1..=rows).map(|token| 7 * token).collect(), steps: vec![step] };
+        let plan = StepPlan { tokens: (1..=rows).map(|token| 7 * token).collect(), steps: vec![step], generation: 0 };
         model.token_io.embed(&plan, &mut hidden).expect("the step runs");
         model.stages.iter().for_each(|stage| stage.run(&plan, &mut hidden).expect("the step runs"));
         model.token_io.logits(&hidden, &[rows - 1], &mut logits).expect("the step runs");

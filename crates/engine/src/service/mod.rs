@@ -6,6 +6,7 @@ mod embedding;
 mod guess;
 mod handle;
 mod job;
+mod lanes;
 mod live;
 mod options;
 mod pace;

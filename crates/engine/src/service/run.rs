@@ -1,7 +1,6 @@
 //! The thread that computes: takes jobs in, plans, runs steps, and says what came of them.
 
 use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Arc, PoisonError};
@@ -10,6 +9,7 @@ use std::time::Instant;
 use cascadia_model::StageError;
 
 use super::handle::{Command, Shared};
+use super::lanes::{Arrival, Lanes, Travel};
 use super::live::{Ending, Live};
 use super::pace::PromptPace;
 use super::schedule::{Advance, Plan, PromptRows, ScheduleLimits, Scheduler, Work};
@@ -28,6 +28,7 @@ pub(super) struct Submitted {
 
 pub(super) struct Runner {
     pub(super) pipeline: Pipeline,
+    lanes: Lanes,
     pub(super) draft: Option<DraftModel>,
     pub(super) scheduler: Scheduler,
     pub(super) jobs: HashMap<JobId, Live>,
@@ -56,11 +57,13 @@ impl Runner {
             prompt_rows,
             draft_rows: options.draft_rows,
             parallel: options.parallel,
+            lanes: pipeline.stages().len() as u32,
             patience_seconds: options.patience_seconds,
             sharing: options.sharing,
             weights: options.weights,
         });
         Runner {
+            lanes: Lanes::new(pipeline.stages()),
             pipeline,
             draft,
             scheduler,
@@ -128,13 +131,12 @@ impl Runner {
         }
     }
 
-    /// Plans one step and computes it.
+    /// Sets out as many steps as may be under way, and takes in one that has come through.
     fn step(&mut self) {
-        self.guess();
-        let Some(plan) = self.scheduler.plan(self.shared.now()) else { return };
-        self.start(&plan);
-        let begin = Instant::now();
-        let results = match self.compute(&plan) {
+        while self.lanes.has_room() && self.set_out() {}
+        let Some(Arrival { travel: Travel { plan, hidden, begin }, result }) = self.lanes.arrive() else { return };
+        self.pipeline.end(hidden);
+        let results = match result {
             Ok(()) => self.read(&plan),
             Err(error) => return self.step_failed(plan, error),
         };
@@ -147,11 +149,17 @@ impl Runner {
         self.scheduler.commit(plan, results);
     }
 
-    /// Runs a plan. A fault in our own code is an error of this step and not the end of the service: what the step
-    /// left behind are rows that are written again before they are read.
-    fn compute(&mut self, plan: &Plan) -> Result<(), StageError> {
-        let ran = catch_unwind(AssertUnwindSafe(|| self.pipeline.run(&plan.step)));
-        ran.unwrap_or_else(|_| Err(StageError::Plan { problem: "it broke off; this is a bug worth reporting".into() }))
+    /// Plans a step and sends it through the stages; `false` when there is nothing to plan.
+    fn set_out(&mut self) -> bool {
+        self.guess();
+        let Some(plan) = self.scheduler.plan(self.shared.now()) else { return false };
+        self.start(&plan);
+        let begin = Instant::now();
+        match self.pipeline.begin(&plan.step) {
+            Ok(hidden) => self.lanes.set_out(Travel { plan, hidden, begin }),
+            Err(error) => self.step_failed(plan, error),
+        }
+        true
     }
 
     /// Tells jobs that they left the queue.
@@ -169,8 +177,9 @@ impl Runner {
     /// that fail alone. If a stage is lost, everything is computed again, a few times.
     fn step_failed(&mut self, plan: Plan, error: StageError) {
         if let StageError::Lost { layers, problem } = &error {
-            self.lost += 1;
-            if self.lost >= LOST_STEPS {
+            let news = plan.step.generation == self.scheduler.memory().generation();
+            self.lost += u32::from(news);
+            if news && self.lost >= LOST_STEPS {
                 for part in &plan.parts {
                     let (layers, problem) = (layers.clone(), problem.clone());
                     self.fail(part.id, StageError::Lost { layers, problem });

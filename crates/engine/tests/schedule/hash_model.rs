@@ -100,6 +100,7 @@ pub(crate) fn limits(pages: u32) -> ScheduleLimits {
         cache: CachePages { pages, window: 0 },
         window: 0,
         rows_per_step: 128,
+        lanes: 1,
         prompt_rows: PromptRows { alone: 512, beside_answers: 32 },
         draft_rows: 8,
         parallel: 4,

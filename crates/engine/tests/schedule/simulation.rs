@@ -44,6 +44,7 @@ impl Simulation {
             cache: CachePages { pages, window: if window == 0 { 0 } else { window_pages } },
             window,
             rows_per_step,
+            lanes: 1 + random.below(3) as u32,
             prompt_rows: PromptRows {
                 alone: 1 + random.below(400) as u32,
                 beside_answers: 1 + random.below(64) as u32,
@@ -128,7 +129,12 @@ impl Simulation {
 
     fn land(&mut self) {
         let Some(Flight { plan, next }) = self.flights.pop_front() else { return };
-        if self.random.one_in(40) {
+        // Steps that were under way with one that was lost may have come through, or meet the same loss.
+        let older = plan.step.generation < self.scheduler.memory().generation();
+        if older && self.random.one_in(2) {
+            return self.scheduler.lose(plan);
+        }
+        if !older && self.random.one_in(40) {
             // Nothing of a lost stage may be used again.
             self.model = HashModel::new(&self.limits);
             return self.scheduler.lose(plan);

@@ -1,13 +1,13 @@
 //! Stages that fail: jobs are computed again or fail alone, and the service lives on.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc::Receiver};
 
 use cascadia_engine::service::{Service, Update};
 use cascadia_engine::{CacheSize, EngineError, Pipeline, Request, Session, Source};
 use cascadia_kernels::Pool;
-use cascadia_model::{CachePages, Hidden, LoadOptions, Stage, StageError, StepPlan, load};
+use cascadia_model::{CachePages, Hidden, LoadOptions, LocalStage, Stage, StageError, StepPlan, load};
 
 use crate::harness::{Leave, Setup, hear, job, long, request, text};
 
@@ -22,6 +22,8 @@ struct Flaky {
     runs: AtomicU32,
     /// Which of its runs end in nothing.
     lost: fn(u32) -> bool,
+    /// Steps of earlier generations count on a cache that is gone.
+    generation: AtomicU64,
 }
 
 impl Stage for Flaky {
@@ -30,7 +32,9 @@ impl Stage for Flaky {
     }
 
     fn run(&self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {
-        if (self.lost)(self.runs.fetch_add(1, Ordering::Relaxed)) {
+        let gone = plan.generation < self.generation.load(Ordering::Relaxed);
+        if gone || (self.lost)(self.runs.fetch_add(1, Ordering::Relaxed)) {
+            self.generation.fetch_max(plan.generation + 1, Ordering::Relaxed);
             return Err(StageError::Lost { layers: self.layers(), problem: "the cable".into() });
         }
         if plan.tokens.contains(&POISON) {
@@ -46,13 +50,24 @@ fn setup() -> Setup {
 }
 
 fn start(lost: fn(u32) -> bool) -> Service {
-    let mut engine = setup().engine(CacheSize::Sequences(1));
-    let options = LoadOptions { cache: Some(setup().cache), ..LoadOptions::new(512, 64, Arc::new(Pool::new(1))) };
+    start_stages(lost, 1)
+}
+
+/// A service over so many stages, each with a thread of its own.
+fn start_stages(lost: fn(u32) -> bool, stages: u32) -> Service {
+    let options = || LoadOptions { cache: Some(setup().cache), ..LoadOptions::new(512, 64, Arc::new(Pool::new(1))) };
     let files = Arc::new(Source::Path(&setup().model).files().unwrap());
-    let mut model = load(&files, &options).unwrap();
-    let flaky = |inner| Box::new(Flaky { inner, runs: AtomicU32::new(0), lost }) as Box<dyn Stage>;
-    model.stages = model.stages.into_iter().map(flaky).collect();
-    engine.session = Session::new(Pipeline::new(model, &options));
+    let mut engine = setup().engine(CacheSize::Sequences(1));
+    let mut model = load(&files, &options()).unwrap();
+    let layers = model.spec.layers.len() as u32;
+    let stage = |at: u32| {
+        let range = at * layers / stages..(at + 1) * layers / stages;
+        let inner = Box::new(LocalStage::new(&files, &model.spec, range, &options()).unwrap());
+        let (runs, generation) = (AtomicU32::new(at), AtomicU64::new(0));
+        Box::new(Flaky { inner, runs, lost, generation }) as Box<dyn Stage>
+    };
+    model.stages = (0..stages).map(stage).collect();
+    engine.session = Session::new(Pipeline::new(model, &options()));
     Service::start(engine, text(), setup().options).unwrap()
 }
 
@@ -80,6 +95,20 @@ fn what_a_lost_stage_held_is_computed_again() {
     service.drain();
     assert!(handle.snapshot().recomputed_tokens > 0);
     assert_eq!((handle.snapshot().failed, handle.snapshot().pages_held), (0, 0));
+}
+
+#[test]
+fn several_steps_under_way_change_no_token() {
+    let alone = setup().alone(&requests());
+    for lost in [|_| false, |run| run % 13 == 7] {
+        let service = start_stages(lost, 2);
+        for (updates, alone) in submit(&service, &requests()).iter().zip(&alone) {
+            assert!(hear(updates).numbers() == *alone);
+        }
+        let handle = service.handle();
+        service.drain();
+        assert_eq!((handle.snapshot().failed, handle.snapshot().pages_held), (0, 0));
+    }
 }
 
 #[test]

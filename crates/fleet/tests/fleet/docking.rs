@@ -49,10 +49,10 @@ fn partition(mut pieces: u32) -> Weather {
 }
 
 /// Runs a step of one row.
-fn step(stage: &RemoteStage) -> Result<Vec<f32>, StageError> {
+fn step(stage: &RemoteStage, generation: u64) -> Result<Vec<f32>, StageError> {
     let step = SequenceStep { id: 0, rows: 0..1, start: 0, pages: vec![0], window: WindowPages::default() };
     let mut hidden = Hidden { values: vec![0.0; WIDTH], width: WIDTH };
-    stage.run(&StepPlan { tokens: vec![1], steps: vec![step] }, &mut hidden).map(|()| hidden.values)
+    stage.run(&StepPlan { tokens: vec![1], steps: vec![step], generation }, &mut hidden).map(|()| hidden.values)
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn a_busy_machine_is_waited_for() {
     let link = worker(0, slow(5 * PATIENCE.silence), [fair(), fair()]);
     harbour.admit(Box::new(link), "busy").expect("it fits");
     let stage = RemoteStage::new(&harbour, 0, PATIENCE);
-    assert_eq!(step(&stage).expect("it answers in the end"), [1.0; WIDTH]);
+    assert_eq!(step(&stage, 0).expect("it answers in the end"), [1.0; WIDTH]);
     assert_eq!(stage.counters().lost.load(Ordering::Relaxed), 0);
 }
 
@@ -76,9 +76,11 @@ fn a_machine_that_falls_silent_is_left_for_a_spare() {
     harbour.admit(Box::new(gone), "gone").expect("it fits");
     harbour.admit(Box::new(worker(0, slow(Duration::ZERO), [fair(), fair()])), "spare").expect("it fits");
     let stage = RemoteStage::new(&harbour, 0, PATIENCE);
-    let error = step(&stage).expect_err("it is silent").to_string();
+    let error = step(&stage, 0).expect_err("it is silent").to_string();
     assert!(error.contains("silent: it did not answer in time"), "{error}");
-    assert_eq!(step(&stage).expect("the spare computes"), [1.0; WIDTH]);
+    let error = step(&stage, 0).expect_err("it counts on what is lost").to_string();
+    assert!(error.contains("the machine that ran them is gone"), "{error}");
+    assert_eq!(step(&stage, 1).expect("the spare computes"), [1.0; WIDTH]);
     assert_eq!(stage.check().as_deref(), Some("spare"));
     assert_eq!(harbour.docks()[0].count(), 0, "the one that was gone was let go");
 }
@@ -86,7 +88,7 @@ fn a_machine_that_falls_silent_is_left_for_a_spare() {
 #[test]
 fn without_any_worker_a_stage_says_so() {
     let stage = RemoteStage::new(&harbour(), 1, PATIENCE);
-    let error = step(&stage).expect_err("nobody is there");
+    let error = step(&stage, 0).expect_err("nobody is there");
     assert!(matches!(&error, StageError::Lost { layers, .. } if *layers == (1..2)), "{error}");
 }
 

@@ -115,7 +115,7 @@ proptest! {
         let patience = Patience { worker: short, silence: short, ..Patience::default() };
         if harbour.admit(Box::new(here), "hostile").is_ok() {
             let stage = RemoteStage::new(&harbour, 0, patience);
-            let plan = StepPlan { tokens: vec![1], steps: Vec::new() };
+            let plan = StepPlan { tokens: vec![1], steps: Vec::new(), generation: 0 };
             let _ = stage.run(&plan, &mut Hidden { values: vec![0.0; hash_model::WIDTH], width: hash_model::WIDTH });
         }
         hostile.join().expect("it ends");

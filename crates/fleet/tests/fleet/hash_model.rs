@@ -126,7 +126,7 @@ pub(crate) fn generate(
     let mut computed = vec![0; tokens.len()];
     let mut losses = 0;
     while tokens.iter().any(|tokens| tokens.len() < TOKENS) {
-        let mut plan = StepPlan::default();
+        let mut plan = StepPlan { generation: losses, ..StepPlan::default() };
         for (at, tokens) in tokens.iter().enumerate() {
             if tokens.len() >= TOKENS || (chance.below(3) == 0 && !plan.steps.is_empty()) {
                 continue;

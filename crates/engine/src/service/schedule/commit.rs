@@ -24,15 +24,19 @@ impl Scheduler {
         }
     }
 
-    /// The caches of a stage are gone: the plan was not computed, and everything that ran must be computed again.
+    /// The caches of a stage are gone: the plan was not computed, and everything that ran must be computed again. Plans
+    /// that were under way with this one and meet the same loss change nothing but their own sequences.
     pub fn lose(&mut self, plan: Plan) {
         for part in &plan.parts {
             if let Some(sequence) = self.sequences.get_mut(&part.id) {
                 sequence.state = State::Ready;
                 sequence.draft.clear();
+                sequence.lost = false;
             }
         }
-        for id in self.running.clone() {
+        let known = plan.step.generation < self.memory.generation();
+        let affected = if known { plan.parts.iter().map(|part| part.id).collect() } else { self.running.clone() };
+        for id in affected {
             match self.sequences.get_mut(&id) {
                 Some(sequence) if sequence.state == State::InFlight => sequence.lost = true,
                 Some(sequence) if sequence.ending => self.remove(id),
@@ -40,7 +44,9 @@ impl Scheduler {
                 None => {}
             }
         }
-        self.memory.forget();
+        if !known {
+            self.memory.forget();
+        }
     }
 
     fn settle(&mut self, id: JobId, rows: usize, advance: &Advance) {

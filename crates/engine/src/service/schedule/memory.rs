@@ -158,6 +158,11 @@ impl Memory {
         }
     }
 
+    /// How often everything was forgotten.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
     /// Whether a sequence with these pages could get all others up to `length` tokens, and leave a reserve.
     pub fn has_room(&self, holding: &Holding, length: usize, reserve: u32) -> bool {
         let needed = length.div_ceil(PAGE).saturating_sub(holding.pages.len()) as u32;

@@ -43,6 +43,8 @@ pub struct ScheduleLimits {
     pub draft_rows: u32,
     /// Sequences that run at a time.
     pub parallel: u32,
+    /// Plans that are under way at a time; answers are spread over them.
+    pub lanes: u32,
     /// Waiting this long makes a job as urgent as those of the next priority.
     pub patience_seconds: f64,
     /// Whether tenants use each other's cached prefixes.
@@ -121,6 +123,7 @@ impl Scheduler {
     pub fn new(mut limits: ScheduleLimits) -> Scheduler {
         limits.rows_per_step = limits.rows_per_step.max(1);
         limits.parallel = limits.parallel.clamp(1, limits.rows_per_step);
+        limits.lanes = limits.lanes.max(1);
         limits.draft_rows = limits.draft_rows.min(limits.rows_per_step - limits.parallel);
         limits.prompt_rows = limits.prompt_rows.at_least_one();
         Scheduler {

@@ -43,20 +43,28 @@ impl Scheduler {
         self.start_waiting(now);
         self.cool_down = self.cool_down.saturating_sub(1);
         let mut plan = Plan::default();
+        plan.step.generation = self.memory.generation();
         let mut ready = self.ready();
         if let Some(alone) = ready.iter().copied().find(|id| self.sequences[id].alone) {
             self.place(alone, self.limits.rows_per_step as usize, &mut plan);
         } else {
-            for id in &ready {
-                // One that had to give way meanwhile is placed nowhere.
-                if self.sequences[id].remaining() == 1 {
-                    self.place(*id, 1, &mut plan);
-                }
-            }
+            self.place_answers(&ready, &mut plan);
             self.sort_prompts(&mut ready);
             self.place_prompts(&ready, &mut plan);
         }
         (!plan.parts.is_empty()).then_some(plan)
+    }
+
+    /// A row for every answer; where several plans are under way, for this one's share of them.
+    fn place_answers(&mut self, ready: &[JobId], plan: &mut Plan) {
+        let streams = self.running.iter().filter(|id| self.sequences[id].streams()).count();
+        let share = streams.div_ceil(self.limits.lanes as usize);
+        for id in ready {
+            // One that had to give way meanwhile is placed nowhere.
+            if self.sequences[id].streams() && plan.parts.len() < share {
+                self.place(*id, 1, plan);
+            }
+        }
     }
 
     /// Parts of prompts, in this order. Where the prompt of one tenant is finished, others wait for the next step: they
@@ -69,7 +77,7 @@ impl Scheduler {
         let mut budget = (self.limits.rows_per_step as usize - answers).min(limit as usize);
         let mut finished = None;
         for id in ready {
-            let Some(sequence) = self.sequences.get(id) else { continue };
+            let Some(sequence) = self.sequences.get(id).filter(|sequence| !sequence.streams()) else { continue };
             let tenant = sequence.work.tenant;
             let enough = plan.step.tokens.len() - answers >= WORTHWHILE_ROWS;
             if budget == 0 {
