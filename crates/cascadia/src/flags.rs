@@ -10,7 +10,8 @@ mod quantize;
 mod serve;
 
 pub use fleet::{
-    ExportFlags, FleetCommand, FleetInitFlags, FleetPushFlags, HomeFlags, JoinFlags, WorkerCommand, WorkerFlags,
+    ExportFlags, FleetCommand, FleetInitFlags, FleetPushFlags, FleetRevokeFlags, FleetStatusFlags, HomeFlags,
+    JoinFlags, LeaveFlags, WorkerCommand, WorkerFlags,
 };
 pub use load::LoadFlags;
 pub use quantize::QuantizeFlags;
@@ -52,6 +53,8 @@ pub enum Command {
     Fleet(FleetCommand),
     /// Join the fleet of a coordinator.
     Join(JoinFlags),
+    /// Leave it: remove the key and the shards from this machine.
+    Leave(LeaveFlags),
     /// Run a part of a model for the fleet that this machine has joined.
     #[command(subcommand)]
     Worker(WorkerCommand),

@@ -1,12 +1,12 @@
 //! What a machine keeps of its fleet: keys, members, where the coordinator is, which shard to run.
 
-use std::fs;
+use std::fs::{self, File};
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use cascadia_fleet::{Digest, Identity, Members};
+use cascadia_fleet::{Digest, Identity, Members, StageStatus};
 use serde::{Deserialize, Serialize};
 
 /// The port for workers unless another is asked for.
@@ -39,6 +39,17 @@ pub(crate) struct WorkerSettings {
     /// The shard that it was sent last.
     #[serde(default)]
     pub(crate) shard: Option<Digest>,
+}
+
+/// How the machines of a fleet are while it serves.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct FleetStatus {
+    /// When this was written, in seconds since 1970.
+    pub(crate) time: u64,
+    /// The model that is served.
+    pub(crate) model: Digest,
+    /// Its stages in order.
+    pub(crate) stages: Vec<StageStatus>,
 }
 
 impl FleetHome {
@@ -86,6 +97,32 @@ impl FleetHome {
     /// Remembers it.
     pub(crate) fn set_coordinator(&self, settings: &CoordinatorSettings) -> anyhow::Result<()> {
         write(&self.folder.join("coordinator/fleet.json"), settings)
+    }
+
+    /// How the fleet was when it last served.
+    pub(crate) fn status(&self) -> anyhow::Result<Option<FleetStatus>> {
+        read(&self.folder.join("coordinator/status.json"))
+    }
+
+    /// Writes down how it is.
+    pub(crate) fn set_status(&self, status: &FleetStatus) -> anyhow::Result<()> {
+        write(&self.folder.join("coordinator/status.json"), status)
+    }
+
+    /// Makes sure that no other worker runs with this folder for as long as the result is held.
+    pub(crate) fn lock_worker(&self) -> anyhow::Result<File> {
+        let path = self.folder.join("worker/lock");
+        let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+        match file.try_lock() {
+            Ok(()) => Ok(file),
+            Err(_) => bail!("a worker runs with {}; end it first", self.folder.display()),
+        }
+    }
+
+    /// Removes everything that a worker keeps: its key, its shards, and where its coordinator is.
+    pub(crate) fn remove_worker(&self) -> anyhow::Result<()> {
+        let folder = self.folder.join("worker");
+        fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))
     }
 
     /// What the worker remembers.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::frame::{Bounds, Frame, Header, Kind, Outgoing, Wait, receive};
 use crate::link::{Link, LinkError};
 use crate::message::{Hello, MOST_MESSAGE, StageLimits, Writer, reason};
-use crate::{Digest, Manifest};
+use crate::{Digest, Manifest, Members};
 
 /// Workers that may wait for one stage; more are told to come back.
 const MOST_SPARES: usize = 8;
@@ -49,6 +49,8 @@ impl Docked {
 pub struct Dock {
     waiting: Mutex<VecDeque<Docked>>,
     arrived: Condvar,
+    /// Who may stay; everyone if nobody keeps a list.
+    members: Option<Arc<Members>>,
 }
 
 impl Dock {
@@ -78,11 +80,16 @@ impl Dock {
         true
     }
 
-    /// Lets go of workers that wait and give no sign of life.
+    /// Whether a machine belongs to the fleet.
+    pub(crate) fn admits(&self, node: &str) -> bool {
+        self.members.as_ref().is_none_or(|members| members.has(node))
+    }
+
+    /// Lets go of workers that wait and give no sign of life, or no longer belong to the fleet.
     pub fn sweep(&self, patience: Duration) {
         let waiting = std::mem::take(&mut *self.waiting());
         for mut docked in waiting {
-            if docked.ping(0, patience).is_ok() {
+            if self.admits(&docked.node) && docked.ping(0, patience).is_ok() {
                 self.put(docked);
             }
         }
@@ -91,6 +98,11 @@ impl Dock {
     /// Workers that wait.
     pub fn count(&self) -> usize {
         self.waiting().len()
+    }
+
+    /// Their names.
+    pub fn names(&self) -> Vec<String> {
+        self.waiting().iter().map(|docked| docked.node.clone()).collect()
     }
 
     fn waiting(&self) -> MutexGuard<'_, VecDeque<Docked>> {
@@ -113,6 +125,12 @@ impl Harbour {
     pub fn new(manifest: Manifest, limits: StageLimits, program: &str) -> Harbour {
         let docks = manifest.stages.iter().map(|_| Arc::default()).collect();
         Harbour { manifest, limits, program: program.to_owned(), docks, epochs: AtomicU32::new(1) }
+    }
+
+    /// The same, open only to machines that are and stay members.
+    pub fn for_members(self, members: &Arc<Members>) -> Harbour {
+        let dock = || Arc::new(Dock { members: Some(Arc::clone(members)), ..Dock::default() });
+        Harbour { docks: self.docks.iter().map(|_| dock()).collect(), ..self }
     }
 
     /// The model.

@@ -65,6 +65,23 @@ impl Members {
         self.read().ok()?.members.into_iter().find(|member| member.key == key).map(|member| member.name)
     }
 
+    /// Whether a machine of this name belongs to the fleet. A file that cannot be read has nobody.
+    pub fn has(&self, name: &str) -> bool {
+        self.read().is_ok_and(|content| content.members.iter().any(|member| member.name == name))
+    }
+
+    /// Takes a machine out; `false` if there is none of that name.
+    pub fn revoke(&self, name: &str) -> Result<bool, FleetError> {
+        let mut revoked = false;
+        self.change(|content| {
+            let before = content.members.len();
+            content.members.retain(|member| member.name != name);
+            revoked = content.members.len() < before;
+            revoked
+        })?;
+        Ok(revoked)
+    }
+
     /// Whether a machine that is no member may try to become one.
     pub fn invites(&self) -> bool {
         self.read().is_ok_and(|content| content.invitations.iter().any(Open::is_open))

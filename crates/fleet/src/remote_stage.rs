@@ -1,7 +1,6 @@
 //! A stage on another machine: the same plan goes there, the rows come back.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,6 +11,7 @@ use crate::dock::{Dock, Docked, Harbour};
 use crate::frame::{Bounds, Frame, Kind, Outgoing, Wait, receive};
 use crate::link::LinkError;
 use crate::message::{MOST_MESSAGE, reason};
+use crate::stage_status::StageStatus;
 use crate::table::TableWriter;
 
 /// How long to wait for other machines.
@@ -38,6 +38,9 @@ impl Default for Patience {
     }
 }
 
+/// How often it is asked whether a machine that computes still belongs to the fleet.
+const MEMBERSHIP: Duration = Duration::from_secs(1);
+
 /// Layers that run on another machine.
 pub struct RemoteStage {
     layers: Range<u32>,
@@ -46,21 +49,8 @@ pub struct RemoteStage {
     sends_tokens: bool,
     dock: Arc<Dock>,
     patience: Patience,
-    counters: Arc<StageCounters>,
+    status: Mutex<StageStatus>,
     state: Mutex<State>,
-}
-
-/// What a stage has sent and received.
-#[derive(Debug, Default)]
-pub struct StageCounters {
-    /// Steps that were answered.
-    pub steps: AtomicU64,
-    /// Bytes that went there, without what encryption adds.
-    pub sent: AtomicU64,
-    /// Replies that came too late to count.
-    pub late: AtomicU64,
-    /// Machines that were lost.
-    pub lost: AtomicU64,
 }
 
 struct State {
@@ -69,6 +59,8 @@ struct State {
     served: Option<u64>,
     /// When there was last a machine.
     seen: Instant,
+    /// When it was last known to belong to the fleet.
+    asked: Instant,
     step: u32,
     table: TableWriter,
     frame: Frame,
@@ -103,11 +95,12 @@ impl RemoteStage {
             sends_tokens: numerics.stages_need_tokens,
             dock: Arc::clone(&harbour.docks()[stage]),
             patience,
-            counters: Arc::default(),
+            status: Mutex::new(StageStatus { layers: [start, end], ..StageStatus::default() }),
             state: Mutex::new(State {
                 current: None,
                 served: None,
                 seen: Instant::now(),
+                asked: Instant::now(),
                 step: 0,
                 table: TableWriter::new(numerics.stages_need_tokens),
                 frame: Frame::default(),
@@ -118,29 +111,45 @@ impl RemoteStage {
         }
     }
 
-    /// What it has done so far.
-    pub fn counters(&self) -> Arc<StageCounters> {
-        Arc::clone(&self.counters)
+    /// Who runs it, and what it has done so far.
+    pub fn status(&self) -> StageStatus {
+        let status = self.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        StageStatus { spares: self.dock.names(), ..status }
+    }
+
+    fn note(&self, change: impl FnOnce(&mut StageStatus)) {
+        change(&mut self.status.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Asks for signs of life, of the machine that computes unless a step is under way and of its spares; those that
-    /// give none are let go. Gives the name of the one that computes.
-    pub fn check(&self) -> Option<String> {
+    /// give none, or no longer belong to the fleet, are let go.
+    pub fn check(&self) {
         self.dock.sweep(self.patience.silence);
-        let mut state = self.state.try_lock().ok()?;
-        let node = state.current.as_ref()?.node.clone();
-        if state.ping(self.patience.silence).is_err() {
-            self.counters.lost.fetch_add(1, Ordering::Relaxed);
-            state.current = None;
-            return None;
+        let Ok(mut state) = self.state.try_lock() else { return };
+        if state.current.is_some() && state.still_there(&self.dock, self.patience.silence).is_err() {
+            self.lose(&mut state);
         }
-        Some(node)
+    }
+
+    /// Lets go of the machine that computes; gives its name.
+    fn lose(&self, state: &mut State) -> String {
+        self.note(|status| (status.lost, status.node) = (status.lost + 1, None));
+        state.seen = Instant::now();
+        state.current.take().map(|docked| docked.node).unwrap_or_default()
     }
 
     /// Makes sure of a machine that computes steps of this generation, or says why there is none.
     fn worker(&self, state: &mut State, generation: u64) -> Result<(), String> {
-        if state.current.is_some() {
-            return Ok(());
+        if let Some(docked) = &state.current {
+            if state.asked.elapsed() < MEMBERSHIP {
+                return Ok(());
+            }
+            state.asked = Instant::now();
+            if self.dock.admits(&docked.node) {
+                return Ok(());
+            }
+            let node = self.lose(state);
+            return Err(format!("{node} no longer belongs to the fleet"));
         }
         if state.served.is_some_and(|served| generation <= served) {
             return Err("the machine that ran them is gone".to_owned());
@@ -151,7 +160,8 @@ impl RemoteStage {
             state.table = TableWriter::new(self.sends_tokens);
             state.current = Some(docked);
             // One that has waited may have gone meanwhile.
-            if state.ping(self.patience.silence).is_ok() {
+            if state.still_there(&self.dock, self.patience.silence).is_ok() {
+                self.note(|status| status.node = state.current.as_ref().map(|docked| docked.node.clone()));
                 return Ok(());
             }
             state.current = None;
@@ -172,7 +182,7 @@ impl RemoteStage {
         let rows = plan.tokens.len() as u16;
         let outgoing = Outgoing { kind: Kind::Step, epoch: *epoch, step: *step, table: table_bytes, rows, row_bytes };
         let sent = outgoing.send(&mut **link, buffer)?;
-        self.counters.sent.fetch_add(sent as u64, Ordering::Relaxed);
+        self.note(|status| status.sent_bytes += sent as u64);
         let end = Instant::now() + self.patience.step + self.patience.row * u32::from(rows);
         let wait = Wait { end, silence: self.patience.silence };
         let bounds = Bounds { rows: rows.into(), row_bytes: self.width * NUMBER_BYTES, table: MOST_MESSAGE };
@@ -183,7 +193,7 @@ impl RemoteStage {
                 continue;
             }
             if header.epoch < *epoch || (header.epoch == *epoch && header.step < *step) {
-                self.counters.late.fetch_add(1, Ordering::Relaxed);
+                self.note(|status| status.late += 1);
                 continue;
             }
             let expected = header.epoch == *epoch && header.step == *step;
@@ -202,10 +212,11 @@ impl RemoteStage {
 }
 
 impl State {
-    fn ping(&mut self, patience: Duration) -> Result<(), LinkError> {
-        let Some(docked) = &mut self.current else { return Err(LinkError::Closed) };
+    /// Asks for a sign of life of a machine that still belongs to the fleet.
+    fn still_there(&mut self, dock: &Dock, patience: Duration) -> Result<(), LinkError> {
+        let docked = self.current.as_mut().filter(|docked| dock.admits(&docked.node)).ok_or(LinkError::Closed)?;
         docked.ping(self.step, patience)?;
-        self.seen = Instant::now();
+        (self.seen, self.asked) = (Instant::now(), Instant::now());
         Ok(())
     }
 }
@@ -227,17 +238,20 @@ impl Stage for RemoteStage {
         let lost = |problem| StageError::Lost { layers: self.layers.clone(), problem };
         self.worker(&mut state, plan.generation).map_err(lost)?;
         state.served = state.served.max(Some(plan.generation));
+        let begin = Instant::now();
         match self.exchange(plan, hidden, &mut state) {
             Ok(()) => {
-                self.counters.steps.fetch_add(1, Ordering::Relaxed);
                 state.seen = Instant::now();
+                self.note(|status| {
+                    status.steps += 1;
+                    status.rows += rows as u64;
+                    status.microseconds += begin.elapsed().as_micros() as u64;
+                });
                 Ok(())
             }
             Err(Failure::Plan(problem)) => Err(StageError::Plan { problem }),
             Err(Failure::Lost(problem)) => {
-                self.counters.lost.fetch_add(1, Ordering::Relaxed);
-                let node = state.current.take().map(|docked| docked.node).unwrap_or_default();
-                state.seen = Instant::now();
+                let node = self.lose(&mut state);
                 Err(lost(format!("{node}: {problem}")))
             }
         }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use cascadia_fleet::{Arrival, Invitation, Listener, Manifest, Shard, push as push_shard, seconds_now};
 
-use crate::flags::{FleetInitFlags, FleetPushFlags};
+use crate::flags::{FleetInitFlags, FleetPushFlags, FleetRevokeFlags};
 use crate::fleet_home::{CoordinatorSettings, FleetHome, usual_address};
 use crate::output::{print, remark};
 use crate::progress::Progress;
@@ -82,6 +82,17 @@ pub(crate) fn push(flags: &FleetPushFlags) -> anyhow::Result<()> {
         deadline = Instant::now() + Duration::from_secs(flags.wait_seconds);
     }
     home.set_coordinator(&CoordinatorSettings { pushed: Some(folder), ..settings })
+}
+
+/// Takes a machine out of the fleet. A server that runs with it lets go of it by itself.
+pub(crate) fn revoke(flags: &FleetRevokeFlags) -> anyhow::Result<()> {
+    let members = FleetHome::find(flags.home.home.as_deref())?.members();
+    if !members.revoke(&flags.node)? {
+        let names: Vec<String> = members.all()?.into_iter().map(|member| member.name).collect();
+        bail!("`{}` is no machine of this fleet; there are {}", flags.node, names.join(", "));
+    }
+    remark(&format!("{} is revoked: its key opens nothing any more.", flags.node));
+    Ok(())
 }
 
 /// Which machine gets which shard.

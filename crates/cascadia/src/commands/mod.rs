@@ -4,6 +4,7 @@ mod bench;
 mod chat;
 mod export;
 mod fleet;
+mod fleet_status;
 mod inspect;
 mod keys;
 mod logits;
@@ -31,6 +32,9 @@ pub fn execute(flags: Flags) -> anyhow::Result<()> {
         Command::Export(flags) => export::export(&flags),
         Command::Fleet(FleetCommand::Init(flags)) => fleet::init(&flags),
         Command::Fleet(FleetCommand::Push(flags)) => fleet::push(&flags),
+        Command::Fleet(FleetCommand::Status(flags)) => fleet_status::status(&flags),
+        Command::Fleet(FleetCommand::Revoke(flags)) => fleet::revoke(&flags),
+        Command::Leave(flags) => worker::leave(&flags),
         Command::Join(flags) => worker::join(&flags),
         Command::Worker(WorkerCommand::Start(flags)) => worker::start(&flags),
         Command::Tokenize(flags) => tokenize::tokenize(&flags),

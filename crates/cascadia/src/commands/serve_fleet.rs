@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use cascadia_engine::{Engine, EngineError, OpenOptions};
-use cascadia_fleet::{Arrival, Digest, Harbour, Listener, MANIFEST_FILE, Manifest, Patience, RemoteStage, StageLimits};
+use cascadia_fleet::{
+    Arrival, Digest, Harbour, Listener, MANIFEST_FILE, Manifest, Patience, RemoteStage, StageLimits, seconds_now,
+};
 use cascadia_model::{Hidden, Stage, StageError, StepPlan};
 use cascadia_weights::ModelFiles;
 
-use crate::fleet_home::FleetHome;
+use crate::fleet_home::{FleetHome, FleetStatus};
 use crate::output::remark;
 
 /// How often machines are asked for a sign of life.
@@ -42,14 +44,16 @@ pub(crate) fn open(fleet: &str, home: Option<&Path>, options: &OpenOptions) -> a
     let engine = Engine::with_stages::<anyhow::Error>(files, options, |spec, options| {
         let (context, rows_per_step) = (options.context, options.rows_per_step);
         let limits = StageLimits { context, rows_per_step, cache: options.cache_pages(spec) };
-        let harbour = Arc::new(Harbour::new(manifest, limits, env!("CARGO_PKG_VERSION")));
+        let model = manifest.model;
+        let harbour = Harbour::new(manifest, limits, env!("CARGO_PKG_VERSION")).for_members(&home.members());
+        let harbour = Arc::new(harbour);
         let waiting = Arc::clone(&harbour);
         listener.run(move |arrival| welcome(&waiting, &nodes, arrival));
         wait_for_all(&harbour);
         let stages = 0..harbour.docks().len();
         let stages: Vec<_> =
             stages.map(|stage| Arc::new(RemoteStage::new(&harbour, stage, Patience::default()))).collect();
-        beat(stages.clone());
+        beat(stages.clone(), home, model);
         Ok(stages.into_iter().map(|stage| Box::new(Shared(stage)) as Box<dyn Stage>).collect())
     })?;
     Ok((name, engine))
@@ -105,12 +109,15 @@ fn wait_for_all(harbour: &Harbour) {
     }
 }
 
-/// Asks all machines for signs of life for as long as the program runs.
-fn beat(stages: Vec<Arc<RemoteStage>>) {
+/// Asks all machines for signs of life for as long as the program runs, and writes down how they are.
+fn beat(stages: Vec<Arc<RemoteStage>>, home: FleetHome, model: Digest) {
     thread::spawn(move || {
         loop {
+            stages.iter().for_each(|stage| stage.check());
+            let stages = stages.iter().map(|stage| stage.status()).collect();
+            // Those who look see that it is old; serving goes on.
+            let _ = home.set_status(&FleetStatus { time: seconds_now(), model, stages });
             thread::sleep(HEARTBEAT);
-            stages.iter().for_each(|stage| drop(stage.check()));
         }
     });
 }

@@ -10,7 +10,7 @@ use cascadia_fleet::{
     open_shard,
 };
 
-use crate::flags::{JoinFlags, WorkerFlags};
+use crate::flags::{JoinFlags, LeaveFlags, WorkerFlags};
 use crate::fleet_home::{FleetHome, WorkerSettings};
 use crate::output::remark;
 use crate::threads::pool;
@@ -31,10 +31,21 @@ pub(crate) fn join(flags: &JoinFlags) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Leaves the fleet: nothing of it stays on this machine.
+pub(crate) fn leave(flags: &LeaveFlags) -> anyhow::Result<()> {
+    let home = FleetHome::find(flags.home.home.as_deref())?;
+    let node = home.worker()?.node;
+    drop(home.lock_worker()?);
+    home.remove_worker()?;
+    remark(&format!("This machine has left; on the coordinator, run:  cascadia fleet revoke {node}"));
+    Ok(())
+}
+
 /// Works for the coordinator until it is told to end; connects again whenever the connection is lost.
 pub(crate) fn start(flags: &WorkerFlags) -> anyhow::Result<()> {
     let home = FleetHome::find(flags.home.home.as_deref())?;
     let settings = home.worker()?;
+    let _alone = home.lock_worker()?;
     let identity = Identity::open_or_make(&home.worker_key())?;
     let addresses = flags.coordinator.clone().map_or_else(|| settings.addresses.clone(), |address| vec![address]);
     let options = ShardOptions {

@@ -49,6 +49,10 @@ pub enum FleetCommand {
     Init(FleetInitFlags),
     /// Send shards to machines of the fleet.
     Push(FleetPushFlags),
+    /// Show the machines, and which of them run what.
+    Status(FleetStatusFlags),
+    /// Take a machine out of the fleet; what it was computing goes to another.
+    Revoke(FleetRevokeFlags),
 }
 
 /// Flags of `fleet init`.
@@ -82,6 +86,32 @@ pub struct FleetPushFlags {
     /// Seconds to wait for a machine to connect.
     #[arg(long, value_name = "N", default_value_t = 60)]
     pub wait_seconds: u64,
+    /// Where keys are.
+    #[command(flatten)]
+    pub home: HomeFlags,
+}
+
+/// Flags of `fleet status`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  cascadia fleet status --watch")]
+pub struct FleetStatusFlags {
+    /// Show it again every second, until the program is ended.
+    #[arg(long, conflicts_with = "json")]
+    pub watch: bool,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+    /// Where keys are.
+    #[command(flatten)]
+    pub home: HomeFlags,
+}
+
+/// Flags of `fleet revoke`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  cascadia fleet revoke node-01")]
+pub struct FleetRevokeFlags {
+    /// The machine, as `fleet status` calls it.
+    pub node: String,
     /// Where keys are.
     #[command(flatten)]
     pub home: HomeFlags,
@@ -128,6 +158,15 @@ pub struct JoinFlags {
     #[arg(long, default_value = "")]
     pub name: String,
     /// Where keys are.
+    #[command(flatten)]
+    pub home: HomeFlags,
+}
+
+/// Flags of `leave`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  cascadia leave")]
+pub struct LeaveFlags {
+    /// Where keys and shards are.
     #[command(flatten)]
     pub home: HomeFlags,
 }

@@ -1,6 +1,6 @@
 //! Export, join, push, serve: several machines answer as one does, also when some of them are lost.
 
-use crate::office::{Office, Server};
+use crate::office::{Office, Running, Server, until};
 use crate::program::{cascadia, fixture, json};
 
 const PROMPT: &str = "The harbour at night";
@@ -36,7 +36,7 @@ fn the_four_commands_give_the_answers_of_one_machine() {
     let given = office.at("shards/stage-0");
     let workers = [(0, given.as_str()), (1, "/nowhere/stage-1")].map(|(number, shard)| {
         let home = office.home(number);
-        crate::office::Running::start(&["worker", "start", "--home", &home, "--threads", "1", "--shard", shard])
+        Running::start(&["worker", "start", "--home", &home, "--threads", "1", "--shard", shard])
     });
     push.succeeds();
     workers[1].line("There is no /nowhere/stage-1 here");
@@ -46,6 +46,41 @@ fn the_four_commands_give_the_answers_of_one_machine() {
     for prompt in [PROMPT, "A ship"] {
         assert_eq!(fleet.complete(prompt, 24), one.complete(prompt, 24));
     }
+}
+
+#[test]
+fn a_machine_that_is_revoked_computes_no_more() {
+    let office = Office::with_machines(2);
+    let (coordinator, shards) = (office.at("coordinator"), office.at("shards"));
+    assert_eq!(cascadia(&["export", &fixture("llama3"), "--stages", "1", "--out", &shards]).code, 0);
+    let workers = [0, 1].map(|number| office.worker(number));
+    office.push(&shards, &["node-00:stage-0", "node-01:stage-0"]).succeeds();
+    let fleet = office.serve("all");
+    let expected = fleet.complete(PROMPT, 8);
+    let status = || json(&cascadia(&["fleet", "status", "--json", "--home", &coordinator]));
+    let computing = || status()["serving"]["stages"][0]["node"].as_str().map(str::to_owned);
+    let first = until(|| computing().filter(|_| status()["serving"]["stages"][0]["spares"][0].is_string()));
+    let shown = cascadia(&["fleet", "status", "--home", &coordinator]).stdout;
+    assert!(shown.contains(&format!("{first}          computes stage 0")), "{shown}");
+    let done = cascadia(&["fleet", "revoke", &first, "--home", &coordinator]);
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    // Whether it is asked or not, another computes from now on, with the same tokens.
+    assert_eq!(fleet.complete(PROMPT, 8), expected);
+    let second = until(|| {
+        fleet.complete(PROMPT, 1);
+        computing().filter(|node| *node != first)
+    });
+    assert_eq!(fleet.complete(PROMPT, 8), expected);
+    assert!(cascadia(&["fleet", "revoke", &first, "--home", &coordinator]).stderr.contains(&second));
+    // The worker itself is turned away; it leaves once it has ended, and nothing of it stays.
+    let number = usize::from(first == "node-01");
+    let home = office.home(number);
+    workers[number].line("cannot reach the coordinator");
+    let refused = cascadia(&["leave", "--home", &home]);
+    assert!(refused.code == 1 && refused.stderr.contains("a worker runs with"), "{}", refused.stderr);
+    drop(workers);
+    assert_eq!(cascadia(&["leave", "--home", &home]).code, 0);
+    assert!(!std::path::Path::new(&home).join("worker").exists());
 }
 
 #[cfg(unix)]
@@ -79,10 +114,6 @@ fn a_stream_outlives_machines_that_are_killed_or_hang() {
     let refused = fleet.answer(PROMPT);
     assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("fleet_degraded"), "{refused}");
     workers[3] = Some(office.worker(3));
-    let ask = |_| {
-        std::thread::sleep(std::time::Duration::from_millis(50));
-        fleet.answer(PROMPT)
-    };
-    let answers = (0..400).map(ask).find(|answer| answer.starts_with("HTTP/1.1 200"));
-    assert!(answers.is_some_and(|answer| answer.contains(&one.complete(PROMPT, 4))));
+    let answer = until(|| Some(fleet.answer(PROMPT)).filter(|answer| answer.starts_with("HTTP/1.1 200")));
+    assert!(answer.contains(&one.complete(PROMPT, 4)));
 }

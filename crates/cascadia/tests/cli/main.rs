@@ -15,7 +15,7 @@ use program::{cascadia, json};
 
 #[test]
 fn every_command_has_help_with_an_example() {
-    let commands: [&[&str]; 17] = [
+    let commands: [&[&str]; 20] = [
         &[],
         &["run"],
         &["inspect"],
@@ -30,7 +30,10 @@ fn every_command_has_help_with_an_example() {
         &["export"],
         &["fleet", "init"],
         &["fleet", "push"],
+        &["fleet", "status"],
+        &["fleet", "revoke"],
         &["join"],
+        &["leave"],
         &["worker", "start"],
         &["help", "run"],
     ];

@@ -15,6 +15,18 @@ use crate::program::cascadia;
 /// Longer than anything takes here.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// What `look` finds, once it finds something.
+pub(crate) fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let begin = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(begin.elapsed() < PATIENCE, "it was waited for in vain");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
 /// A program that is ended with the test, and what it has said so far.
 pub(crate) struct Running {
     child: Child,

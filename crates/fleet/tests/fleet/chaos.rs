@@ -100,7 +100,7 @@ impl Drill {
             }
             Ok(())
         });
-        let late = stages.iter().map(|stage| stage.counters().late.load(Ordering::Relaxed)).sum();
+        let late = stages.iter().map(|stage| stage.status().late).sum();
         (tokens, late)
     }
 }

@@ -1,0 +1,68 @@
+//! `cascadia fleet status`.
+
+use std::thread;
+use std::time::Duration;
+
+use cascadia_fleet::{Member, StageStatus, seconds_now};
+use serde_json::json;
+
+use crate::flags::FleetStatusFlags;
+use crate::fleet_home::{FleetHome, FleetStatus};
+use crate::output::{print, print_json};
+
+/// A server writes every second; what is older than this is from one that has ended.
+const CURRENT: u64 = 5;
+
+/// Shows the machines of a fleet, and which of them run what.
+pub(crate) fn status(flags: &FleetStatusFlags) -> anyhow::Result<()> {
+    let home = FleetHome::find(flags.home.home.as_deref())?;
+    home.coordinator()?;
+    loop {
+        let members = home.members().all()?;
+        let status = home.status()?.filter(|status| seconds_now().saturating_sub(status.time) <= CURRENT);
+        if flags.json {
+            let names: Vec<&str> = members.iter().map(|member| member.name.as_str()).collect();
+            return Ok(print_json(&json!({ "machines": names, "serving": status }))?);
+        }
+        let text = table(&members, status.as_ref());
+        if !flags.watch {
+            return Ok(print(&text)?);
+        }
+        // Clears the screen and begins at its top.
+        print(&format!("\x1b[2J\x1b[H{text}"))?;
+        thread::sleep(Duration::from_secs(1));
+    }
+}
+
+fn table(members: &[Member], status: Option<&FleetStatus>) -> String {
+    let mut text = match status {
+        Some(status) => format!("Serving {}.\n{}", status.model.short(), stages(&status.stages)),
+        None => "No server runs with this fleet; start one with `cascadia serve --fleet all`.\n".to_owned(),
+    };
+    let role = |name: &String| {
+        let stages = || status.into_iter().flat_map(|status| status.stages.iter().enumerate());
+        let runs = stages().find(|(_, stage)| stage.node.as_ref() == Some(name));
+        let waits = stages().find(|(_, stage)| stage.spares.contains(name));
+        match (runs, waits) {
+            (Some((stage, _)), _) => format!("computes stage {stage}"),
+            (None, Some((stage, _))) => format!("spare for stage {stage}"),
+            (None, None) => "not connected".to_owned(),
+        }
+    };
+    for member in members {
+        text += &format!("{:<16} {}\n", member.name, role(&member.name));
+    }
+    text
+}
+
+fn stages(stages: &[StageStatus]) -> String {
+    let mut text = "stage  layers    machine           rows  ms a step  lost\n".to_owned();
+    for (number, stage) in stages.iter().enumerate() {
+        let [first, end] = stage.layers;
+        let node = stage.node.as_deref().unwrap_or("-");
+        let pace = stage.microseconds as f64 / 1e3 / stage.steps.max(1) as f64;
+        let layers = format!("{first}-{}", end.saturating_sub(1));
+        text += &format!("{number:<6} {layers:<9} {node:<12} {:>9}  {pace:>9.2}  {:>4}\n", stage.rows, stage.lost);
+    }
+    text
+}
