@@ -13,6 +13,11 @@ use crate::{Digest, Manifest, Members};
 /// Workers that may wait for one stage; more are told to come back.
 const MOST_SPARES: usize = 8;
 
+/// For how long a machine that was lost comes after others.
+const LATELY: Duration = Duration::from_secs(60);
+/// Losses that are remembered.
+const MOST_LOSSES: usize = 256;
+
 /// How long a worker may take to say who it is.
 const GREETING: Duration = Duration::from_secs(5);
 /// How long it may take to load its shard.
@@ -49,16 +54,20 @@ impl Docked {
 pub struct Dock {
     waiting: Mutex<VecDeque<Docked>>,
     arrived: Condvar,
+    /// Machines that were lost lately, and when.
+    losses: Mutex<Vec<(String, Instant)>>,
     /// Who may stay; everyone if nobody keeps a list.
     members: Option<Arc<Members>>,
 }
 
 impl Dock {
-    /// Takes the worker that waits longest, or the next that comes before `deadline`.
+    /// Takes a worker that waits, or the next that comes before `deadline`: the one that was lost least often lately,
+    /// and of those the one that waits longest.
     pub fn take(&self, deadline: Instant) -> Option<Docked> {
         let mut waiting = self.waiting();
         loop {
-            if let Some(docked) = waiting.pop_front() {
+            let steadiest = (0..waiting.len()).min_by_key(|&at| self.losses_of(&waiting[at].node));
+            if let Some(docked) = steadiest.and_then(|at| waiting.remove(at)) {
                 return Some(docked);
             }
             let left = deadline.saturating_duration_since(Instant::now());
@@ -67,6 +76,20 @@ impl Dock {
             }
             waiting = self.arrived.wait_timeout(waiting, left).unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+
+    /// Remembers that a machine was lost: others come before it for a while.
+    pub(crate) fn remember_loss(&self, node: &str) {
+        let mut losses = self.losses.lock().unwrap_or_else(PoisonError::into_inner);
+        losses.retain(|(_, time)| time.elapsed() < LATELY);
+        if losses.len() < MOST_LOSSES {
+            losses.push((node.to_owned(), Instant::now()));
+        }
+    }
+
+    fn losses_of(&self, node: &str) -> usize {
+        let losses = self.losses.lock().unwrap_or_else(PoisonError::into_inner);
+        losses.iter().filter(|(name, time)| name == node && time.elapsed() < LATELY).count()
     }
 
     /// Lets a worker wait here; `false` when enough do.

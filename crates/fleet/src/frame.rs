@@ -23,7 +23,7 @@ pub enum Kind {
     Refused = 4,
     /// Compute these rows.
     Step = 5,
-    /// They are computed.
+    /// They are computed; the table says in how many microseconds.
     Rows = 6,
     /// Is anybody there?
     Ping = 7,

@@ -17,6 +17,8 @@ use crate::{Digest, FleetError, Identity, Invitation, Members, TcpLink, tls};
 
 /// Connections that may prove themselves at a time.
 const MOST_AT_ONCE: usize = 64;
+/// A pause when the system has no more connections to give.
+const BREATH: Duration = Duration::from_millis(50);
 /// How long a machine may take to say that it wants to join.
 const JOINING: Duration = Duration::from_secs(5);
 
@@ -74,7 +76,10 @@ impl Listener {
         thread::spawn(move || {
             for socket in self.socket.incoming() {
                 // A connection that failed before it began, or more at once than can be: both may come again.
-                let Ok(socket) = socket else { continue };
+                let Ok(socket) = socket else {
+                    thread::sleep(BREATH);
+                    continue;
+                };
                 if busy.fetch_add(1, Ordering::AcqRel) >= MOST_AT_ONCE {
                     busy.fetch_sub(1, Ordering::AcqRel);
                     continue;

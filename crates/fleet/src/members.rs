@@ -34,12 +34,14 @@ struct Content {
     invitations: Vec<Open>,
 }
 
-/// An invitation that nobody has used.
+/// An invitation that is not used up.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Open {
     proof_key: Digest,
     expires: u64,
+    /// Machines that it still lets in.
+    uses: u32,
 }
 
 /// The file of members.
@@ -87,17 +89,17 @@ impl Members {
         self.read().is_ok_and(|content| content.invitations.iter().any(Open::is_open))
     }
 
-    /// Opens an invitation.
-    pub fn invite(&self, invitation: &Invitation) -> Result<(), FleetError> {
+    /// Opens an invitation for so many machines.
+    pub fn invite(&self, invitation: &Invitation, uses: u32) -> Result<(), FleetError> {
         self.change(|content| {
             content.invitations.retain(Open::is_open);
-            let open = Open { proof_key: Digest(invitation.proof_key()), expires: invitation.expires };
+            let open = Open { proof_key: Digest(invitation.proof_key()), expires: invitation.expires, uses };
             content.invitations.push(open);
             content.invitations.len() <= MOST
         })
     }
 
-    /// Takes in a machine that proves an open invitation, which is then used up. Gives its name, or nothing.
+    /// Takes in a machine that proves an open invitation, which counts down its uses. Gives its name, or nothing.
     pub(crate) fn join(
         &self,
         wanted: &str,
@@ -111,7 +113,7 @@ impl Members {
             if content.members.len() >= MOST {
                 return false;
             }
-            content.invitations.remove(at);
+            content.invitations[at].uses -= 1;
             let taken = |name: &str| content.members.iter().any(|member| member.name == name);
             let numbered = (0..).map(|number| format!("node-{number:02}"));
             let name = Some(wanted.to_owned()).filter(|name| is_name(name) && !taken(name));
@@ -146,7 +148,7 @@ impl Members {
 
 impl Open {
     fn is_open(&self) -> bool {
-        seconds_now() < self.expires
+        self.uses > 0 && seconds_now() < self.expires
     }
 }
 

@@ -147,3 +147,11 @@ pub(crate) fn reason(bytes: &[u8]) -> Result<String, LinkError> {
     reader.end()?;
     Ok(text)
 }
+
+/// The time in a frame of rows.
+pub(crate) fn microseconds(bytes: &[u8]) -> Result<u32, LinkError> {
+    let mut reader = Reader(bytes);
+    let time = reader.number()?;
+    reader.end()?;
+    Ok(time)
+}

@@ -10,7 +10,7 @@ use crate::codec::{NUMBER_BYTES, decode, encode};
 use crate::dock::{Dock, Docked, Harbour};
 use crate::frame::{Bounds, Frame, Kind, Outgoing, Wait, receive};
 use crate::link::LinkError;
-use crate::message::{MOST_MESSAGE, reason};
+use crate::message::{MOST_MESSAGE, microseconds, reason};
 use crate::stage_status::StageStatus;
 use crate::table::TableWriter;
 
@@ -135,7 +135,9 @@ impl RemoteStage {
     fn lose(&self, state: &mut State) -> String {
         self.note(|status| (status.lost, status.node) = (status.lost + 1, None));
         state.seen = Instant::now();
-        state.current.take().map(|docked| docked.node).unwrap_or_default()
+        let node = state.current.take().map(|docked| docked.node).unwrap_or_default();
+        self.dock.remember_loss(&node);
+        node
     }
 
     /// Makes sure of a machine that computes steps of this generation, or says why there is none.
@@ -169,8 +171,8 @@ impl RemoteStage {
         Err("no machine holds their shard; start a worker for it".to_owned())
     }
 
-    /// Sends a step and waits for its rows.
-    fn exchange(&self, plan: &StepPlan, hidden: &mut Hidden, state: &mut State) -> Result<(), Failure> {
+    /// Sends a step and waits for its rows; says how many microseconds it was computed.
+    fn exchange(&self, plan: &StepPlan, hidden: &mut Hidden, state: &mut State) -> Result<u32, Failure> {
         let State { current, step, table, frame, table_bytes, row_bytes, buffer, .. } = state;
         let Some(Docked { link, epoch, .. }) = current else { return Err(Failure::Lost("it is gone".to_owned())) };
         *step = step.checked_add(1).ok_or_else(|| Failure::Lost("its steps cannot be numbered any more".to_owned()))?;
@@ -198,12 +200,10 @@ impl RemoteStage {
             }
             let expected = header.epoch == *epoch && header.step == *step;
             return match header.kind {
-                Kind::Rows if expected && header.rows == rows && header.table == 0 => {
-                    match decode(frame.rows(), &mut hidden.values) {
-                        true => Ok(()),
-                        false => Err(Failure::Lost("it sent numbers that are not finite".to_owned())),
-                    }
-                }
+                Kind::Rows if expected && header.rows == rows => match decode(frame.rows(), &mut hidden.values) {
+                    true => Ok(microseconds(frame.table())?),
+                    false => Err(Failure::Lost("it sent numbers that are not finite".to_owned())),
+                },
                 Kind::Refused if expected && header.rows == 0 => Err(Failure::Plan(reason(frame.table())?)),
                 kind => Err(Failure::Lost(format!("it answered step {step} with {kind:?} of step {}", header.step))),
             };
@@ -240,12 +240,13 @@ impl Stage for RemoteStage {
         state.served = state.served.max(Some(plan.generation));
         let begin = Instant::now();
         match self.exchange(plan, hidden, &mut state) {
-            Ok(()) => {
+            Ok(computed) => {
                 state.seen = Instant::now();
                 self.note(|status| {
                     status.steps += 1;
                     status.rows += rows as u64;
                     status.microseconds += begin.elapsed().as_micros() as u64;
+                    status.computing_microseconds += u64::from(computed);
                 });
                 Ok(())
             }

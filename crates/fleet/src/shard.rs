@@ -12,7 +12,7 @@ use cascadia_weights::ModelFiles;
 use crate::{Digest, FleetError, Hello, RowShape, StageLimits, WorkerStage};
 
 /// How long a worker waits for a coordinator that says nothing before it connects anew.
-const LEASE: Duration = Duration::from_secs(3);
+const LEASE: Duration = Duration::from_secs(5);
 
 /// How a worker runs its shard.
 #[derive(Clone)]

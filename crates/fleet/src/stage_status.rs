@@ -17,6 +17,8 @@ pub struct StageStatus {
     pub rows: u64,
     /// Microseconds from sending a step to having its rows, in all.
     pub microseconds: u64,
+    /// Of those, how many the machine says it computed; the rest is the way there and back.
+    pub computing_microseconds: u64,
     /// Bytes that went there, without what encryption adds.
     pub sent_bytes: u64,
     /// Replies that came too late to count.

@@ -59,10 +59,12 @@ impl TcpLink {
         // A frame goes out at once, so what waits to be sent is never more than one.
         link.connection.set_buffer_limit(None);
         let deadline = Instant::now() + HANDSHAKE;
+        // One piece at a time: a peer that sends byte after byte has no more time than others.
         while link.connection.is_handshaking() {
-            link.wait_until(deadline)?;
-            link.connection.complete_io(&mut link.socket).map_err(ended)?;
+            link.flush()?;
+            link.fetch(deadline)?;
         }
+        link.flush()?;
         Ok(link)
     }
 
@@ -85,7 +87,24 @@ impl TcpLink {
             Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(()),
             Err(error) => return Err(ended(error)),
         }
-        self.connection.process_new_packets().map_err(broken)?;
+        match self.connection.process_new_packets() {
+            Ok(_) => Ok(()),
+            Err(rustls::Error::AlertReceived(_)) => {
+                Err(LinkError::Broken("the other end hung up; it may not know this machine's key any more".to_owned()))
+            }
+            Err(error) => {
+                // The peer is told by an alert, if it still listens.
+                let _ = self.flush();
+                Err(broken(error))
+            }
+        }
+    }
+
+    /// Sends what waits to be sent.
+    fn flush(&mut self) -> Result<(), LinkError> {
+        while self.connection.wants_write() {
+            self.connection.write_tls(&mut self.socket).map_err(ended)?;
+        }
         Ok(())
     }
 
@@ -102,10 +121,7 @@ impl TcpLink {
 impl Link for TcpLink {
     fn write(&mut self, bytes: &[u8]) -> Result<(), LinkError> {
         self.connection.writer().write_all(bytes).map_err(ended)?;
-        while self.connection.wants_write() {
-            self.connection.write_tls(&mut self.socket).map_err(ended)?;
-        }
-        Ok(())
+        self.flush()
     }
 
     fn read(&mut self, out: &mut [u8], deadline: Instant) -> Result<usize, LinkError> {

@@ -5,7 +5,7 @@ use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, Scope};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cascadia_model::{Hidden, Stage, StageError, StepPlan};
 
@@ -23,34 +23,29 @@ const DECISION: Duration = Duration::from_secs(60);
 pub struct WorkerStage {
     /// What it says of itself.
     pub hello: Hello,
-    /// Numbers in a row of hidden states, from its own shard.
-    pub hidden_width: usize,
-    /// Whether its layers are made inputs from tokens.
-    pub needs_tokens: bool,
+    shape: RowShape,
     /// How long it computes for a coordinator that says nothing.
-    pub lease: Duration,
-    /// Loads the stage.
-    pub load: LoadStage,
+    lease: Duration,
+    load: LoadStage,
     loaded: Option<(StageLimits, Box<dyn Stage>)>,
 }
 
 /// Loads the stage within limits, or says why it cannot.
 pub type LoadStage = Box<dyn FnMut(&StageLimits) -> Result<Box<dyn Stage>, String> + Send>;
 
-/// What is told apart of a shard: numbers in a hidden row, and whether tokens are needed.
+/// What a worker knows of the rows of a step from its own shard.
 #[derive(Clone, Copy, Debug)]
 pub struct RowShape {
     /// Numbers in a row of hidden states.
     pub hidden_width: usize,
-    /// Whether tokens come with the rows.
+    /// Whether tokens come with the rows, because its layers make inputs from them.
     pub needs_tokens: bool,
 }
 
 impl WorkerStage {
     /// A worker that has not loaded its stage yet.
     pub fn new(hello: Hello, shape: RowShape, lease: Duration, load: LoadStage) -> WorkerStage {
-        let RowShape { hidden_width, needs_tokens } = shape;
-        WorkerStage { hello, hidden_width, needs_tokens, lease, load, loaded: None }
+        WorkerStage { hello, shape, lease, load, loaded: None }
     }
 
     /// Serves a coordinator until the link ends; the error says how it did.
@@ -79,13 +74,13 @@ impl WorkerStage {
         }
         Outgoing { epoch, ..Outgoing::message(Kind::Ready, &[]) }.send(link, &mut buffer)?;
         let Some((limits, stage)) = &self.loaded else { return Err(LinkError::Closed) };
-        let table = TableReader::new(self.needs_tokens, limits.context);
+        let table = TableReader::new(self.shape.needs_tokens, limits.context);
         let bounds = Bounds {
             rows: limits.rows_per_step,
-            row_bytes: self.hidden_width * NUMBER_BYTES,
+            row_bytes: self.shape.hidden_width * NUMBER_BYTES,
             table: table.most_bytes(limits.rows_per_step),
         };
-        let hidden = Hidden { values: Vec::new(), width: self.hidden_width };
+        let hidden = Hidden { values: Vec::new(), width: self.shape.hidden_width };
         let mut link = Lively::new(link, epoch);
         thread::scope(|scope| {
             let (orders, results) = compute(scope, &**stage);
@@ -134,18 +129,26 @@ pub fn greet(link: &mut dyn Link, hello: &Hello) -> Result<Order, LinkError> {
     }
 }
 
-/// A step to run, and what became of it.
+/// What became of a step.
+struct Computed {
+    hidden: Hidden,
+    outcome: Result<(), StageError>,
+    time: Duration,
+}
+
 type Orders = Sender<(StepPlan, Hidden)>;
-type Results = Receiver<(Hidden, Result<(), StageError>)>;
+type Results = Receiver<Computed>;
 
 /// Runs steps on a thread of their own, so that another can give signs of life meanwhile.
 fn compute<'scope>(scope: &'scope Scope<'scope, '_>, stage: &'scope dyn Stage) -> (Orders, Results) {
     let ((orders, to_do), (done, results)) = (channel::<(StepPlan, Hidden)>(), channel());
     scope.spawn(move || {
         for (plan, mut hidden) in to_do {
+            let begin = Instant::now();
             let ran = catch_unwind(AssertUnwindSafe(|| stage.run(&plan, &mut hidden)));
             let broken = || Err(StageError::Plan { problem: "it broke off; this is a bug worth reporting".to_owned() });
-            if done.send((hidden, ran.unwrap_or_else(|_| broken()))).is_err() {
+            let outcome = ran.unwrap_or_else(|_| broken());
+            if done.send(Computed { hidden, outcome, time: begin.elapsed() }).is_err() {
                 return;
             }
         }
@@ -193,15 +196,16 @@ impl Work {
         let nobody = || LinkError::Broken("nobody computes here any more".to_owned());
         let hidden = Hidden { values: mem::take(&mut self.hidden.values), width: self.hidden.width };
         self.orders.send((plan, hidden)).map_err(|_| nobody())?;
-        let (hidden, outcome) = link.wait_for(&self.results)?.ok_or_else(nobody)?;
+        let Computed { hidden, outcome, time } = link.wait_for(&self.results)?.ok_or_else(nobody)?;
         self.hidden = hidden;
         let mut answer = Outgoing { epoch: self.epoch, step: self.step, ..Outgoing::message(Kind::Rows, &[]) };
         let message;
         match outcome {
             Ok(()) => {
+                message = u32::try_from(time.as_micros()).unwrap_or(u32::MAX).to_le_bytes().to_vec();
                 self.rows.clear();
                 encode(&self.hidden.values, &mut self.rows);
-                answer = Outgoing { rows, row_bytes: &self.rows, ..answer };
+                answer = Outgoing { table: &message, rows, row_bytes: &self.rows, ..answer };
             }
             Err(StageError::Plan { problem }) => {
                 message = Writer::default().text(&problem).0;

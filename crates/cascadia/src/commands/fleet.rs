@@ -12,7 +12,7 @@ use crate::fleet_home::{CoordinatorSettings, FleetHome, usual_address};
 use crate::output::{print, remark};
 use crate::progress::Progress;
 
-/// Makes this machine a coordinator and invites one machine; waits for it unless told otherwise.
+/// Makes this machine a coordinator and invites others; waits for them unless told otherwise.
 pub(crate) fn init(flags: &FleetInitFlags) -> anyhow::Result<()> {
     let home = FleetHome::find(flags.home.home.as_deref())?;
     let known = home.coordinator().ok();
@@ -31,11 +31,12 @@ pub(crate) fn init(flags: &FleetInitFlags) -> anyhow::Result<()> {
         listen: listen.clone(),
         pushed: known.and_then(|known| known.pushed),
     })?;
-    let invitation = Invitation::new(vec![listen], key.pin(), seconds_now() + 60 * flags.minutes)?;
-    members.invite(&invitation)?;
+    let addresses = if flags.address.is_empty() { vec![listen] } else { flags.address.clone() };
+    let invitation = Invitation::new(addresses, key.pin(), seconds_now() + 60 * flags.minutes)?;
+    members.invite(&invitation, flags.uses)?;
     print(&format!("{invitation}\n"))?;
     let Some(listener) = listener else { return Ok(()) };
-    remark("Run this on the other machine:  cascadia join <that line>     (waiting; it works once)");
+    remark("Run this on the other machine, while this one waits:  cascadia join <that line>");
     let (sender, joined) = channel();
     let sender = Mutex::new(sender);
     listener.run(move |arrival| match arrival {
@@ -43,9 +44,12 @@ pub(crate) fn init(flags: &FleetInitFlags) -> anyhow::Result<()> {
         Arrival::TurnedAway { address, problem } => remark(&format!("{address} was turned away: {problem}")),
         Arrival::Member { .. } => {}
     });
-    let left = Duration::from_secs(60 * flags.minutes);
-    let node = joined.recv_timeout(left).context("nobody joined in time; run `cascadia fleet init` again")?;
-    remark(&format!("{node} has joined."));
+    let end = Instant::now() + Duration::from_secs(60 * flags.minutes);
+    for _ in 0..flags.uses {
+        let node = joined.recv_timeout(end.saturating_duration_since(Instant::now()));
+        let node = node.context("nobody joined in time; run `cascadia fleet init` again")?;
+        remark(&format!("{node} has joined."));
+    }
     Ok(())
 }
 

@@ -56,13 +56,15 @@ fn table(members: &[Member], status: Option<&FleetStatus>) -> String {
 }
 
 fn stages(stages: &[StageStatus]) -> String {
-    let mut text = "stage  layers    machine           rows  ms a step  lost\n".to_owned();
+    let mut text = "stage  layers    machine           rows  ms a step  of it network  lost\n".to_owned();
     for (number, stage) in stages.iter().enumerate() {
-        let [first, end] = stage.layers;
+        let StageStatus { layers: [first, end], rows, lost, .. } = stage;
         let node = stage.node.as_deref().unwrap_or("-");
-        let pace = stage.microseconds as f64 / 1e3 / stage.steps.max(1) as f64;
         let layers = format!("{first}-{}", end.saturating_sub(1));
-        text += &format!("{number:<6} {layers:<9} {node:<12} {:>9}  {pace:>9.2}  {:>4}\n", stage.rows, stage.lost);
+        let a_step = |microseconds: u64| microseconds as f64 / 1e3 / stage.steps.max(1) as f64;
+        let all = a_step(stage.microseconds);
+        let network = a_step(stage.microseconds.saturating_sub(stage.computing_microseconds));
+        text += &format!("{number:<6} {layers:<9} {node:<12} {rows:>9}  {all:>9.2}  {network:>13.2}  {lost:>4}\n");
     }
     text
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use cascadia_fleet::{
     Hello, Identity, Invitation, Order, ShardOptions, Store, TcpLink, WorkerStage, greet, join as join_fleet,
     open_shard,
@@ -22,6 +22,9 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 /// Joins a fleet with a key of its own.
 pub(crate) fn join(flags: &JoinFlags) -> anyhow::Result<()> {
     let home = FleetHome::find(flags.home.home.as_deref())?;
+    if let Ok(known) = home.worker() {
+        bail!("this machine is {} of a fleet already; `cascadia leave` comes before joining another", known.node);
+    }
     let invitation: Invitation = flags.invitation.parse()?;
     let identity = Identity::open_or_make(&home.worker_key())?;
     let node = join_fleet(&invitation, &identity, &flags.name)?;
@@ -108,7 +111,7 @@ impl Worker {
                 }
                 Err(error) => Ok(format!("the coordinator sent a shard: {error}")),
             },
-            (Err(error), _) => Ok(format!("the coordinator says: {error}")),
+            (Err(error), _) => Ok(format!("the coordinator does not take this machine: {error}")),
         }
     }
 

@@ -66,6 +66,12 @@ pub struct FleetInitFlags {
     /// Minutes until the invitation ends.
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=10080))]
     pub minutes: u64,
+    /// Machines that may join with the line.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub uses: u32,
+    /// Where other machines reach this one, if that is not where it listens; may be given several times.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub address: Vec<String>,
     /// Only print the line; a machine can join whenever `serve --fleet` or `fleet push` runs.
     #[arg(long)]
     pub no_wait: bool,

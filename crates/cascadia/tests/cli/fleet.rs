@@ -1,5 +1,7 @@
 //! Export, join, push, serve: several machines answer as one does, also when some of them are lost.
 
+use std::net::TcpListener;
+
 use crate::office::{Office, Running, Server, until};
 use crate::program::{cascadia, fixture, json};
 
@@ -49,6 +51,31 @@ fn the_four_commands_give_the_answers_of_one_machine() {
 }
 
 #[test]
+fn machines_may_join_a_server_that_waits_for_them() {
+    let office = Office::with_machines(0);
+    let (coordinator, shards) = (office.at("coordinator"), office.at("shards"));
+    assert_eq!(cascadia(&["export", &fixture("llama3"), "--splits", "0,1", "--out", &shards]).code, 0);
+    let init = ["fleet", "init", "--home", &coordinator, "--no-wait", "--uses", "2"];
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port();
+    let (listen, reached) = (format!("0.0.0.0:{port}"), format!("localhost:{port}"));
+    let line = cascadia(&[&init[..], &["--listen", &listen, "--address", &reached]].concat()).stdout;
+    let server = Running::start(&["serve", "--fleet", &shards, "--home", &coordinator, "--port", "0"]);
+    server.line("Waiting for a machine for stage 0, stage 1");
+    let join = |number: usize| cascadia(&["join", line.trim(), "--home", &office.home(number), "--name", "pod-0"]);
+    for number in 0..2 {
+        assert_eq!(join(number).code, 0);
+    }
+    assert!(join(0).stderr.contains("pod-0 of a fleet already"));
+    assert_eq!(join(2).code, 1, "it lets in two");
+    let work = |number: usize| {
+        let shard = format!("{shards}/stage-{number}");
+        Running::start(&["worker", "start", "--home", &office.home(number), "--shard", &shard])
+    };
+    let _workers = [work(0), work(1)];
+    server.line("the page is at");
+}
+
+#[test]
 fn a_machine_that_is_revoked_computes_no_more() {
     let office = Office::with_machines(2);
     let (coordinator, shards) = (office.at("coordinator"), office.at("shards"));
@@ -75,7 +102,7 @@ fn a_machine_that_is_revoked_computes_no_more() {
     // The worker itself is turned away; it leaves once it has ended, and nothing of it stays.
     let number = usize::from(first == "node-01");
     let home = office.home(number);
-    workers[number].line("cannot reach the coordinator");
+    workers[number].line("the coordinator is gone");
     let refused = cascadia(&["leave", "--home", &home]);
     assert!(refused.code == 1 && refused.stderr.contains("a worker runs with"), "{}", refused.stderr);
     drop(workers);

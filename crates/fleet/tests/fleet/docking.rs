@@ -86,6 +86,22 @@ fn a_machine_that_falls_silent_is_left_for_a_spare() {
 }
 
 #[test]
+fn machines_that_are_lost_often_come_last() {
+    let harbour = harbour();
+    let dock = |name: &str, says: u32| {
+        let link = worker(0, slow(Duration::ZERO), [fair(), partition(says)]);
+        harbour.admit(Box::new(link), name).expect("it fits");
+    };
+    dock("flapping", 3);
+    let stage = RemoteStage::new(&harbour, 0, PATIENCE);
+    step(&stage).expect_err("it falls silent");
+    dock("flapping", u32::MAX);
+    dock("steady", u32::MAX);
+    step(&stage).expect("someone computes");
+    assert_eq!(stage.status().node.as_deref(), Some("steady"));
+}
+
+#[test]
 fn without_any_worker_a_stage_says_so() {
     let stage = RemoteStage::new(&harbour(), 1, PATIENCE);
     let error = step(&stage, 0).expect_err("nobody is there");

@@ -40,7 +40,7 @@ impl Office {
     fn invite(&self, seconds: u64) -> Invitation {
         let addresses = vec!["127.0.0.1:9".to_owned(), self.address.clone()];
         let invitation = Invitation::new(addresses, self.identity.pin(), seconds_now() + seconds).expect("random");
-        self.members.invite(&invitation).expect("it can be written");
+        self.members.invite(&invitation, 1).expect("it can be written");
         invitation.to_string().parse().expect("a line can be read")
     }
 
@@ -129,6 +129,30 @@ fn plain_bytes_get_no_application_byte() {
         // At most an alert of TLS, which is no application data (type 23).
         assert!(heard.len() <= 7 && heard.first() != Some(&23), "{heard:?}");
         office.turned_away();
+    }
+}
+
+#[test]
+fn strangers_who_dribble_do_not_keep_members_out() {
+    let office = Office::open();
+    let identity = key(office.folder.path(), "patient");
+    let invitation = office.invite(60);
+    let dribble = |_| {
+        let mut socket = TcpStream::connect(&office.address).expect("it listens");
+        thread::spawn(move || {
+            // The beginning of a greeting that never ends.
+            for byte in [22, 3, 1, 2, 0, 1, 0, 1, 252].into_iter().chain([3; 1000]) {
+                if socket.write_all(&[byte]).is_err() {
+                    return;
+                }
+                thread::sleep(Duration::from_millis(200));
+            }
+        });
+    };
+    (0..100).for_each(dribble);
+    let begin = Instant::now();
+    while join(&invitation, &identity, "patient").is_err() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "they keep it out");
     }
 }
 
