@@ -1,6 +1,7 @@
 //! Signs of life of a busy worker: while it computes, and while a large step is still arriving.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::frame::{Kind, Outgoing};
@@ -9,7 +10,7 @@ use crate::link::{Link, LinkError};
 /// The time between two signs of life; whoever waits for them is more patient than that.
 const BEAT: Duration = Duration::from_millis(50);
 
-/// A link whose peer hears something in every [`BEAT`] while there is something to do.
+/// A link whose peer hears something in about every [`BEAT`] while there is something to do.
 pub(crate) struct Lively<'a> {
     link: &'a mut dyn Link,
     epoch: u32,
@@ -19,24 +20,32 @@ pub(crate) struct Lively<'a> {
 
 impl Lively<'_> {
     /// A link of this epoch.
-    pub(crate) fn new(link: &mut dyn Link, epoch: u32) -> Lively<'_> {
-        Lively { link, epoch, sent: Instant::now() }
+    pub(crate) fn new(link: &mut dyn Link, epoch: u32) -> Mutex<Lively<'_>> {
+        Mutex::new(Lively { link, epoch, sent: Instant::now() })
     }
 
-    /// Waits for a result; nothing if nobody computes it any more.
-    pub(crate) fn wait_for<T>(&mut self, results: &Receiver<T>) -> Result<Option<T>, LinkError> {
-        loop {
-            match results.recv_timeout(BEAT.saturating_sub(self.sent.elapsed())) {
-                Ok(result) => return Ok(Some(result)),
-                Err(RecvTimeoutError::Timeout) => self.beat()?,
-                Err(RecvTimeoutError::Disconnected) => return Ok(None),
-            }
-        }
-    }
-
+    /// Gives a sign of life unless something was sent just now.
     fn beat(&mut self) -> Result<(), LinkError> {
+        if self.sent.elapsed() < BEAT / 2 {
+            return Ok(());
+        }
         let beat = Outgoing { epoch: self.epoch, ..Outgoing::message(Kind::Pong, &[]) };
         beat.send(self, &mut Vec::new()).map(|_| ())
+    }
+}
+
+/// The link for as long as something is read or sent. Whoever computes leaves it to the signs of life meanwhile.
+pub(crate) fn hold<'a, 'b>(link: &'a Mutex<Lively<'b>>) -> MutexGuard<'a, Lively<'b>> {
+    link.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Gives signs of life whenever nobody holds the link, until the other end of `ended` is gone.
+pub(crate) fn keep_alive(link: &Mutex<Lively<'_>>, ended: &Receiver<()>) {
+    while ended.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
+        // A link that fails here fails for whoever computes, too.
+        if link.try_lock().is_ok_and(|mut link| link.beat().is_err()) {
+            return;
+        }
     }
 }
 

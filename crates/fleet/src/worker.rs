@@ -1,18 +1,18 @@
 //! A stage for a coordinator elsewhere: receives steps, runs them, sends the rows back.
 
 use std::convert::Infallible;
-use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::{self, Scope};
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use cascadia_model::{Hidden, Stage, StageError, StepPlan};
+use cascadia_model::{Hidden, Stage, StageError};
 
 use crate::codec::{NUMBER_BYTES, decode, encode};
 use crate::frame::{Bounds, Frame, Kind, Outgoing, Wait, receive};
 use crate::link::{Link, LinkError};
-use crate::lively::Lively;
+use crate::lively::{Lively, hold, keep_alive};
 use crate::message::{Hello, MOST_MESSAGE, Offer, StageLimits, Writer, reason};
 use crate::table::TableReader;
 
@@ -81,13 +81,15 @@ impl WorkerStage {
             table: table.most_bytes(limits.rows_per_step),
         };
         let hidden = Hidden { values: Vec::new(), width: self.shape.hidden_width };
-        let mut link = Lively::new(link, epoch);
+        let link = Lively::new(link, epoch);
+        let mut work = Work { stage: &**stage, link: &link, epoch, step: 0, table, hidden, rows: Vec::new(), buffer };
         thread::scope(|scope| {
-            let (orders, results) = compute(scope, &**stage);
-            let mut work = Work { orders, results, epoch, step: 0, table, hidden, rows: Vec::new(), buffer };
+            // Dropped at the end of this closure, which ends the signs of life.
+            let (_working, ended) = channel();
+            scope.spawn(|| keep_alive(&link, &{ ended }));
             loop {
-                receive(&mut link, &bounds, &mut frame, Wait::of(self.lease))?;
-                work.obey(&frame, &mut link)?;
+                receive(&mut *hold(&link), &bounds, &mut frame, Wait::of(self.lease))?;
+                work.obey(&frame)?;
             }
         })
     }
@@ -129,37 +131,10 @@ pub fn greet(link: &mut dyn Link, hello: &Hello) -> Result<Order, LinkError> {
     }
 }
 
-/// What became of a step.
-struct Computed {
-    hidden: Hidden,
-    outcome: Result<(), StageError>,
-    time: Duration,
-}
-
-type Orders = Sender<(StepPlan, Hidden)>;
-type Results = Receiver<Computed>;
-
-/// Runs steps on a thread of their own, so that another can give signs of life meanwhile.
-fn compute<'scope>(scope: &'scope Scope<'scope, '_>, stage: &'scope dyn Stage) -> (Orders, Results) {
-    let ((orders, to_do), (done, results)) = (channel::<(StepPlan, Hidden)>(), channel());
-    scope.spawn(move || {
-        for (plan, mut hidden) in to_do {
-            let begin = Instant::now();
-            let ran = catch_unwind(AssertUnwindSafe(|| stage.run(&plan, &mut hidden)));
-            let broken = || Err(StageError::Plan { problem: "it broke off; this is a bug worth reporting".to_owned() });
-            let outcome = ran.unwrap_or_else(|_| broken());
-            if done.send(Computed { hidden, outcome, time: begin.elapsed() }).is_err() {
-                return;
-            }
-        }
-    });
-    (orders, results)
-}
-
 /// One connection at work.
-struct Work {
-    orders: Orders,
-    results: Results,
+struct Work<'a> {
+    stage: &'a dyn Stage,
+    link: &'a Mutex<Lively<'a>>,
     epoch: u32,
     /// The last step.
     step: u32,
@@ -169,23 +144,23 @@ struct Work {
     buffer: Vec<u8>,
 }
 
-impl Work {
-    fn obey(&mut self, frame: &Frame, link: &mut Lively<'_>) -> Result<(), LinkError> {
+impl Work<'_> {
+    fn obey(&mut self, frame: &Frame) -> Result<(), LinkError> {
         let header = &frame.header;
         match header.kind {
             _ if header.epoch != self.epoch => Err(LinkError::Broken("a frame of another connection came".to_owned())),
             Kind::Ping => {
                 let pong = Outgoing { epoch: self.epoch, step: header.step, ..Outgoing::message(Kind::Pong, &[]) };
-                pong.send(link, &mut self.buffer).map(|_| ())
+                pong.send(&mut *hold(self.link), &mut self.buffer).map(|_| ())
             }
             // A plan says what changed, so none may be missed or taken twice.
             Kind::Step if header.step <= self.step => Ok(()),
-            Kind::Step if header.step == self.step + 1 => self.run(frame, link),
+            Kind::Step if header.step == self.step + 1 => self.run(frame),
             kind => Err(LinkError::Broken(format!("{kind:?} {} came after step {}", header.step, self.step))),
         }
     }
 
-    fn run(&mut self, frame: &Frame, link: &mut Lively<'_>) -> Result<(), LinkError> {
+    fn run(&mut self, frame: &Frame) -> Result<(), LinkError> {
         let rows = frame.header.rows;
         let plan = self.table.read(frame.table(), rows)?;
         self.step = frame.header.step;
@@ -193,14 +168,13 @@ impl Work {
         if !decode(frame.rows(), &mut self.hidden.values) {
             return Err(LinkError::Broken("numbers came that are not finite".to_owned()));
         }
-        let nobody = || LinkError::Broken("nobody computes here any more".to_owned());
-        let hidden = Hidden { values: mem::take(&mut self.hidden.values), width: self.hidden.width };
-        self.orders.send((plan, hidden)).map_err(|_| nobody())?;
-        let Computed { hidden, outcome, time } = link.wait_for(&self.results)?.ok_or_else(nobody)?;
-        self.hidden = hidden;
+        let begin = Instant::now();
+        let ran = catch_unwind(AssertUnwindSafe(|| self.stage.run(&plan, &mut self.hidden)));
+        let time = begin.elapsed();
+        let broken = || Err(StageError::Plan { problem: "it broke off; this is a bug worth reporting".to_owned() });
         let mut answer = Outgoing { epoch: self.epoch, step: self.step, ..Outgoing::message(Kind::Rows, &[]) };
         let message;
-        match outcome {
+        match ran.unwrap_or_else(|_| broken()) {
             Ok(()) => {
                 message = u32::try_from(time.as_micros()).unwrap_or(u32::MAX).to_le_bytes().to_vec();
                 self.rows.clear();
@@ -213,6 +187,6 @@ impl Work {
             }
             Err(error) => return Err(LinkError::Broken(error.to_string())),
         }
-        answer.send(link, &mut self.buffer).map(|_| ())
+        answer.send(&mut *hold(self.link), &mut self.buffer).map(|_| ())
     }
 }
