@@ -8,8 +8,8 @@ use super::schedule::Sharing;
 /// Limits of a service, fixed at its start. How much is cached is fixed when the engine is opened.
 #[derive(Clone, Debug)]
 pub struct ServiceOptions {
-    /// Jobs that may wait; more are refused at once. A tenant without any waiting is let into a queue of up to twice
-    /// as many.
+    /// Jobs that may wait; more are refused at once. Tenants that wait have equal shares of the queue, so
+    /// that it may be twice as long for a while after another has come.
     pub queue: usize,
     /// About how long a job may have to wait: where more wait than start in that time, a new one is refused at once.
     /// So many as are computed at a time may wait however long it takes.

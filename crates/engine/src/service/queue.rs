@@ -1,4 +1,4 @@
-//! Who may wait: so many jobs, no longer than their turn is near, and everyone may have one.
+//! Who may wait: so many jobs, no longer than their turn is near, and every tenant its share of them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -47,11 +47,12 @@ impl Queue {
         self.count
     }
 
-    /// A job of this tenant waits from now on. A tenant that has none waiting finds room in a queue that others filled.
+    /// A job of this tenant waits from now on. Every tenant that waits has an equal share of the queue, because its jobs
+    /// start as often as those of the others: one that has filled the queue does not keep others out.
     pub(super) fn enter(&mut self, tenant: Tenant) -> Result<(), Full> {
         let own = self.waiting.get(&tenant).copied().unwrap_or(0);
-        let most = self.most();
-        if self.count < most || own == 0 && self.count < 2 * most {
+        let (most, tenants) = (self.most(), self.waiting.len() + usize::from(own == 0));
+        if own < most.div_ceil(tenants) && self.count < 2 * most {
             self.waiting.insert(tenant, own + 1);
             self.count += 1;
             return Ok(());
@@ -132,9 +133,11 @@ mod tests {
     fn one_that_fills_the_queue_does_not_keep_others_out() {
         let mut queue = Queue::new(QueueLimits { jobs: 5, seconds: 60.0, parallel: 1 });
         assert_eq!(fill(&mut queue, 1), 6);
-        assert_eq!((2..20).map(|tenant| fill(&mut queue, tenant)).sum::<usize>(), 6, "one each, within bounds");
-        (0..6).for_each(|_| queue.leave(Tenant(1)));
-        (2..8).for_each(|tenant| queue.leave(Tenant(tenant)));
-        assert_eq!((queue.count(), queue.waiting.len()), (0, 0));
+        let others: Vec<usize> = (2..6).map(|tenant| fill(&mut queue, tenant)).collect();
+        assert_eq!(others, [3, 2, 1, 0], "a half, a third, and what is left of twice as many in all");
+        (0..4).for_each(|_| queue.leave(Tenant(1)));
+        assert_eq!(fill(&mut queue, 1), 0, "it has its share");
+        (0..2).for_each(|_| queue.leave(Tenant(1)));
+        assert_eq!((queue.count(), queue.waiting.len(), fill(&mut queue, 1)), (6, 3, 2));
     }
 }
