@@ -20,7 +20,7 @@ pub struct ServiceOptions {
     pub prompt_rows_beside_answers: u32,
     /// About how long the rows of prompts in a step may take, which bounds the time between the tokens of answers, and
     /// how long who comes waits for the step that runs. Where a row takes long there are fewer of them, but enough to be
-    /// worth a step.
+    /// worth a step: they may always take a few times as long as answers alone.
     pub prompt_seconds: f64,
     /// The most guessed rows of a step, of all sequences together; none turns guessing off.
     pub draft_rows: u32,

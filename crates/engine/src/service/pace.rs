@@ -4,8 +4,9 @@ use super::schedule::PromptRows;
 
 /// Steps with fewer rows say little of what one more costs: reading the weights is most of it.
 const TELLING_ROWS: usize = 8;
-/// As few as this many are worth a step with answers.
-const LEAST_BESIDE_ANSWERS: u32 = 8;
+/// The least in a step with answers. They make it about five times as long as one of answers alone, whatever the size of
+/// the model, because both grow with it; with fewer, who waits for a first token would pay for reading the weights.
+const LEAST_BESIDE_ANSWERS: u32 = 24;
 /// With fewer than this many, reading the weights would take more than a few hundredths of a step.
 const LEAST_ALONE: u32 = 64;
 
@@ -43,9 +44,9 @@ mod tests {
     fn slow_rows_are_few_and_fast_rows_are_many() {
         let most = PromptRows { alone: 512, beside_answers: 128 };
         let mut pace = PromptPace { most, seconds: 0.2, row_seconds: 0.0 };
-        let few = PromptRows { alone: 64, beside_answers: 8 };
+        let few = PromptRows { alone: 64, beside_answers: 24 };
         assert_eq!(pace.rows(1, 0.5), few, "one row says nothing");
-        assert_eq!(pace.rows(20, 0.2), PromptRows { alone: 64, beside_answers: 20 });
+        assert_eq!(pace.rows(40, 0.2), PromptRows { alone: 64, beside_answers: 40 });
         for _ in 0..50 {
             pace.rows(10, 1.0);
         }
