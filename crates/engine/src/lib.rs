@@ -3,6 +3,7 @@
 
 mod convert;
 mod error;
+mod exponential;
 mod generate;
 mod importance;
 mod mix_search;

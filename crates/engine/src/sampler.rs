@@ -8,6 +8,7 @@
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
+use crate::exponential::exp;
 use crate::random::uniform;
 use crate::{EngineError, Sampling};
 
@@ -24,6 +25,7 @@ pub struct Sampler {
     seen: HashMap<u32, Seen>,
     adjusted: Vec<f32>,
     candidates: Vec<Candidate>,
+    weights: Vec<f64>,
     weighted: Vec<(f64, u32)>,
 }
 
@@ -55,6 +57,7 @@ impl Sampler {
             seen: HashMap::new(),
             adjusted: Vec::new(),
             candidates: Vec::new(),
+            weights: Vec::new(),
             weighted: Vec::new(),
         })
     }
@@ -128,9 +131,10 @@ impl Sampler {
         };
         self.weighted.clear();
         if top_k == logits.len() && self.settings.top_p >= 1.0 {
-            // No ranking is needed: the ids are already in order.
-            let all = logits.iter().zip(0u32..).map(|(&logit, id)| (scale.weight(logit), id));
-            self.weighted.extend(all.filter(|(weight, _)| *weight >= floor));
+            // No ranking is needed: the ids are already in order. All weights first, in a loop of nothing else.
+            self.weights.clear();
+            self.weights.extend(logits.iter().map(|&logit| scale.weight(logit)));
+            self.weighted.extend(self.weights.iter().copied().zip(0u32..).filter(|(weight, _)| *weight >= floor));
         } else {
             self.collect_top_k(logits, &scale, top_k);
             self.keep_top_p(&scale);
@@ -217,8 +221,7 @@ impl Scale {
 
     fn weight(&self, logit: f32) -> f64 {
         let exponent = (f64::from(logit) - self.best) / self.temperature;
-        // The library's own, so that every machine draws the same token.
-        if exponent < NEGLIGIBLE { 0.0 } else { libm::exp(exponent) }
+        if exponent < NEGLIGIBLE { 0.0 } else { exp(exponent) }
     }
 }
 

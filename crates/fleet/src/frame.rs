@@ -27,7 +27,7 @@ pub enum Kind {
     Rows = 6,
     /// Is anybody there?
     Ping = 7,
-    /// Yes; busy workers say so unasked.
+    /// Yes.
     Pong = 8,
     /// A machine asks to become a member.
     Join = 9,
@@ -39,9 +39,12 @@ pub enum Kind {
     Have = 12,
     /// A piece of it.
     Chunk = 13,
+    /// A worker that is busy is still there. Not a [`Kind::Pong`]: who asks wants to hear from it now, and signs of life
+    /// that nobody has read yet may be old.
+    Beat = 14,
 }
 
-const KINDS: [Kind; 13] = [
+const KINDS: [Kind; 14] = [
     Kind::Hello,
     Kind::Welcome,
     Kind::Ready,
@@ -55,6 +58,7 @@ const KINDS: [Kind; 13] = [
     Kind::Offer,
     Kind::Have,
     Kind::Chunk,
+    Kind::Beat,
 ];
 
 /// What stands before a payload.

@@ -29,7 +29,7 @@ impl Lively<'_> {
         if self.sent.elapsed() < BEAT / 2 {
             return Ok(());
         }
-        let beat = Outgoing { epoch: self.epoch, ..Outgoing::message(Kind::Pong, &[]) };
+        let beat = Outgoing { epoch: self.epoch, ..Outgoing::message(Kind::Beat, &[]) };
         beat.send(self, &mut Vec::new()).map(|_| ())
     }
 }

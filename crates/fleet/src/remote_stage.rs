@@ -1,7 +1,7 @@
 //! A stage on another machine: the same plan goes there, the rows come back.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use cascadia_model::{Hidden, Stage, StageError, StepPlan};
@@ -41,6 +41,9 @@ impl Default for Patience {
 /// How often it is asked whether a machine that computes still belongs to the fleet.
 const MEMBERSHIP: Duration = Duration::from_secs(1);
 
+/// What steps are told that count on a cache which is lost.
+const GONE: &str = "the machine that ran them is gone";
+
 /// Layers that run on another machine.
 pub struct RemoteStage {
     layers: Range<u32>,
@@ -57,6 +60,8 @@ struct State {
     current: Option<Docked>,
     /// The newest generation of steps that a machine has computed; those count on its cache.
     served: Option<u64>,
+    /// The generation for which the present machine was taken: its cache has nothing of earlier ones.
+    taken_for: u64,
     /// When there was last a machine.
     seen: Instant,
     /// When it was last known to belong to the fleet.
@@ -99,6 +104,7 @@ impl RemoteStage {
             state: Mutex::new(State {
                 current: None,
                 served: None,
+                taken_for: 0,
                 seen: Instant::now(),
                 asked: Instant::now(),
                 step: 0,
@@ -125,7 +131,11 @@ impl RemoteStage {
     /// give none, or no longer belong to the fleet, are let go.
     pub fn check(&self) {
         self.dock.sweep(self.patience.silence);
-        let Ok(mut state) = self.state.try_lock() else { return };
+        let mut state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(state)) => state.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
         if state.current.is_some() && state.still_there(&self.dock, self.patience.silence).is_err() {
             self.lose(&mut state);
         }
@@ -142,6 +152,9 @@ impl RemoteStage {
 
     /// Makes sure of a machine that computes steps of this generation, or says why there is none.
     fn worker(&self, state: &mut State, generation: u64) -> Result<(), String> {
+        if state.current.is_some() && generation < state.taken_for {
+            return Err(GONE.to_owned());
+        }
         if let Some(docked) = &state.current {
             if state.asked.elapsed() < MEMBERSHIP {
                 return Ok(());
@@ -154,7 +167,7 @@ impl RemoteStage {
             return Err(format!("{node} no longer belongs to the fleet"));
         }
         if state.served.is_some_and(|served| generation <= served) {
-            return Err("the machine that ran them is gone".to_owned());
+            return Err(GONE.to_owned());
         }
         let deadline = state.seen + self.patience.worker;
         while let Some(docked) = self.dock.take(deadline) {
@@ -163,6 +176,7 @@ impl RemoteStage {
             state.current = Some(docked);
             // One that has waited may have gone meanwhile.
             if state.still_there(&self.dock, self.patience.silence).is_ok() {
+                state.taken_for = generation;
                 self.note(|status| status.node = state.current.as_ref().map(|docked| docked.node.clone()));
                 return Ok(());
             }
@@ -191,7 +205,7 @@ impl RemoteStage {
         loop {
             receive(&mut **link, &bounds, frame, wait)?;
             let header = &frame.header;
-            if header.kind == Kind::Pong {
+            if header.kind == Kind::Beat {
                 continue;
             }
             if header.epoch < *epoch || (header.epoch == *epoch && header.step < *step) {

@@ -81,9 +81,24 @@ fn a_machine_that_falls_silent_is_left_for_a_spare() {
     let error = step(&stage, 0).expect_err("it counts on what is lost").to_string();
     assert!(error.contains("the machine that ran them is gone"), "{error}");
     assert_eq!(step(&stage, 1).expect("the spare computes"), [1.0; WIDTH]);
+    let error = step(&stage, 0).expect_err("the spare never had its cache").to_string();
+    assert!(error.contains("the machine that ran them is gone"), "{error}");
     stage.check();
     assert_eq!(stage.status().node.as_deref(), Some("spare"));
     assert_eq!(harbour.docks()[0].count(), 0, "the one that was gone was let go");
+}
+
+#[test]
+fn old_signs_of_life_of_a_spare_do_not_count() {
+    let harbour = harbour();
+    // Hello, ready, and answers to two questions, each after a sign of life that nobody asked for.
+    let link = worker(0, slow(Duration::ZERO), [fair(), partition(6)]);
+    harbour.admit(Box::new(link), "spare").expect("it fits");
+    for left in [1, 1, 0, 0] {
+        thread::sleep(Duration::from_millis(80));
+        harbour.docks()[0].sweep(PATIENCE.silence);
+        assert_eq!(harbour.docks()[0].count(), left);
+    }
 }
 
 #[test]

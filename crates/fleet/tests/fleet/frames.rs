@@ -38,7 +38,9 @@ fn soon() -> Wait {
 
 fn kind() -> impl Strategy<Value = Kind> {
     use Kind::*;
-    prop::sample::select(vec![Hello, Welcome, Ready, Refused, Step, Step, Step, Rows, Ping, Pong, Join, Offer, Chunk])
+    prop::sample::select(vec![
+        Hello, Welcome, Ready, Refused, Step, Step, Step, Rows, Ping, Pong, Join, Offer, Chunk, Beat,
+    ])
 }
 
 proptest! {

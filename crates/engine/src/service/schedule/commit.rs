@@ -35,8 +35,10 @@ impl Scheduler {
             }
         }
         let known = plan.step.generation < self.memory.generation();
-        let affected = if known { plan.parts.iter().map(|part| part.id).collect() } else { self.running.clone() };
-        for id in affected {
+        let affected: Vec<JobId> =
+            if known { plan.parts.iter().map(|part| part.id).collect() } else { self.running.clone() };
+        // Each goes to the front of its queue, so that the first of them is there in the end.
+        for id in affected.into_iter().rev() {
             match self.sequences.get_mut(&id) {
                 Some(sequence) if sequence.state == State::InFlight => sequence.lost = true,
                 Some(sequence) if sequence.ending => self.remove(id),

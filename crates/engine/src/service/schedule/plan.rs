@@ -45,9 +45,9 @@ impl Scheduler {
         let mut plan = Plan::default();
         plan.step.generation = self.memory.generation();
         let mut ready = self.ready();
-        if let Some(alone) = ready.iter().copied().find(|id| self.sequences[id].alone) {
-            self.place(alone, self.limits.rows_per_step as usize, &mut plan);
-        } else {
+        let alone = ready.iter().copied().find(|id| self.sequences[id].alone);
+        // Where there is no room for one that must run alone, others go on until there is.
+        if alone.is_none_or(|id| self.place(id, self.limits.rows_per_step as usize, &mut plan) == 0) {
             self.place_answers(&ready, &mut plan);
             self.sort_prompts(&mut ready);
             self.place_prompts(&ready, &mut plan);
