@@ -6,9 +6,9 @@
 Every turn measures, one after the other: one node with one stream (the model whole, one thread on one core), two such
 nodes at the same time that know nothing of each other, which is the most this machine could do as two, and two
 nodes (some of the layers each, one thread on a core each) with one and with two streams, for every round trip. The
-coordinator runs on the first node's core. Links are relays in this process that hold every byte back for half a round trip and let no
-more bytes through than the bandwidth allows; they cost processor time, which is part of the result. Speed is counted
-while all streams run. Needs nothing but Python and Linux.
+first node is the coordinator, which runs its stage itself. Its link to the second is a relay in this process that holds
+every byte back for half a round trip and lets no more bytes through than the bandwidth allows; it costs processor time,
+which is part of the result. Speed is counted while all streams run. Needs nothing but Python and Linux.
 """
 import argparse
 import json
@@ -128,25 +128,22 @@ def speed(server, streams, tokens):
 
 
 class Fleet:
-    """A coordinator and two workers that have their shards; servers come and go."""
+    """A coordinator and a worker that has its shard; servers come and go."""
 
     def __init__(self, folder, shards):
         self.folder, self.shards = pathlib.Path(folder), shards
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
-        for node in range(2):
-            listen = ["--listen", f"127.0.0.1:{self.port}"] if node == 0 else []
-            with Program(folder, "fleet", "init", "--home", self.folder / "home", *listen) as init:
-                run("join", init.say(r"(cas1-\S+)"), "--home", self.folder / f"node-{node}")
+        with Program(folder, "fleet", "init", "--home", self.folder / "home", "--listen", f"127.0.0.1:{self.port}") as init:
+            run("join", init.say(r"(cas1-\S+)"), "--home", self.folder / "node")
 
     def speeds(self, rtt, mbit, options):
         relay = Relay(self.port, rtt, mbit)
-        workers = [Program(self.folder, "worker", "start", "--shard", self.shards / f"stage-{node}.gguf", "--home",
-                           self.folder / f"node-{node}", "--coordinator", f"127.0.0.1:{relay.port}", "--threads", 1,
-                           core=node) for node in range(2)]
-        with workers[0], workers[1], Program(self.folder, "serve", "--fleet", self.shards, "--home",
-                                             self.folder / "home", "--port", 0, "--threads", 1, "--draft-tokens", 0,
-                                             "--ctx", 1024, "--log-level", "error", core=0) as server:
+        worker = Program(self.folder, "worker", "start", "--shard", self.shards / "stage-1.gguf", "--home",
+                         self.folder / "node", "--coordinator", f"127.0.0.1:{relay.port}", "--threads", 1, core=1)
+        with worker, Program(self.folder, "serve", "--fleet", self.shards, "--own-stage", 0, "--home",
+                             self.folder / "home", "--port", 0, "--threads", 1, "--draft-tokens", 0, "--ctx", 1024,
+                             "--log-level", "error", core=0) as server:
             found = {streams: speed(server, streams, options.tokens) for streams in (1, 2)}
         relay.listener.close()
         return found

@@ -25,6 +25,9 @@ pub(crate) struct CoordinatorSettings {
     /// The folder that was pushed last.
     #[serde(default)]
     pub(crate) pushed: Option<PathBuf>,
+    /// Its stages that the coordinator runs itself.
+    #[serde(default)]
+    pub(crate) own_stages: Vec<u32>,
 }
 
 /// What a worker remembers.

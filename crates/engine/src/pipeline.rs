@@ -28,8 +28,7 @@ pub struct PipelineLimits {
 }
 
 impl Pipeline {
-    /// A pipeline over a model that was loaded with these options. A service keeps a step in every stage, so stages on
-    /// this machine need pools of their own.
+    /// A pipeline over a model that was loaded with these options.
     pub fn new(model: LoadedModel, options: &LoadOptions) -> Pipeline {
         let limits = PipelineLimits {
             context: options.context,

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::invitation::is_proof;
 use crate::manifest::write_json;
+use crate::own_stage::HERE;
 use crate::{Digest, FleetError, Invitation};
 
 /// The most members, and the most open invitations.
@@ -152,10 +153,13 @@ impl Open {
     }
 }
 
+/// Names that stand for something else where machines are listed.
+const RESERVED: [&str; 2] = [HERE, "all"];
+
 /// Whether a machine may be called this.
 fn is_name(name: &str) -> bool {
     let letter = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'_' | b'-');
-    !name.is_empty() && name.len() <= MOST_NAME && name.bytes().all(letter)
+    !name.is_empty() && name.len() <= MOST_NAME && name.bytes().all(letter) && !RESERVED.contains(&name)
 }
 
 /// Seconds since 1970.

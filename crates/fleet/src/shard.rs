@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cascadia_kernels::Pool;
-use cascadia_model::{LoadOptions, LocalStage, ModelSpec, Stage};
+use cascadia_model::{LoadOptions, LocalStage, ModelError, ModelSpec, Stage};
 use cascadia_weights::ModelFiles;
 
 use crate::{Digest, FleetError, Hello, RowShape, StageLimits, WorkerStage};
@@ -27,23 +27,43 @@ pub struct ShardOptions {
 
 /// Opens a shard; its stage is loaded when a coordinator says for what.
 pub fn open_shard(path: &Path, options: ShardOptions) -> Result<WorkerStage, FleetError> {
-    let (digest, _) = Digest::of_file(path)?;
-    let files = Arc::new(ModelFiles::open(path)?);
-    let spec = ModelSpec::from_files(&files)?;
-    let layers = layers(&files).ok_or_else(|| {
-        let problem = "it holds no layers, so it is no stage; give a stage-N.gguf that `cascadia export` wrote";
-        FleetError::file(path, problem)
-    })?;
+    let shard = OpenShard::read(path)?;
+    let spec = &shard.spec;
     let shape = RowShape { hidden_width: spec.hidden_width(), needs_tokens: spec.per_layer.is_some() };
-    let hello = Hello { program: options.program, shard: Some(digest) };
+    let hello = Hello { program: options.program, shard: Some(shard.digest) };
     let (pool, memory) = (options.pool, options.memory);
     let load = move |limits: &StageLimits| {
         let usual = LoadOptions::new(limits.context, limits.rows_per_step, Arc::clone(&pool));
         let options = LoadOptions { cache: Some(limits.cache), memory, ..usual };
-        let stage = LocalStage::new(&files, &spec, layers.clone(), &options).map_err(|error| error.to_string())?;
+        let stage = shard.load(&options).map_err(|error| error.to_string())?;
         Ok(Box::new(stage) as Box<dyn Stage>)
     };
     Ok(WorkerStage::new(hello, shape, LEASE, Box::new(load)))
+}
+
+/// A file with some layers of a model.
+pub(crate) struct OpenShard {
+    pub(crate) digest: Digest,
+    files: Arc<ModelFiles>,
+    spec: ModelSpec,
+    layers: Range<u32>,
+}
+
+impl OpenShard {
+    pub(crate) fn read(path: &Path) -> Result<OpenShard, FleetError> {
+        let (digest, _) = Digest::of_file(path)?;
+        let files = Arc::new(ModelFiles::open(path)?);
+        let spec = ModelSpec::from_files(&files)?;
+        let layers = layers(&files).ok_or_else(|| {
+            let problem = "it holds no layers, so it is no stage; give a stage-N.gguf that `cascadia export` wrote";
+            FleetError::file(path, problem)
+        })?;
+        Ok(OpenShard { digest, files, spec, layers })
+    }
+
+    pub(crate) fn load(&self, options: &LoadOptions) -> Result<LocalStage, ModelError> {
+        LocalStage::new(&self.files, &self.spec, self.layers.clone(), options)
+    }
 }
 
 /// The layers whose tensors a file holds, if they follow each other.

@@ -31,6 +31,11 @@ pub trait Stage: Send + Sync {
     fn layers(&self) -> Range<u32>;
     /// Replaces the rows of `hidden` by what they are after this stage's layers.
     fn run(&self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError>;
+    /// Whether it computes with the threads of both ends of the model, so that it takes turns with them; otherwise
+    /// whoever runs it only waits.
+    fn is_here(&self) -> bool {
+        false
+    }
 }
 
 /// Layers that run on this machine.
@@ -129,6 +134,10 @@ impl LocalStage {
 impl Stage for LocalStage {
     fn layers(&self) -> Range<u32> {
         self.first..self.first + self.layers.len() as u32
+    }
+
+    fn is_here(&self) -> bool {
+        true
     }
 
     fn run(&self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use cascadia_fleet::{Arrival, Invitation, Listener, Manifest, Shard, push as push_shard, seconds_now};
+use cascadia_fleet::{Arrival, HERE, Invitation, Listener, Manifest, Shard, push as push_shard, seconds_now};
 
 use crate::flags::{FleetInitFlags, FleetPushFlags, FleetRevokeFlags};
 use crate::fleet_home::{CoordinatorSettings, FleetHome, usual_address};
@@ -27,10 +27,7 @@ pub(crate) fn init(flags: &FleetInitFlags) -> anyhow::Result<()> {
             Some(listener)
         }
     };
-    home.set_coordinator(&CoordinatorSettings {
-        listen: listen.clone(),
-        pushed: known.and_then(|known| known.pushed),
-    })?;
+    home.set_coordinator(&CoordinatorSettings { listen: listen.clone(), ..known.unwrap_or_default() })?;
     let addresses = if flags.address.is_empty() { vec![listen] } else { flags.address.clone() };
     let invitation = Invitation::new(addresses, key.pin(), seconds_now() + 60 * flags.minutes)?;
     members.invite(&invitation, flags.uses)?;
@@ -61,7 +58,8 @@ pub(crate) fn push(flags: &FleetPushFlags) -> anyhow::Result<()> {
     let manifest = Manifest::read(&folder)?;
     let members = home.members();
     let names: Vec<String> = members.all()?.into_iter().map(|member| member.name).collect();
-    let mut waiting = targets(flags, &manifest, &names)?;
+    let (own, mut waiting): (Vec<_>, Vec<_>) =
+        targets(flags, &manifest, &names)?.into_iter().partition(|(node, _)| node == HERE);
     let listener = Listener::bind(&settings.listen, &home.coordinator_key()?, members)?;
     let (sender, arrivals) = channel();
     let sender = Mutex::new(sender);
@@ -85,7 +83,9 @@ pub(crate) fn push(flags: &FleetPushFlags) -> anyhow::Result<()> {
         waiting.remove(at);
         deadline = Instant::now() + Duration::from_secs(flags.wait_seconds);
     }
-    home.set_coordinator(&CoordinatorSettings { pushed: Some(folder), ..settings })
+    let number = |shard: &Shard| manifest.stages.iter().position(|stage| stage == shard).unwrap_or_default() as u32;
+    let own_stages = own.into_iter().map(|(_, shard)| number(shard)).collect();
+    home.set_coordinator(&CoordinatorSettings { pushed: Some(folder), own_stages, ..settings })
 }
 
 /// Takes a machine out of the fleet. A server that runs with it lets go of it by itself.
@@ -108,7 +108,7 @@ fn targets<'a>(
     let target = |text: &String| {
         let stages = || manifest.stages.iter().map(|stage| stage.file.trim_end_matches(".gguf"));
         let (node, stage) = text.split_once(':').context("a target is NODE:STAGE, such as node-00:stage-0")?;
-        if !names.iter().any(|name| name == node) {
+        if node != HERE && !names.iter().any(|name| name == node) {
             bail!("`{node}` is no machine of this fleet; there are {}", names.join(", "));
         }
         match stages().position(|name| name == stage.trim_end_matches(".gguf")) {

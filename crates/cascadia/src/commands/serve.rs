@@ -14,7 +14,7 @@ use cascadia_weights::ModelFiles;
 use serde_json::Value;
 
 use super::inspect::{architecture, main_format, parameters, weight_bytes};
-use super::serve_fleet;
+use super::serve_fleet::{self, FleetChoice};
 use crate::flags::{LogChoice, ServeFlags, ThreadFlags, parse_bytes};
 use crate::output::remark;
 use crate::source::Located;
@@ -43,7 +43,10 @@ pub(crate) fn serve(flags: ServeFlags) -> anyhow::Result<()> {
         *memory = memory.saturating_sub(draft.memory_bytes());
     }
     let (name, engine) = match (&flags.fleet, &flags.model) {
-        (Some(fleet), _) => serve_fleet::open(fleet, flags.home.as_deref(), &options)?,
+        (Some(fleet), _) => {
+            let (home, own_stages) = (flags.home.as_deref(), flags.own_stage.as_slice());
+            serve_fleet::open(&FleetChoice { fleet, home, own_stages }, &options)?
+        }
         (None, model) => {
             let located = model.as_ref().map_or(Ok(Located::Embedded), |model| Located::find(model))?;
             (located.name(), Engine::from_files(located.files()?, &options)?)

@@ -1,4 +1,4 @@
-//! `cascadia serve --fleet`: both ends of a model here, its stages on the machines of a fleet.
+//! `cascadia serve --fleet`: both ends of a model here, its stages on the machines of a fleet, of which this is one.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,32 +8,36 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use cascadia_engine::{Engine, EngineError, OpenOptions};
 use cascadia_fleet::{
-    Arrival, Digest, Harbour, Listener, MANIFEST_FILE, Manifest, Patience, RemoteStage, StageLimits, seconds_now,
+    Arrival, Digest, FleetError, HERE, Harbour, Listener, MANIFEST_FILE, Manifest, OwnStage, Patience, RemoteStage,
+    Shard, StageLimits, StageStatus, seconds_now,
 };
-use cascadia_model::{Hidden, Stage, StageError, StepPlan};
+use cascadia_model::{Hidden, LoadOptions, Stage, StageError, StepPlan};
 use cascadia_weights::ModelFiles;
 
-use crate::fleet_home::{FleetHome, FleetStatus};
+use crate::fleet_home::{CoordinatorSettings, FleetHome, FleetStatus};
 use crate::output::remark;
 
 /// How often machines are asked for a sign of life.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
+/// Which fleet serves, as it was asked for.
+pub(crate) struct FleetChoice<'a> {
+    /// The folder of an export, `all`, or names of machines.
+    pub(crate) fleet: &'a str,
+    /// The folder with the fleet's keys.
+    pub(crate) home: Option<&'a Path>,
+    /// Stages that run in this process, besides those that were pushed here.
+    pub(crate) own_stages: &'a [u32],
+}
+
 /// Opens a model whose stages run elsewhere, once a machine for each of them has come. Gives its name too.
-pub(crate) fn open(fleet: &str, home: Option<&Path>, options: &OpenOptions) -> anyhow::Result<(String, Engine)> {
-    let home = FleetHome::find(home)?;
+pub(crate) fn open(choice: &FleetChoice<'_>, options: &OpenOptions) -> anyhow::Result<(String, Engine)> {
+    let home = FleetHome::find(choice.home)?;
     let settings = home.coordinator()?;
-    let (folder, nodes) = match Path::new(fleet).join(MANIFEST_FILE).exists() {
-        true => (PathBuf::from(fleet), Vec::new()),
-        false => {
-            let pushed = settings.pushed.clone();
-            let folder = pushed.context("nothing was pushed to this fleet yet; use `cascadia fleet push` first")?;
-            let nodes = if fleet == "all" { Vec::new() } else { fleet.split(',').map(str::to_owned).collect() };
-            (folder, nodes)
-        }
-    };
+    let Cast { folder, nodes, own } = Cast::find(choice, &settings)?;
     let manifest = Manifest::read(&folder)?;
-    check_nodes(&home, &nodes)?;
+    check_nodes(&home, nodes.as_deref().unwrap_or_default())?;
+    check_stages(&own, &manifest)?;
     let ends = folder.join(&manifest.token_io.file);
     if Digest::of_file(&ends)? != (manifest.token_io.digest, manifest.token_io.bytes) {
         bail!("{} is not what the manifest describes; export the model again", ends.display());
@@ -48,15 +52,55 @@ pub(crate) fn open(fleet: &str, home: Option<&Path>, options: &OpenOptions) -> a
         let harbour = Harbour::new(manifest, limits, env!("CARGO_PKG_VERSION")).for_members(&home.members());
         let harbour = Arc::new(harbour);
         let waiting = Arc::clone(&harbour);
-        listener.run(move |arrival| welcome(&waiting, &nodes, arrival));
-        wait_for_all(&harbour);
-        let stages = 0..harbour.docks().len();
-        let stages: Vec<_> =
-            stages.map(|stage| Arc::new(RemoteStage::new(&harbour, stage, Patience::default()))).collect();
-        beat(stages.clone(), home, model);
-        Ok(stages.into_iter().map(|stage| Box::new(Shared(stage)) as Box<dyn Stage>).collect())
+        listener.run(move |arrival| welcome(&waiting, nodes.as_deref(), arrival));
+        let memory = options.memory.map(|memory| memory.saturating_sub(harbour.manifest().token_io.bytes));
+        let options = LoadOptions { memory, ..options.clone() };
+        let stage = |(stage, shard): (usize, &Shard)| match own.contains(&(stage as u32)) {
+            true => Ok(Served::Here(Arc::new(OwnStage::open(&folder, shard, &options)?))),
+            false => Ok(Served::There(Arc::new(RemoteStage::new(&harbour, stage, Patience::default())))),
+        };
+        let stages: Vec<Served> =
+            harbour.manifest().stages.iter().enumerate().map(stage).collect::<Result<_, FleetError>>()?;
+        wait_for_all(&harbour, &own);
+        beat(stages.clone(), harbour, home, model);
+        Ok(stages.into_iter().map(|stage| Box::new(stage) as Box<dyn Stage>).collect())
     })?;
     Ok((name, engine))
+}
+
+/// Who runs what.
+struct Cast {
+    folder: PathBuf,
+    /// The machines that may take part; all of the fleet if none are named.
+    nodes: Option<Vec<String>>,
+    /// The stages that run in this process.
+    own: Vec<u32>,
+}
+
+impl Cast {
+    fn find(choice: &FleetChoice<'_>, settings: &CoordinatorSettings) -> anyhow::Result<Cast> {
+        let mut own = choice.own_stages.to_vec();
+        if Path::new(choice.fleet).join(MANIFEST_FILE).exists() {
+            return Ok(Cast { folder: PathBuf::from(choice.fleet), nodes: None, own });
+        }
+        let pushed = settings.pushed.clone();
+        let folder = pushed.context("nothing was pushed to this fleet yet; use `cascadia fleet push` first")?;
+        if choice.fleet == "all" {
+            own.extend_from_slice(&settings.own_stages);
+            return Ok(Cast { folder, nodes: None, own });
+        }
+        let (here, nodes): (Vec<_>, Vec<_>) = choice.fleet.split(',').map(str::to_owned).partition(|node| node == HERE);
+        if !here.is_empty() {
+            own.extend_from_slice(&settings.own_stages);
+            if own.is_empty() {
+                let folder = folder.display();
+                bail!(
+                    "no stage was kept here; push again with one of them, `cascadia fleet push {folder} here:stage-0 …`"
+                );
+            }
+        }
+        Ok(Cast { folder, nodes: Some(nodes), own })
+    }
 }
 
 /// An error unless these machines belong to the fleet.
@@ -66,16 +110,24 @@ fn check_nodes(home: &FleetHome, nodes: &[String]) -> Result<(), anyhow::Error> 
         Some(node) => Err(EngineError::Setting {
             name: "--fleet",
             value: format!("{node}, which is neither a folder with a manifest nor one of {}", names.join(", ")),
-            allowed: "the folder that `export` wrote, or names of machines that have joined",
+            allowed: "the folder that `export` wrote, or names of machines that have joined, and `here`",
         }
         .into()),
         None => Ok(()),
     }
 }
 
-fn welcome(harbour: &Harbour, nodes: &[String], arrival: Arrival) {
+/// An error unless the model has these stages.
+fn check_stages(own: &[u32], manifest: &Manifest) -> anyhow::Result<()> {
+    match own.iter().find(|stage| **stage as usize >= manifest.stages.len()) {
+        Some(stage) => bail!("there is no stage {stage} to run here; the export has {}", manifest.stages.len()),
+        None => Ok(()),
+    }
+}
+
+fn welcome(harbour: &Harbour, nodes: Option<&[String]>, arrival: Arrival) {
     match arrival {
-        Arrival::Member { node, link } if nodes.is_empty() || nodes.contains(&node) => {
+        Arrival::Member { node, link } if nodes.is_none_or(|nodes| nodes.contains(&node)) => {
             match harbour.admit(link, &node) {
                 Ok(stage) => remark(&format!("{node} is ready for stage {stage}.")),
                 Err(error) => remark(&format!("{node} cannot take part: {error}")),
@@ -87,11 +139,12 @@ fn welcome(harbour: &Harbour, nodes: &[String], arrival: Arrival) {
     }
 }
 
-/// Waits until every stage has a machine.
-fn wait_for_all(harbour: &Harbour) {
+/// Waits until every stage that is not run here has a machine.
+fn wait_for_all(harbour: &Harbour, own: &[u32]) {
     let (mut said, mut swept) = (Vec::new(), Instant::now());
     loop {
-        let empty = harbour.docks().iter().enumerate().filter(|(_, dock)| dock.count() == 0);
+        let docks = harbour.docks().iter().enumerate().filter(|(stage, _)| !own.contains(&(*stage as u32)));
+        let empty = docks.filter(|(_, dock)| dock.count() == 0);
         let missing: Vec<String> = empty.map(|(stage, _)| format!("stage {stage}")).collect();
         if missing.is_empty() {
             return;
@@ -110,11 +163,17 @@ fn wait_for_all(harbour: &Harbour) {
 }
 
 /// Asks all machines for signs of life for as long as the program runs, and writes down how they are.
-fn beat(stages: Vec<Arc<RemoteStage>>, home: FleetHome, model: Digest) {
+fn beat(stages: Vec<Served>, harbour: Arc<Harbour>, home: FleetHome, model: Digest) {
     thread::spawn(move || {
         loop {
-            stages.iter().for_each(|stage| stage.check());
-            let stages = stages.iter().map(|stage| stage.status()).collect();
+            for (stage, dock) in stages.iter().zip(harbour.docks()) {
+                match stage {
+                    Served::There(stage) => stage.check(),
+                    // Who holds a stage that runs here waits in vain, but may.
+                    Served::Here(_) => dock.sweep(HEARTBEAT),
+                }
+            }
+            let stages = stages.iter().map(Served::status).collect();
             // Those who look see that it is old; serving goes on.
             let _ = home.set_status(&FleetStatus { time: seconds_now(), model, stages });
             thread::sleep(HEARTBEAT);
@@ -122,15 +181,39 @@ fn beat(stages: Vec<Arc<RemoteStage>>, home: FleetHome, model: Digest) {
     });
 }
 
-/// A stage that is asked for signs of life while the engine has it.
-struct Shared(Arc<RemoteStage>);
+/// A stage that is looked after while the engine has it.
+#[derive(Clone)]
+enum Served {
+    Here(Arc<OwnStage>),
+    There(Arc<RemoteStage>),
+}
 
-impl Stage for Shared {
+impl Served {
+    fn stage(&self) -> &dyn Stage {
+        match self {
+            Served::Here(stage) => &**stage,
+            Served::There(stage) => &**stage,
+        }
+    }
+
+    fn status(&self) -> StageStatus {
+        match self {
+            Served::Here(stage) => stage.status(),
+            Served::There(stage) => stage.status(),
+        }
+    }
+}
+
+impl Stage for Served {
     fn layers(&self) -> std::ops::Range<u32> {
-        self.0.layers()
+        self.stage().layers()
     }
 
     fn run(&self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {
-        self.0.run(plan, hidden)
+        self.stage().run(plan, hidden)
+    }
+
+    fn is_here(&self) -> bool {
+        self.stage().is_here()
     }
 }

@@ -82,11 +82,12 @@ pub struct FleetInitFlags {
 
 /// Flags of `fleet push`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  cascadia fleet push ./shards node-00:stage-0 node-01:stage-1")]
+#[command(after_help = "Examples:\n  cascadia fleet push ./shards node-00:stage-0 node-01:stage-1\n  \
+    cascadia fleet push ./shards here:stage-0 node-00:stage-1")]
 pub struct FleetPushFlags {
     /// The folder that `export` wrote.
     pub shards: PathBuf,
-    /// Which machine gets which stage.
+    /// Which machine gets which stage; `here` is the coordinator itself, which is sent nothing.
     #[arg(value_name = "NODE:STAGE", required = true)]
     pub targets: Vec<String>,
     /// Seconds to wait for a machine to connect.

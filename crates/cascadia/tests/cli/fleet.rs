@@ -51,6 +51,30 @@ fn the_four_commands_give_the_answers_of_one_machine() {
 }
 
 #[test]
+fn the_coordinator_runs_a_stage_itself() {
+    let office = Office::with_machines(1);
+    let (coordinator, shards) = (office.at("coordinator"), office.at("shards"));
+    let done = cascadia(&["export", &fixture("llama3"), "--stages", "2", "--precision", "keep", "--out", &shards]);
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    let _worker = office.worker(0);
+    office.push(&shards, &["node-00:stage-1"]).succeeds();
+    let refused = cascadia(&["serve", "--fleet", "here,node-00", "--home", &coordinator, "--port", "0"]);
+    assert!(refused.code == 1 && refused.stderr.contains("no stage was kept here"), "{}", refused.stderr);
+    let one = Server::start(&[&fixture("llama3")]);
+    office.push(&shards, &["here:stage-0", "node-00:stage-1"]).succeeds();
+    for fleet in [&["here,node-00"][..], &["all"], &[&shards, "--own-stage", "0"]] {
+        let own = Server::start(&[&["--home", &coordinator, "--fleet"], fleet].concat());
+        assert_eq!(own.complete(PROMPT, 16), one.complete(PROMPT, 16), "{fleet:?}");
+        let shown = || cascadia(&["fleet", "status", "--home", &coordinator]).stdout;
+        let shown =
+            until(|| Some(shown()).filter(|shown| shown.contains("here") && shown.contains("computes stage 1")));
+        assert!(shown.contains("0-0       here"), "{shown}");
+    }
+    let refused = cascadia(&["serve", "--fleet", &shards, "--own-stage", "2", "--home", &coordinator, "--port", "0"]);
+    assert!(refused.code == 1 && refused.stderr.contains("no stage 2 to run here"), "{}", refused.stderr);
+}
+
+#[test]
 fn machines_may_join_a_server_that_waits_for_them() {
     let office = Office::with_machines(0);
     let (coordinator, shards) = (office.at("coordinator"), office.at("shards"));

@@ -1,5 +1,5 @@
-//! Steps on their way through the stages: one after the other on this thread, or several at once where stages are
-//! other machines, so that none of these waits while another computes.
+//! Steps on their way through the stages: several at once where stages are other machines, so that none of these waits
+//! while another computes. Stages on this machine run on the thread that owns the model, which has its threads.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,11 +12,12 @@ use cascadia_model::{Hidden, Stage, StageError};
 
 use super::schedule::Plan;
 
-/// A plan, its rows, and when it set out.
+/// A plan, its rows, when it set out, and how many stages it has behind it.
 pub(super) struct Travel {
     pub(super) plan: Plan,
     pub(super) hidden: Hidden,
     pub(super) begin: Instant,
+    passed: usize,
 }
 
 /// A step that has come through, or got stuck.
@@ -32,23 +33,36 @@ pub(super) struct Lanes {
     stages: Stages,
     count: usize,
     under_way: usize,
-    /// Steps that were run here at once.
-    here: VecDeque<Arrival>,
+    /// Steps that have no stage before them any more.
+    arrived: VecDeque<Arrival>,
     threads: Option<Threads>,
 }
 
+/// They take steps through stages elsewhere, which is mostly waiting.
 struct Threads {
     steps: Option<Sender<Travel>>,
-    arrived: Receiver<Arrival>,
+    back: Receiver<Arrival>,
     handles: Vec<JoinHandle<()>>,
 }
 
+impl Travel {
+    pub(super) fn new(plan: Plan, hidden: Hidden) -> Travel {
+        Travel { plan, hidden, begin: Instant::now(), passed: 0 }
+    }
+}
+
 impl Lanes {
-    /// As many ways as there are stages; with one, steps run on the thread that sets them out.
+    /// As many ways as there are machines that compute; with one, steps run on the thread that sets them out.
     pub(super) fn new(stages: Stages) -> Lanes {
-        let count = stages.len().max(1);
-        let threads = (count > 1).then(|| Threads::start(&stages, count));
-        Lanes { stages, count, under_way: 0, here: VecDeque::new(), threads }
+        let elsewhere = stages.iter().filter(|stage| !stage.is_here()).count();
+        let count = (elsewhere + usize::from(elsewhere < stages.len())).max(1);
+        let threads = (count > 1).then(|| Threads::start(&stages, elsewhere));
+        Lanes { stages, count, under_way: 0, arrived: VecDeque::new(), threads }
+    }
+
+    /// How many steps may be under way.
+    pub(super) fn count(&self) -> usize {
+        self.count
     }
 
     /// Whether another step may set out.
@@ -56,24 +70,34 @@ impl Lanes {
         self.under_way < self.count
     }
 
+    /// Takes a step as far as it comes here; from there it goes on by itself.
     pub(super) fn set_out(&mut self, travel: Travel) {
         self.under_way += 1;
-        match self.threads.as_ref().and_then(|threads| threads.steps.as_ref()) {
-            // The threads end only after the sender.
-            Some(steps) => drop(steps.send(travel)),
-            None => self.here.push_back(run(&self.stages, travel)),
+        self.lead(Arrival { travel, result: Ok(()) });
+    }
+
+    /// Waits for a step that has come through, and leads others on meanwhile; `None` when none is under way.
+    pub(super) fn arrive(&mut self) -> Option<Arrival> {
+        loop {
+            if let Some(arrival) = self.arrived.pop_front() {
+                self.under_way -= 1;
+                return Some(arrival);
+            }
+            let threads = self.threads.as_ref().filter(|_| self.under_way > 0)?;
+            let back = threads.back.recv().ok()?;
+            self.lead(back);
         }
     }
 
-    /// Waits for a step that has come through; `None` when none is under way.
-    pub(super) fn arrive(&mut self) -> Option<Arrival> {
-        if self.under_way == 0 {
-            return None;
-        }
-        self.under_way -= 1;
-        match &self.threads {
-            Some(threads) => threads.arrived.recv().ok(),
-            None => self.here.pop_front(),
+    /// Runs the stages that come next for a step and are here, and sends it on to those that are not.
+    fn lead(&mut self, arrival: Arrival) {
+        let alone = self.threads.is_none();
+        let arrival = run(&self.stages, arrival, |stage| alone || stage.is_here());
+        let is_through = arrival.result.is_err() || arrival.travel.passed == self.stages.len();
+        match self.threads.as_ref().and_then(|threads| threads.steps.as_ref()).filter(|_| !is_through) {
+            // The threads end only after the sender.
+            Some(steps) => drop(steps.send(arrival.travel)),
+            None => self.arrived.push_back(arrival),
         }
     }
 }
@@ -81,7 +105,7 @@ impl Lanes {
 impl Threads {
     fn start(stages: &Stages, count: usize) -> Threads {
         let (steps, waiting) = channel::<Travel>();
-        let (arrivals, arrived) = channel();
+        let (arrivals, back) = channel();
         let waiting = Arc::new(Mutex::new(waiting));
         let lane = |_| {
             let (stages, waiting, arrivals) = (Arc::clone(stages), Arc::clone(&waiting), arrivals.clone());
@@ -89,14 +113,15 @@ impl Threads {
                 loop {
                     let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
                     let Ok(travel) = next else { return };
-                    if arrivals.send(run(&stages, travel)).is_err() {
+                    let set_out = Arrival { travel, result: Ok(()) };
+                    if arrivals.send(run(&stages, set_out, |stage| !stage.is_here())).is_err() {
                         return;
                     }
                 }
             })
         };
         let handles = (0..count).map(lane).collect();
-        Threads { steps: Some(steps), arrived, handles }
+        Threads { steps: Some(steps), back, handles }
     }
 }
 
@@ -108,11 +133,16 @@ impl Drop for Threads {
     }
 }
 
-/// Takes a step through all stages. A fault in our own code is an error of this step and not the end of the service:
-/// what the step left behind are rows that are written again before they are read.
-fn run(stages: &Stages, mut travel: Travel) -> Arrival {
-    let (plan, hidden) = (&travel.plan.step, &mut travel.hidden);
-    let ran = catch_unwind(AssertUnwindSafe(|| stages.iter().try_for_each(|stage| stage.run(plan, hidden))));
-    let broke_off = |_| Err(StageError::Plan { problem: "it broke off; this is a bug worth reporting".into() });
-    Arrival { result: ran.unwrap_or_else(broke_off), travel }
+/// Takes a step through the stages before it, up to the first that is not `mine`. A fault in our own code is an error of
+/// this step and not the end of the service: what the step left behind are rows that are written again before they are
+/// read.
+fn run(stages: &Stages, Arrival { mut travel, mut result }: Arrival, mine: impl Fn(&dyn Stage) -> bool) -> Arrival {
+    while let Some(stage) = stages.get(travel.passed).filter(|stage| result.is_ok() && mine(&***stage)) {
+        let (plan, hidden) = (&travel.plan.step, &mut travel.hidden);
+        let ran = catch_unwind(AssertUnwindSafe(|| stage.run(plan, hidden)));
+        let broke_off = |_| Err(StageError::Plan { problem: "it broke off; this is a bug worth reporting".into() });
+        result = ran.unwrap_or_else(broke_off);
+        travel.passed += 1;
+    }
+    Arrival { travel, result }
 }

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Arc, PoisonError};
-use std::time::Instant;
 
 use cascadia_model::StageError;
 
@@ -49,6 +48,7 @@ impl Runner {
         let limits = pipeline.limits();
         let (alone, beside_answers) = (limits.rows_per_step, options.prompt_rows_beside_answers);
         let prompt_rows = PromptRows { alone, beside_answers };
+        let lanes = Lanes::new(pipeline.stages());
         let scheduler = Scheduler::new(ScheduleLimits {
             context: shared.context(),
             cache: limits.cache,
@@ -57,13 +57,13 @@ impl Runner {
             prompt_rows,
             draft_rows: options.draft_rows,
             parallel: options.parallel,
-            lanes: pipeline.stages().len() as u32,
+            lanes: lanes.count() as u32,
             patience_seconds: options.patience_seconds,
             sharing: options.sharing,
             weights: options.weights,
         });
         Runner {
-            lanes: Lanes::new(pipeline.stages()),
+            lanes,
             pipeline,
             draft,
             scheduler,
@@ -134,7 +134,7 @@ impl Runner {
     /// Sets out as many steps as may be under way, and takes in one that has come through.
     fn step(&mut self) {
         while self.lanes.has_room() && self.set_out() {}
-        let Some(Arrival { travel: Travel { plan, hidden, begin }, result }) = self.lanes.arrive() else { return };
+        let Some(Arrival { travel: Travel { plan, hidden, begin, .. }, result }) = self.lanes.arrive() else { return };
         self.pipeline.end(hidden);
         let results = match result {
             Ok(()) => self.read(&plan),
@@ -154,9 +154,8 @@ impl Runner {
         self.guess();
         let Some(plan) = self.scheduler.plan(self.shared.now()) else { return false };
         self.start(&plan);
-        let begin = Instant::now();
         match self.pipeline.begin(&plan.step) {
-            Ok(hidden) => self.lanes.set_out(Travel { plan, hidden, begin }),
+            Ok(hidden) => self.lanes.set_out(Travel::new(plan, hidden)),
             Err(error) => self.step_failed(plan, error),
         }
         true

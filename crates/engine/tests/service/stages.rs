@@ -24,6 +24,7 @@ struct Flaky {
     lost: fn(u32) -> bool,
     /// Steps of earlier generations count on a cache that is gone.
     generation: AtomicU64,
+    is_here: bool,
 }
 
 impl Stage for Flaky {
@@ -43,6 +44,10 @@ impl Stage for Flaky {
         assert!(!plan.tokens.contains(&VENOM), "the test wants this panic");
         self.inner.run(plan, hidden)
     }
+
+    fn is_here(&self) -> bool {
+        self.is_here
+    }
 }
 
 fn setup() -> Setup {
@@ -50,24 +55,28 @@ fn setup() -> Setup {
 }
 
 fn start(lost: fn(u32) -> bool) -> Service {
-    start_stages(lost, 1)
+    start_stages(lost, &[false])
 }
 
-/// A service over so many stages, each with a thread of its own.
-fn start_stages(lost: fn(u32) -> bool, stages: u32) -> Service {
-    let options = || LoadOptions { cache: Some(setup().cache), ..LoadOptions::new(512, 64, Arc::new(Pool::new(1))) };
+/// A service over stages that are here, with the threads of both ends, or have a thread of their own.
+fn start_stages(lost: fn(u32) -> bool, here: &[bool]) -> Service {
+    let of = |pool: Arc<Pool>| LoadOptions { cache: Some(setup().cache), ..LoadOptions::new(512, 64, pool) };
+    // Two threads notice it if anything shares them without taking turns.
+    let own = of(Arc::new(Pool::new(2)));
     let files = Arc::new(Source::Path(&setup().model).files().unwrap());
     let mut engine = setup().engine(CacheSize::Sequences(1));
-    let mut model = load(&files, &options()).unwrap();
-    let layers = model.spec.layers.len() as u32;
+    let mut model = load(&files, &own).unwrap();
+    let (layers, stages) = (model.spec.layers.len() as u32, here.len() as u32);
     let stage = |at: u32| {
         let range = at * layers / stages..(at + 1) * layers / stages;
-        let inner = Box::new(LocalStage::new(&files, &model.spec, range, &options()).unwrap());
+        let is_here = here[at as usize];
+        let options = if is_here { own.clone() } else { of(Arc::new(Pool::new(1))) };
+        let inner = Box::new(LocalStage::new(&files, &model.spec, range, &options).unwrap());
         let (runs, generation) = (AtomicU32::new(at), AtomicU64::new(0));
-        Box::new(Flaky { inner, runs, lost, generation }) as Box<dyn Stage>
+        Box::new(Flaky { inner, runs, lost, generation, is_here }) as Box<dyn Stage>
     };
     model.stages = (0..stages).map(stage).collect();
-    engine.session = Session::new(Pipeline::new(model, &options()));
+    engine.session = Session::new(Pipeline::new(model, &own));
     Service::start(engine, text(), setup().options).unwrap()
 }
 
@@ -100,8 +109,10 @@ fn what_a_lost_stage_held_is_computed_again() {
 #[test]
 fn several_steps_under_way_change_no_token() {
     let alone = setup().alone(&requests());
-    for lost in [|_| false, |run| run % 13 == 7] {
-        let service = start_stages(lost, 2);
+    let places = [[false, false], [true, false], [false, true], [true, true]];
+    let weather: [fn(u32) -> bool; 2] = [|_| false, |run| run % 13 == 7];
+    for (lost, here) in weather.into_iter().flat_map(|lost| places.map(|here| (lost, here))) {
+        let service = start_stages(lost, &here);
         for (updates, alone) in submit(&service, &requests()).iter().zip(&alone) {
             assert!(hear(updates).numbers() == *alone);
         }

@@ -14,7 +14,7 @@ use cascadia_fleet::{
     StageSplit, TOKEN_IO_FILE, WorkerStage, holds_ends, open_shard, stage_file, tells_stage,
 };
 use cascadia_kernels::Pool;
-use cascadia_model::{ModelSpec, Stage};
+use cascadia_model::{LoadOptions, ModelSpec, Stage};
 use cascadia_weights::ModelFiles;
 
 pub(crate) const PROGRAM: &str = "test";
@@ -102,24 +102,33 @@ impl Workshop {
     /// The model on one worker for each stage, over links in this process; and what passes on all of them.
     pub(crate) fn fleet(&self, manifest: &Manifest) -> (Engine, Traffic) {
         let traffic = Traffic::default();
-        let engine = self.open(manifest, |harbour, stage| {
-            let (here, mut there) = channel_pair([0, 1].map(|_| counted(&traffic)));
-            let mut worker = self.worker(harbour.manifest(), stage);
-            thread::spawn(move || worker.serve(&mut there));
-            harbour.admit(Box::new(here), "worker").expect("the worker is let in");
-            RemoteStage::new(harbour, stage, Patience::default())
+        let engine = self.open(manifest, |harbour, stage, _| {
+            self.dock(harbour, stage, [0, 1].map(|_| counted(&traffic)));
+            Box::new(RemoteStage::new(harbour, stage, Patience::default()))
         });
         (engine, traffic)
     }
 
+    /// Brings a worker for a stage, over a link in this process.
+    pub(crate) fn dock(&self, harbour: &Harbour, stage: usize, weather: [Weather; 2]) {
+        let (here, mut there) = channel_pair(weather);
+        let mut worker = self.worker(harbour.manifest(), stage);
+        thread::spawn(move || worker.serve(&mut there));
+        harbour.admit(Box::new(here), "worker").expect("the worker is let in");
+    }
+
     /// The model with stages that `stage` makes.
-    pub(crate) fn open(&self, manifest: &Manifest, mut stage: impl FnMut(&Harbour, usize) -> RemoteStage) -> Engine {
+    pub(crate) fn open(
+        &self,
+        manifest: &Manifest,
+        mut stage: impl FnMut(&Harbour, usize, &LoadOptions) -> Box<dyn Stage>,
+    ) -> Engine {
         let files = ModelFiles::open(&self.folder.path().join(TOKEN_IO_FILE)).expect("it was written");
         let open = Engine::with_stages(Arc::new(files), &options(), |spec, options| {
             let cache = options.cache_pages(spec);
             let limits = StageLimits { context: options.context, rows_per_step: options.rows_per_step, cache };
             let harbour = Harbour::new(manifest.clone(), limits, PROGRAM);
-            let stages = (0..manifest.stages.len()).map(|index| Box::new(stage(&harbour, index)) as Box<dyn Stage>);
+            let stages = (0..manifest.stages.len()).map(|index| stage(&harbour, index, options));
             Ok::<_, EngineError>(stages.collect())
         });
         open.expect("the shards load")
@@ -139,7 +148,8 @@ fn counted(traffic: &Traffic) -> Weather {
 }
 
 pub(crate) fn options() -> OpenOptions {
-    let pool = Arc::new(Pool::new(1));
+    // Two threads notice it if anything shares them without taking turns.
+    let pool = Arc::new(Pool::new(2));
     let cache = CacheSize::Sequences(4);
     OpenOptions { context: Some(CONTEXT), cache, rows_per_step: 16, ..OpenOptions::new(pool) }
 }

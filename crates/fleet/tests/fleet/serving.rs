@@ -6,6 +6,10 @@ use std::time::Duration;
 
 use cascadia_engine::service::{Generation, Job, Priority, Service, ServiceOptions, Task, Tenant, Update};
 use cascadia_engine::{Engine, Flow, ModelText, Sampling, Source};
+use cascadia_fleet::link::{Weather, fair};
+use cascadia_fleet::{Manifest, OwnStage, Patience, RemoteStage, Shard};
+use cascadia_kernels::Pool;
+use cascadia_model::{LoadOptions, Stage};
 use cascadia_text::KeptTokens;
 
 use crate::harness::{Workshop, fixture, open_whole};
@@ -90,4 +94,51 @@ fn every_cut_serves_the_same_tokens_with_and_without_guesses() {
         }
     }
     assert!(accepted > 0, "no guess was ever right, so nothing was proved about those");
+}
+
+/// Fair until so many pieces have passed; then the link is cut.
+fn cut_after(mut pieces: u32) -> Weather {
+    Box::new(move |piece| {
+        pieces = pieces.checked_sub(1)?;
+        Some(vec![piece])
+    })
+}
+
+/// The model with some stages in this process; machines of the others are lost one after the other.
+fn with_own_stages(workshop: &Workshop, manifest: &Manifest, own: &[usize]) -> Engine {
+    workshop.open(manifest, |harbour, stage, options| {
+        if own.contains(&stage) {
+            let shard = &harbour.manifest().stages[stage];
+            return Box::new(OwnStage::open(workshop.folder.path(), shard, options).expect("it was written"));
+        }
+        [20, 45, u32::MAX].map(cut_after).into_iter().for_each(|weather| {
+            workshop.dock(harbour, stage, [fair(), weather]);
+        });
+        Box::new(RemoteStage::new(harbour, stage, Patience::default()))
+    })
+}
+
+#[test]
+fn stages_of_the_coordinator_give_the_same_tokens_also_when_others_are_lost() {
+    let workshop = Workshop::new("gemma3", Some("int4"));
+    let (expected, _) = tokens(open_whole(&workshop.whole()), 0);
+    for (cut, own) in
+        [(&[0, 2][..], &[0][..]), (&[0, 2], &[1]), (&[0, 2], &[0, 1]), (&[0, 1, 2], &[1]), (&[0, 1, 2], &[0, 2])]
+    {
+        let manifest = workshop.export(cut);
+        let (tokens, _) = tokens(with_own_stages(&workshop, &manifest, own), 0);
+        assert!(tokens == expected, "cut at {cut:?} with {own:?} here");
+    }
+}
+
+#[test]
+fn a_stage_of_the_coordinator_must_be_the_one_that_was_exported() {
+    let workshop = Workshop::new("llama3", None);
+    let manifest = workshop.export(&[0, 1]);
+    let options = LoadOptions::new(96, 16, Arc::new(Pool::new(1)));
+    let other = Shard { digest: manifest.stages[0].digest, ..manifest.stages[1].clone() };
+    let error = OwnStage::open(workshop.folder.path(), &other, &options).err().expect("it is another");
+    assert!(error.to_string().contains("is not what the manifest describes"), "{error}");
+    let own = OwnStage::open(workshop.folder.path(), &manifest.stages[1], &options).expect("it is the one");
+    assert_eq!((own.layers(), own.status().node.as_deref()), (1..3, Some("here")));
 }

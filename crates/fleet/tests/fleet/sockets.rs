@@ -176,7 +176,7 @@ fn tokens_over_encrypted_sockets_are_those_of_one_process() {
             worker.serve(&mut link)
         });
     }
-    let mut fleet = workshop.open(&manifest, |harbour, stage| {
+    let mut fleet = workshop.open(&manifest, |harbour, stage, _| {
         if stage == 0 {
             for _ in 0..2 {
                 let Arrival::Member { node, link } = office.next() else { panic!("only members come") };
@@ -184,7 +184,7 @@ fn tokens_over_encrypted_sockets_are_those_of_one_process() {
                 assert_eq!(node, ["node-a", "node-b"][docked]);
             }
         }
-        RemoteStage::new(harbour, stage, Patience::default())
+        Box::new(RemoteStage::new(harbour, stage, Patience::default()))
     });
     assert!(continuation(&mut fleet, &prompt(20), 20) == expected);
 }
