@@ -1,7 +1,7 @@
 //! Interleaved blocks of 256, eight rows to a register.
 
 use super::block256::{Format, Q4K, Q5K, Q6K};
-use super::lanes::{pair, prefetch, prefetch_from};
+use super::lanes::{pair, prefetch_from};
 use super::turn::turn;
 use super::words::*;
 use crate::activations::{Int8Block256, Rows};
@@ -10,7 +10,7 @@ use crate::layout::{GROUP_HALF, GROUP_ROWS, GROUP_WORD};
 use crate::ops::{InterleavedRows, WeightRows};
 use crate::pool::TileMut;
 use crate::x86::interleaved_formats::{interleaved256_formats, interleaved256_kernels};
-use crate::x86::interleaved256::{each_of_four, interleaved256_loops};
+use crate::x86::interleaved256::interleaved256_loops;
 use crate::x86::{Ahead, FEW, MANY, chunk};
 
 interleaved256_loops!("avx2,fma,f16c");

@@ -185,7 +185,7 @@ pub(crate) fn prefetch(block: &[u8], distance: usize) {
 pub(crate) fn prefetch_from(bytes: &[u8], distance: usize, length: usize) {
     for line in (0..length).step_by(64) {
         // A prefetch reads nothing and never faults, wherever the address leads.
-        _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().wrapping_add(distance + line).cast());
+        _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().wrapping_add(distance.wrapping_add(line)).cast());
     }
 }
 

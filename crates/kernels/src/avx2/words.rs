@@ -13,10 +13,13 @@ pub(super) const GROUPS: usize = 1;
 pub(super) const VECTORS: usize = 2;
 /// Columns that are multiplied together, as many as there are registers for.
 pub(super) const TOGETHER: usize = 2;
-/// The same where quants are unpacked on the way.
-pub(super) const FEW_TOGETHER: usize = 2;
 /// What [`signed_quants`] adds to every quant.
 pub(super) const SIGNED_OFFSET: i32 = 0;
+
+/// How many of a few columns are multiplied together.
+pub(super) const fn few_together(columns: usize) -> usize {
+    if columns < TOGETHER { columns } else { TOGETHER }
+}
 
 pub(super) type Words = __m256i;
 pub(super) type Floats = __m256;
@@ -92,13 +95,13 @@ pub(super) fn subtract(a: Words, b: Words) -> Words {
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(super) fn shift_left(words: Words, bits: usize) -> Words {
-    _mm256_sll_epi32(words, _mm_cvtsi32_si128(bits as i32))
+    _mm256_sllv_epi32(words, splat(bits as i32))
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(super) fn shift_right(words: Words, bits: usize) -> Words {
-    _mm256_srl_epi32(words, _mm_cvtsi32_si128(bits as i32))
+    _mm256_srlv_epi32(words, splat(bits as i32))
 }
 
 /// The uppermost bytes of the lanes as signed numbers.

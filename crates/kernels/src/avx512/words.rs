@@ -17,10 +17,13 @@ pub(super) const GROUPS: usize = 2;
 pub(super) const VECTORS: usize = 2;
 /// Columns that are multiplied together, as many as there are registers for.
 pub(super) const TOGETHER: usize = 6;
-/// The same where quants are unpacked on the way.
-pub(super) const FEW_TOGETHER: usize = 4;
 /// What [`signed_quants`] adds to every quant.
 pub(super) const SIGNED_OFFSET: i32 = 128;
+
+/// How many of a few columns are multiplied together. More would fit into vectors, but not their addresses.
+pub(super) const fn few_together(columns: usize) -> usize {
+    if columns > 6 { 4 } else { columns }
+}
 
 pub(super) type Words = __m512i;
 pub(super) type Floats = __m512;
@@ -94,13 +97,13 @@ pub(super) fn subtract(a: Words, b: Words) -> Words {
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(super) fn shift_left(words: Words, bits: usize) -> Words {
-    _mm512_sll_epi32(words, _mm_cvtsi32_si128(bits as i32))
+    _mm512_sllv_epi32(words, splat(bits as i32))
 }
 
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(super) fn shift_right(words: Words, bits: usize) -> Words {
-    _mm512_srl_epi32(words, _mm_cvtsi32_si128(bits as i32))
+    _mm512_srlv_epi32(words, splat(bits as i32))
 }
 
 /// The uppermost bytes of the lanes as signed numbers.
@@ -166,7 +169,7 @@ pub(super) fn sums_of(products: Products, _offset: i32) -> Words {
 pub(super) fn add_scaled(greatest: i32, totals: Words, products: Products, factors: Words) -> Words {
     if is_narrow(greatest, 4) {
         // The sum is a number in the lower half of its lane, and the factor's upper half is empty.
-        _mm512_dpwssd_epi32(totals, products, factors)
+        add_pairs(totals, products, factors)
     } else {
         _mm512_add_epi32(totals, _mm512_mullo_epi32(products, factors))
     }
@@ -176,7 +179,19 @@ pub(super) fn add_scaled(greatest: i32, totals: Words, products: Products, facto
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 pub(super) fn add_pairs(totals: Words, factors: Words, pair: Words) -> Words {
-    _mm512_dpwssd_epi32(totals, factors, pair)
+    let mut totals = totals;
+    // SAFETY: an instruction that this function's features promise, on registers alone. The compiler makes a multiply
+    // and an addition of the intrinsic to shorten a chain that is none here: columns alternate.
+    unsafe {
+        std::arch::asm!(
+            "vpdpwssd {totals}, {factors}, {pair}",
+            totals = inout(zmm_reg) totals,
+            factors = in(zmm_reg) factors,
+            pair = in(zmm_reg) pair,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    totals
 }
 
 #[inline]

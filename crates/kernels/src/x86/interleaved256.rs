@@ -15,6 +15,33 @@ macro_rules! interleaved256_loops {
         struct Piece<'a, const W: usize> {
             words: [&'a [[u8; GROUP_WORD]; W]; GROUPS],
             halves: [&'a [u8; GROUP_HALF]; GROUPS],
+            /// How far from where lies what will be multiplied soon.
+            soon: [(&'a [u8], usize); GROUPS],
+        }
+
+        /// A share of what will be multiplied soon, to be asked for bit by bit: all at once, other loads would wait.
+        #[derive(Clone, Copy)]
+        struct Soon<'a> {
+            stretches: [(&'a [u8], usize); GROUPS],
+            /// Bytes of each stretch to ask for at a time.
+            length: usize,
+        }
+
+        impl<'a> Soon<'a> {
+            /// The share of one of `sets` of columns, each of which asks eight times.
+            #[inline]
+            fn share<const W: usize>(piece: &Piece<'a, W>, set: usize, sets: usize) -> Soon<'a> {
+                let length = W * GROUP_WORD / (8 * sets);
+                Soon { stretches: piece.soon.map(|(near, distance)| (near, distance + 8 * set * length)), length }
+            }
+
+            #[inline]
+            #[target_feature(enable = $features)]
+            fn ask(&self, run: usize) {
+                for (near, distance) in self.stretches {
+                    prefetch_from(near, distance.wrapping_add(run * self.length), self.length);
+                }
+            }
         }
 
         /// What all quants of a block share, for the rows of one register.
@@ -39,7 +66,17 @@ macro_rules! interleaved256_loops {
         /// Multiplies interleaved rows.
         #[inline]
         #[target_feature(enable = $features)]
-        fn multiply<const C: usize, const BYTES: usize, const W: usize, const G: usize, const P: usize, F, H, Q>(
+        fn multiply<
+            const C: usize,
+            const N: usize,
+            const BYTES: usize,
+            const W: usize,
+            const G: usize,
+            const P: usize,
+            F,
+            H,
+            Q,
+        >(
             rows: InterleavedRows<'_>,
             x: Rows<'_, Int8Block256>,
             out: &mut TileMut<'_>,
@@ -61,21 +98,25 @@ macro_rules! interleaved256_loops {
                     let halves: [_; GROUPS] = std::array::from_fn(|at| &group(at)[x.length() * W * GROUP_WORD..]);
                     let halves = halves.map(|bytes| bytes.as_chunks().0);
                     let mut sums = [[splat_float(0.0); VECTORS]; C];
-                    let sums = &mut sums[..(x.count() - start).min(chunk)];
+                    let columns = (x.count() - start).min(chunk);
                     for at in 0..x.length() {
                         let halves = halves.map(|halves| if F::OWN_MINIMUM { &NO_HALVES } else { &halves[at] });
-                        let piece = Piece { words: words.map(|words| &words[at]), halves };
-                        if C == FEW {
-                            for group in 0..GROUPS {
-                                let distance = ahead.bytes(at, W * GROUP_WORD);
-                                prefetch(piece.words[group].as_flattened(), distance);
-                                prefetch(piece.halves[group], ahead.bytes(at, GROUP_HALF));
+                        let distance = ahead.bytes(at, W * GROUP_WORD);
+                        let soon = words.map(|words| (words[at].as_flattened(), distance));
+                        let piece = Piece { words: words.map(|words| &words[at]), halves, soon };
+                        // Where there are fewer columns than are multiplied together, the last repeats.
+                        let column = |column: usize| &x.row(start + column.min(columns - 1))[at];
+                        match C {
+                            ..=FEW => {
+                                let sums = &mut sums[..columns.next_multiple_of(N)];
+                                accumulate_few::<N, _, _, _, _, _, _, _>(&piece, column, sums, unpack);
+                            }
+                            _ => {
+                                accumulate_many::<N, _, _, _, _, _, _, _>(&piece, column, &mut sums[..columns], unpack)
                             }
                         }
-                        let column = |column: usize| &x.row(start + column)[at];
-                        accumulate::<C, _, _, _, _, _, _, _>(&piece, column, sums, unpack);
                     }
-                    store_sums(sums, start, first, out);
+                    store_sums(&sums[..columns], start, first, out);
                 }
             }
         }
@@ -83,7 +124,17 @@ macro_rules! interleaved256_loops {
         /// Multiplies rows that lie one after the other.
         #[inline]
         #[target_feature(enable = $features)]
-        fn multiply_turned<const C: usize, const BYTES: usize, const W: usize, const G: usize, const P: usize, F, H, Q>(
+        fn multiply_turned<
+            const C: usize,
+            const N: usize,
+            const BYTES: usize,
+            const W: usize,
+            const G: usize,
+            const P: usize,
+            F,
+            H,
+            Q,
+        >(
             rows: WeightRows<'_>,
             x: Rows<'_, Int8Block256>,
             out: &mut TileMut<'_>,
@@ -100,19 +151,17 @@ macro_rules! interleaved256_loops {
             for start in (0..x.count()).step_by(chunk) {
                 for first in (0..rows.count()).step_by(UNIT) {
                     let mut sums = [[splat_float(0.0); VECTORS]; C];
-                    let sums = &mut sums[..(x.count() - start).min(chunk)];
+                    let columns = (x.count() - start).min(chunk);
+                    // Rows past the end repeat the last one and are dropped.
+                    let mut unit = [[&rows.row(first).as_chunks::<BYTES>().0[..x.length()]; GROUP_ROWS]; GROUPS];
+                    for (index, blocks) in unit.as_flattened_mut().iter_mut().enumerate() {
+                        *blocks = &rows.row((first + index).min(last)).as_chunks::<BYTES>().0[..x.length()];
+                    }
                     for at in 0..x.length() {
                         for group in 0..GROUPS {
-                            if C == FEW {
-                                // A part of the rows that come next, which lie in one piece.
-                                let part = GROUP_ROWS * (GROUPS * at + group) * BYTES;
-                                prefetch_from(rows.row(first), UNIT * rows.row_bytes + part, GROUP_ROWS * BYTES);
-                            }
-                            // Rows past the end repeat the last one and are dropped.
-                            let row = |row: usize| rows.row((first + GROUP_ROWS * group + row).min(last));
-                            let mut blocks = [&row(0).as_chunks::<BYTES>().0[at]; GROUP_ROWS];
-                            for (index, block) in blocks.iter_mut().enumerate() {
-                                *block = &row(index).as_chunks::<BYTES>().0[at];
+                            let mut blocks = [&unit[group][0][at]; GROUP_ROWS];
+                            for (block, row) in blocks.iter_mut().zip(unit[group]) {
+                                *block = &row[at];
                             }
                             turn(&blocks, 0, &mut words[group]);
                             if !F::OWN_MINIMUM {
@@ -120,19 +169,42 @@ macro_rules! interleaved256_loops {
                                 scales.iter_mut().zip(blocks).for_each(|(half, block)| *half = pair(block, F::SCALE));
                             }
                         }
-                        let piece = Piece { words: words.each_ref(), halves: halves.each_ref() };
-                        let column = |column: usize| &x.row(start + column)[at];
-                        accumulate::<C, _, _, _, _, _, _, _>(&piece, column, sums, unpack);
+                        // The rows that come next lie in one piece.
+                        let soon = std::array::from_fn(|group| {
+                            (rows.row(first), UNIT * rows.row_bytes + GROUP_ROWS * (GROUPS * at + group) * BYTES)
+                        });
+                        let piece = Piece { words: words.each_ref(), halves: halves.each_ref(), soon };
+                        // Where there are fewer columns than are multiplied together, the last repeats.
+                        let column = |column: usize| &x.row(start + column.min(columns - 1))[at];
+                        match C {
+                            ..=FEW => {
+                                let sums = &mut sums[..columns.next_multiple_of(N)];
+                                accumulate_few::<N, _, _, _, _, _, _, _>(&piece, column, sums, unpack);
+                            }
+                            _ => {
+                                accumulate_many::<N, _, _, _, _, _, _, _>(&piece, column, &mut sums[..columns], unpack)
+                            }
+                        }
                     }
-                    store_sums(sums, start, first, out);
+                    store_sums(&sums[..columns], start, first, out);
                 }
             }
         }
 
-        /// Adds one block times one column per entry of `sums`.
+        /// Adds one block times one column per entry of `sums`, `N` at a time; quants are unpacked for each set of them.
         #[inline]
         #[target_feature(enable = $features)]
-        fn accumulate<'x, const C: usize, const BYTES: usize, const W: usize, const G: usize, const P: usize, F, H, Q>(
+        fn accumulate_few<
+            'x,
+            const N: usize,
+            const BYTES: usize,
+            const W: usize,
+            const G: usize,
+            const P: usize,
+            F,
+            H,
+            Q,
+        >(
             piece: &Piece<'_, W>,
             x: impl Fn(usize) -> &'x Int8Block256,
             sums: &mut [[Floats; VECTORS]],
@@ -143,38 +215,56 @@ macro_rules! interleaved256_loops {
             Q: Fn(&Piece<'_, W>, usize, usize, usize) -> Words,
         {
             let headers: [_; VECTORS] = [(unpack.header)(piece, 0), (unpack.header)(piece, 1)];
-            let mut done = 0;
-            if C == FEW {
-                while done + FEW_TOGETHER <= sums.len() {
-                    let together: [_; FEW_TOGETHER] = std::array::from_fn(|column| x(done + column));
-                    add_few(piece, &headers, together, &mut sums[done..], unpack);
-                    done += FEW_TOGETHER;
+            let sets = sums.as_chunks_mut::<N>().0;
+            let all = sets.len();
+            for (set, sums) in sets.iter_mut().enumerate() {
+                let together: [_; N] = std::array::from_fn(|column| x(N * set + column));
+                add_few((piece, Soon::share(piece, set, all)), &headers, together, sums, unpack);
+            }
+        }
+
+        /// The same for many columns, which share the unpacked quants.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn accumulate_many<
+            'x,
+            const N: usize,
+            const BYTES: usize,
+            const W: usize,
+            const G: usize,
+            const P: usize,
+            F,
+            H,
+            Q,
+        >(
+            piece: &Piece<'_, W>,
+            x: impl Fn(usize) -> &'x Int8Block256,
+            sums: &mut [[Floats; VECTORS]],
+            unpack: &Unpack<F, H, Q>,
+        ) where
+            F: Format<BYTES>,
+            H: Fn(&Piece<'_, W>, usize) -> Header<G, P>,
+            Q: Fn(&Piece<'_, W>, usize, usize, usize) -> Words,
+        {
+            let headers: [_; VECTORS] = [(unpack.header)(piece, 0), (unpack.header)(piece, 1)];
+            let mut quants = [[splat(0); VECTORS]; 64];
+            for (at, quants) in quants.iter_mut().enumerate() {
+                for vector in 0..VECTORS {
+                    quants[vector] = (unpack.quants)(piece, at / 8, at % 8, vector);
                 }
-                while done < sums.len() {
-                    add_few(piece, &headers, [x(done)], &mut sums[done..], unpack);
-                    done += 1;
-                }
-            } else {
-                let mut quants = [[splat(0); VECTORS]; 64];
-                for half in 0..2 {
-                    each_of_four!(QUARTER => {
-                        let run = 4 * half + QUARTER;
-                        for word in 0..8 {
-                            for vector in 0..VECTORS {
-                                quants[8 * run + word][vector] = (unpack.quants)(piece, run, word, vector);
-                            }
-                        }
-                    });
-                }
-                while done + TOGETHER <= sums.len() {
-                    let together: [_; TOGETHER] = std::array::from_fn(|column| x(done + column));
-                    add_many(&unpack.format, &quants, (&headers, together), &mut sums[done..]);
-                    done += TOGETHER;
-                }
-                while done < sums.len() {
-                    add_many(&unpack.format, &quants, (&headers, [x(done)]), &mut sums[done..]);
-                    done += 1;
-                }
+            }
+            let (sets, rest) = sums.as_chunks_mut::<N>();
+            let done = N * sets.len();
+            for (set, sums) in sets.iter_mut().enumerate() {
+                let together: [_; N] = std::array::from_fn(|column| x(N * set + column));
+                add_many(&unpack.format, &quants, (&headers, together), sums);
+            }
+            let (pairs, last) = rest.as_chunks_mut::<2>();
+            for (pair, sums) in pairs.iter_mut().enumerate() {
+                add_many(&unpack.format, &quants, (&headers, [x(done + 2 * pair), x(done + 2 * pair + 1)]), sums);
+            }
+            for sums in last.as_chunks_mut::<1>().0 {
+                add_many(&unpack.format, &quants, (&headers, [x(done + 2 * pairs.len())]), sums);
             }
         }
 
@@ -182,23 +272,20 @@ macro_rules! interleaved256_loops {
         #[inline]
         #[target_feature(enable = $features)]
         fn add_few<const N: usize, const BYTES: usize, const W: usize, const G: usize, const P: usize, F, H, Q>(
-            piece: &Piece<'_, W>,
+            (piece, soon): (&Piece<'_, W>, Soon<'_>),
             headers: &[Header<G, P>; VECTORS],
             x: [&Int8Block256; N],
-            sums: &mut [[Floats; VECTORS]],
+            sums: &mut [[Floats; VECTORS]; N],
             unpack: &Unpack<F, H, Q>,
         ) where
             F: Format<BYTES>,
             Q: Fn(&Piece<'_, W>, usize, usize, usize) -> Words,
         {
             let mut totals = [[splat(0); VECTORS]; N];
-            for half in 0..2 {
-                // Written out four times, so that shifts are by constants.
-                each_of_four!(QUARTER => {
-                    let run = 4 * half + QUARTER;
-                    let quants = |word: usize, vector: usize| (unpack.quants)(piece, run, word, vector);
-                    add_run(&unpack.format, quants, run, (headers, x), &mut totals);
-                });
+            for run in 0..8 {
+                soon.ask(run);
+                let quants = |word: usize, vector: usize| (unpack.quants)(piece, run, word, vector);
+                add_run(&unpack.format, quants, run, (headers, x), &mut totals);
             }
             finish(&unpack.format, (headers, x), &totals, sums);
         }
@@ -209,7 +296,7 @@ macro_rules! interleaved256_loops {
             format: &F,
             quants: &[[Words; VECTORS]; 64],
             (headers, x): (&[Header<G, P>; VECTORS], [&Int8Block256; N]),
-            sums: &mut [[Floats; VECTORS]],
+            sums: &mut [[Floats; VECTORS]; N],
         ) {
             let mut totals = [[splat(0); VECTORS]; N];
             for (run, quants) in quants.as_chunks::<8>().0.iter().enumerate() {
@@ -261,7 +348,7 @@ macro_rules! interleaved256_loops {
             _format: &F,
             (headers, x): (&[Header<G, P>; VECTORS], [&Int8Block256; N]),
             totals: &[[Words; VECTORS]; N],
-            sums: &mut [[Floats; VECTORS]],
+            sums: &mut [[Floats; VECTORS]; N],
         ) {
             for column in 0..N {
                 let mut offsets = [splat(0); VECTORS];
@@ -289,24 +376,4 @@ macro_rules! interleaved256_loops {
     };
 }
 
-/// Writes a body out four times, with a constant that counts.
-macro_rules! each_of_four {
-    ($name:ident => $body:block) => {{
-        const $name: usize = 0;
-        $body
-    }
-    {
-        const $name: usize = 1;
-        $body
-    }
-    {
-        const $name: usize = 2;
-        $body
-    }
-    {
-        const $name: usize = 3;
-        $body
-    }};
-}
-
-pub(crate) use {each_of_four, interleaved256_loops};
+pub(crate) use interleaved256_loops;

@@ -76,8 +76,7 @@ macro_rules! interleaved256_formats {
             let (half, quarter) = (run / 4, run % 4);
             let low = nibbles(piece, 16 * half + 8 * (quarter % 2) + at, quarter / 2, vector);
             let high = word(&piece.words, q6_k::HIGH_BITS / 4 + 8 * half + at, vector);
-            let high = if quarter < 2 { shift_left(high, 4 - 2 * quarter) } else { shift_right(high, 2 * quarter - 4) };
-            or(low, and(high, splat(0x3030_3030)))
+            or(low, and(shift_left(shift_right(high, 2 * quarter), 4), splat(0x3030_3030)))
         }
 
         interleaved256_kernels!($features, Q4K, header_with_minima, quants_q4_k, interleaved_q4_k, turned_q4_k);
@@ -96,10 +95,13 @@ macro_rules! interleaved256_kernels {
                 header: |piece: &Piece<'_, _>, vector: usize| $header(piece, vector),
                 quants: |piece: &Piece<'_, _>, run: usize, at: usize, vector: usize| $quants(piece, run, at, vector),
             };
-            if x.count() <= FEW {
-                multiply::<FEW, _, _, _, _, _, _, _>(rows, x, out, &unpack);
-            } else {
-                multiply::<MANY, _, _, _, _, _, _, _>(rows, x, out, &unpack);
+            match x.count() {
+                ..=1 => multiply::<1, { few_together(1) }, _, _, _, _, _, _, _>(rows, x, out, &unpack),
+                ..=2 => multiply::<2, { few_together(2) }, _, _, _, _, _, _, _>(rows, x, out, &unpack),
+                ..=4 => multiply::<4, { few_together(4) }, _, _, _, _, _, _, _>(rows, x, out, &unpack),
+                ..=6 => multiply::<6, { few_together(6) }, _, _, _, _, _, _, _>(rows, x, out, &unpack),
+                ..=FEW => multiply::<FEW, { few_together(FEW) }, _, _, _, _, _, _, _>(rows, x, out, &unpack),
+                _ => multiply::<MANY, TOGETHER, _, _, _, _, _, _, _>(rows, x, out, &unpack),
             }
         }
 
@@ -110,10 +112,11 @@ macro_rules! interleaved256_kernels {
                 header: |piece: &Piece<'_, _>, vector: usize| $header(piece, vector),
                 quants: |piece: &Piece<'_, _>, run: usize, at: usize, vector: usize| $quants(piece, run, at, vector),
             };
-            if x.count() <= FEW {
-                multiply_turned::<FEW, _, _, _, _, _, _, _>(rows, x, out, &unpack);
-            } else {
-                multiply_turned::<MANY, _, _, _, _, _, _, _>(rows, x, out, &unpack);
+            match x.count() {
+                ..=4 => multiply_turned::<4, { few_together(4) }, _, _, _, _, _, _, _>(rows, x, out, &unpack),
+                ..=6 => multiply_turned::<6, { few_together(6) }, _, _, _, _, _, _, _>(rows, x, out, &unpack),
+                ..=FEW => multiply_turned::<FEW, { few_together(FEW) }, _, _, _, _, _, _, _>(rows, x, out, &unpack),
+                _ => multiply_turned::<MANY, TOGETHER, _, _, _, _, _, _, _>(rows, x, out, &unpack),
             }
         }
     };
