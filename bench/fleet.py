@@ -82,11 +82,11 @@ class Relay:
 
 
 class Program:
-    """A running `cascadia`, on one core if that is named."""
+    """A running `cascadia`, on one core if that is named. It yields to the relay, as a machine does to its network."""
 
     def __init__(self, folder, *arguments, core=None):
         self.log = pathlib.Path(folder) / f"log-{time.perf_counter_ns()}"
-        pin = ["taskset", "-c", str(core)] if core is not None else []
+        pin = ["nice", "-n", "5", *(["taskset", "-c", str(core)] if core is not None else [])]
         with self.log.open("w") as log:
             self.process = subprocess.Popen([*pin, str(BINARY), *map(str, arguments)], stdin=subprocess.DEVNULL,
                                             stdout=log, stderr=log)

@@ -6,14 +6,16 @@ use clap::{Args, Parser, Subcommand};
 
 mod fleet;
 mod load;
+mod plan;
 mod quantize;
 mod serve;
 
 pub use fleet::{
     ExportFlags, FleetCommand, FleetInitFlags, FleetPushFlags, FleetRevokeFlags, FleetStatusFlags, HomeFlags,
-    JoinFlags, LeaveFlags, WorkerCommand, WorkerFlags,
+    JoinFlags, LeaveFlags, StageCount, WorkerCommand, WorkerFlags,
 };
 pub use load::LoadFlags;
+pub use plan::{Imagined, PlanFlags};
 pub use quantize::QuantizeFlags;
 pub use serve::{KeysCommand, LogChoice, NewKeyFlags, PriorityChoice, ServeFlags};
 
@@ -48,6 +50,8 @@ pub enum Command {
     Quantize(QuantizeFlags),
     /// Cut a model into shards, one for each machine that will run a part of it.
     Export(ExportFlags),
+    /// Show how a model would be spread over machines, and how fast that would be.
+    Plan(PlanFlags),
     /// Lead a fleet of machines that run a model together.
     #[command(subcommand)]
     Fleet(FleetCommand),

@@ -3,11 +3,14 @@
 use std::fs::{self, File};
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, bail};
-use cascadia_fleet::{Digest, Identity, Members, StageStatus};
+use cascadia_fleet::{Arrival, Digest, FleetPlan, Identity, Listener, Members, StageStatus};
 use serde::{Deserialize, Serialize};
+
+use crate::known_machines::KnownMachines;
 
 /// The port for workers unless another is asked for.
 const PORT: u16 = 7420;
@@ -53,6 +56,9 @@ pub(crate) struct FleetStatus {
     pub(crate) model: Digest,
     /// Its stages in order.
     pub(crate) stages: Vec<StageStatus>,
+    /// What was expected of them, where the fleet was planned.
+    #[serde(default)]
+    pub(crate) plan: Option<FleetPlan>,
 }
 
 impl FleetHome {
@@ -100,6 +106,30 @@ impl FleetHome {
     /// Remembers it.
     pub(crate) fn set_coordinator(&self, settings: &CoordinatorSettings) -> anyhow::Result<()> {
         write(&self.folder.join("coordinator/fleet.json"), settings)
+    }
+
+    /// What is known of the machines' speed.
+    pub(crate) fn machines(&self) -> anyhow::Result<KnownMachines> {
+        Ok(read(&self.folder.join("coordinator/machines.json"))?.unwrap_or_default())
+    }
+
+    /// Remembers it.
+    pub(crate) fn set_machines(&self, machines: &KnownMachines) -> anyhow::Result<()> {
+        write(&self.folder.join("coordinator/machines.json"), machines)
+    }
+
+    /// Where models lie that were exported for this fleet.
+    pub(crate) fn exports(&self) -> PathBuf {
+        self.folder.join("coordinator/exports")
+    }
+
+    /// Listens for machines; everyone who comes is told here.
+    pub(crate) fn arrivals(&self, settings: &CoordinatorSettings) -> anyhow::Result<Receiver<Arrival>> {
+        let listener = Listener::bind(&settings.listen, &self.coordinator_key()?, self.members())?;
+        let (sender, arrivals) = channel();
+        let sender = Mutex::new(sender);
+        listener.run(move |arrival| drop(sender.lock().map(|sender| sender.send(arrival))));
+        Ok(arrivals)
     }
 
     /// How the fleet was when it last served.

@@ -1,4 +1,4 @@
-//! Which processors this process may use, as the operating system tells.
+//! Which processors this process may use and how much memory is free, as the operating system tells.
 
 /// Numbers of the processors this process may run on; empty when the system does not say.
 pub(crate) fn allowed_processors() -> Vec<usize> {
@@ -13,6 +13,11 @@ pub(crate) fn siblings(processor: usize) -> Option<String> {
 /// Keeps the calling thread on one processor; where the system cannot, it runs anywhere.
 pub(crate) fn pin(processor: usize) {
     system::pin(processor);
+}
+
+/// Bytes of memory that programs may still take; nothing where the system does not say.
+pub(crate) fn free_memory() -> Option<u64> {
+    system::free_memory()
 }
 
 #[cfg(target_os = "linux")]
@@ -35,6 +40,12 @@ mod system {
         // Refused inside some containers; then the thread runs where the system puts it.
         let _ = sched_setaffinity(None, &set);
     }
+
+    pub(super) fn free_memory() -> Option<u64> {
+        let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+    }
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -48,4 +59,8 @@ mod system {
     }
 
     pub(super) fn pin(_processor: usize) {}
+
+    pub(super) fn free_memory() -> Option<u64> {
+        None
+    }
 }

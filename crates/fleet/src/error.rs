@@ -32,6 +32,14 @@ pub enum FleetError {
     /// A shard cannot be loaded.
     #[error(transparent)]
     Model(#[from] cascadia_model::ModelError),
+    /// A model does not fit.
+    #[error("no plan for {machines} machine(s): {problem}")]
+    Plan {
+        /// How many there are.
+        machines: usize,
+        /// What is missing, and what to do next.
+        problem: String,
+    },
     /// A file did not get to another machine.
     #[error("{node} did not take {file}: {problem}")]
     Push {

@@ -15,7 +15,7 @@ pub struct StageSplit {
 }
 
 /// Where stages may begin: at no layer that separates another from the cache it reads.
-fn possible_starts(spec: &ModelSpec) -> Vec<u32> {
+pub fn possible_starts(spec: &ModelSpec) -> Vec<u32> {
     let parts = |start: usize| {
         let later = spec.layers.iter().enumerate().skip(start);
         later

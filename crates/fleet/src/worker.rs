@@ -11,8 +11,10 @@ use cascadia_model::{Hidden, Stage, StageError};
 
 use crate::codec::{NUMBER_BYTES, decode, encode};
 use crate::frame::{Bounds, Frame, Kind, Outgoing, Wait, receive};
+use crate::guest::PROBE;
 use crate::link::{Link, LinkError};
 use crate::lively::{Lively, hold, keep_alive};
+use crate::machine::MachineSpeed;
 use crate::message::{Hello, MOST_MESSAGE, Offer, StageLimits, Writer, reason};
 use crate::table::TableReader;
 
@@ -120,9 +122,20 @@ pub enum Order {
 
 /// Says who this is, and waits for what the coordinator wants.
 pub fn greet(link: &mut dyn Link, hello: &Hello) -> Result<Order, LinkError> {
-    let mut frame = Frame::default();
-    Outgoing::message(Kind::Hello, &hello.bytes()).send(link, &mut Vec::new())?;
-    receive(link, &Bounds::table(MOST_MESSAGE), &mut frame, Wait::of(DECISION))?;
+    greet_measured(link, hello, &MachineSpeed::default())
+}
+
+/// The same for a machine that has measured itself, and says so when the coordinator measures the way here.
+pub fn greet_measured(link: &mut dyn Link, hello: &Hello, speed: &MachineSpeed) -> Result<Order, LinkError> {
+    let (mut frame, mut buffer) = (Frame::default(), Vec::new());
+    Outgoing::message(Kind::Hello, &hello.bytes()).send(link, &mut buffer)?;
+    loop {
+        receive(link, &Bounds::table(PROBE.max(MOST_MESSAGE)), &mut frame, Wait::of(DECISION))?;
+        if frame.header.kind != Kind::Ping {
+            break;
+        }
+        Outgoing::message(Kind::Pong, &speed.bytes()).send(link, &mut buffer)?;
+    }
     match frame.header.kind {
         Kind::Welcome => Ok(Order::Load { epoch: frame.header.epoch, limits: StageLimits::parse(frame.table())? }),
         Kind::Offer => Ok(Order::Take(Offer::parse(frame.table())?)),

@@ -1,6 +1,7 @@
 //! `cascadia fleet`.
 
-use std::sync::mpsc::channel;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -56,36 +57,41 @@ pub(crate) fn push(flags: &FleetPushFlags) -> anyhow::Result<()> {
     let settings = home.coordinator()?;
     let folder = flags.shards.canonicalize().with_context(|| format!("cannot open {}", flags.shards.display()))?;
     let manifest = Manifest::read(&folder)?;
-    let members = home.members();
-    let names: Vec<String> = members.all()?.into_iter().map(|member| member.name).collect();
-    let (own, mut waiting): (Vec<_>, Vec<_>) =
+    let names: Vec<String> = home.members().all()?.into_iter().map(|member| member.name).collect();
+    let (own, others): (Vec<_>, Vec<_>) =
         targets(flags, &manifest, &names)?.into_iter().partition(|(node, _)| node == HERE);
-    let listener = Listener::bind(&settings.listen, &home.coordinator_key()?, members)?;
-    let (sender, arrivals) = channel();
-    let sender = Mutex::new(sender);
-    listener.run(move |arrival| {
-        if let Arrival::Member { node, link } = arrival {
-            drop(sender.lock().map(|sender| sender.send((node, link))));
-        }
-    });
-    let mut deadline = Instant::now() + Duration::from_secs(flags.wait_seconds);
-    while !waiting.is_empty() {
-        let Ok((node, mut link)) = arrivals.recv_timeout(deadline.saturating_duration_since(Instant::now())) else {
-            let names: Vec<&str> = waiting.iter().map(|(node, _)| node.as_str()).collect();
-            bail!("{} did not connect in time; is `cascadia worker start` running there?", names.join(", "));
-        };
-        let Some(at) = waiting.iter().position(|(name, _)| *name == node) else { continue };
-        let shard = waiting[at].1;
-        let bar = Progress::bytes(&format!("{} to {node}", shard.file));
-        push_shard(&mut *link, &node, (&folder, shard), |done| bar.set(done, shard.bytes))?;
-        drop(bar);
-        remark(&format!("{node} holds {} ({})", shard.file, shard.digest.short()));
-        waiting.remove(at);
-        deadline = Instant::now() + Duration::from_secs(flags.wait_seconds);
+    if !others.is_empty() {
+        send_shards(&home.arrivals(&settings)?, &folder, others, Duration::from_secs(flags.wait_seconds))?;
     }
     let number = |shard: &Shard| manifest.stages.iter().position(|stage| stage == shard).unwrap_or_default() as u32;
     let own_stages = own.into_iter().map(|(_, shard)| number(shard)).collect();
     home.set_coordinator(&CoordinatorSettings { pushed: Some(folder), own_stages, ..settings })
+}
+
+/// Sends shards to machines as they connect, which each may take so long to do.
+pub(crate) fn send_shards(
+    arrivals: &Receiver<Arrival>,
+    folder: &Path,
+    mut waiting: Vec<(String, &Shard)>,
+    patience: Duration,
+) -> anyhow::Result<()> {
+    let mut deadline = Instant::now() + patience;
+    while !waiting.is_empty() {
+        let Ok(arrival) = arrivals.recv_timeout(deadline.saturating_duration_since(Instant::now())) else {
+            let names: Vec<&str> = waiting.iter().map(|(node, _)| node.as_str()).collect();
+            bail!("{} did not connect in time; is `cascadia worker start` running there?", names.join(", "));
+        };
+        let Arrival::Member { node, mut link } = arrival else { continue };
+        let Some(at) = waiting.iter().position(|(name, _)| *name == node) else { continue };
+        let shard = waiting[at].1;
+        let bar = Progress::bytes(&format!("{} to {node}", shard.file));
+        push_shard(&mut *link, &node, (folder, shard), |done| bar.set(done, shard.bytes))?;
+        drop(bar);
+        remark(&format!("{node} holds {} ({})", shard.file, shard.digest.short()));
+        waiting.remove(at);
+        deadline = Instant::now() + patience;
+    }
+    Ok(())
 }
 
 /// Takes a machine out of the fleet. A server that runs with it lets go of it by itself.

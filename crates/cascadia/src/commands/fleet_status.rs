@@ -36,7 +36,7 @@ pub(crate) fn status(flags: &FleetStatusFlags) -> anyhow::Result<()> {
 
 fn table(members: &[Member], status: Option<&FleetStatus>) -> String {
     let mut text = match status {
-        Some(status) => format!("Serving {}.\n{}", status.model.short(), stages(&status.stages)),
+        Some(status) => format!("Serving {}.\n{}", status.model.short(), stages(status)),
         None => "No server runs with this fleet; start one with `cascadia serve --fleet all`.\n".to_owned(),
     };
     let role = |name: &String| {
@@ -55,8 +55,8 @@ fn table(members: &[Member], status: Option<&FleetStatus>) -> String {
     text
 }
 
-fn stages(stages: &[StageStatus]) -> String {
-    let mut text = "stage  layers    machine           rows  ms a step  of it network  lost\n".to_owned();
+fn stages(FleetStatus { stages, plan, .. }: &FleetStatus) -> String {
+    let mut text = "stage  layers    machine           rows  ms a step  of it network  expected  lost\n".to_owned();
     for (number, stage) in stages.iter().enumerate() {
         let StageStatus { layers: [first, end], rows, lost, .. } = stage;
         let node = stage.node.as_deref().unwrap_or("-");
@@ -64,7 +64,12 @@ fn stages(stages: &[StageStatus]) -> String {
         let a_step = |microseconds: u64| microseconds as f64 / 1e3 / stage.steps.max(1) as f64;
         let all = a_step(stage.microseconds);
         let network = a_step(stage.microseconds.saturating_sub(stage.computing_microseconds));
-        text += &format!("{number:<6} {layers:<9} {node:<12} {rows:>9}  {all:>9.2}  {network:>13.2}  {lost:>4}\n");
+        // For a step of one row; a plan that was made for other machines has other stages.
+        let planned = plan.as_ref().and_then(|plan| plan.stages.get(number));
+        let expected = planned.map(|stage| format!("{:.2}", 1e3 * (stage.seconds + stage.network_seconds)));
+        let expected = expected.unwrap_or_else(|| "-".to_owned());
+        text += &format!("{number:<6} {layers:<9} {node:<12} {rows:>9}  {all:>9.2}  {network:>13.2}  ");
+        text += &format!("{expected:>8}  {lost:>4}\n");
     }
     text
 }

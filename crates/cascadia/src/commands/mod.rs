@@ -9,10 +9,12 @@ mod inspect;
 mod keys;
 mod logits;
 mod perplexity;
+mod plan;
 mod quantize;
 mod run;
 mod serve;
 mod serve_fleet;
+mod serve_model;
 mod tokenize;
 mod worker;
 
@@ -30,6 +32,7 @@ pub fn execute(flags: Flags) -> anyhow::Result<()> {
         Command::Bench(flags) => bench::bench(&flags),
         Command::Quantize(flags) => quantize::quantize(&flags),
         Command::Export(flags) => export::export(&flags),
+        Command::Plan(flags) => plan::plan(&flags),
         Command::Fleet(FleetCommand::Init(flags)) => fleet::init(&flags),
         Command::Fleet(FleetCommand::Push(flags)) => fleet::push(&flags),
         Command::Fleet(FleetCommand::Status(flags)) => fleet_status::status(&flags),

@@ -43,9 +43,10 @@ pub(crate) fn serve(flags: ServeFlags) -> anyhow::Result<()> {
         *memory = memory.saturating_sub(draft.memory_bytes());
     }
     let (name, engine) = match (&flags.fleet, &flags.model) {
-        (Some(fleet), _) => {
+        (Some(fleet), model) => {
             let (home, own_stages) = (flags.home.as_deref(), flags.own_stage.as_slice());
-            serve_fleet::open(&FleetChoice { fleet, home, own_stages }, &options)?
+            let (model, users) = (model.as_deref(), parallel(&flags));
+            serve_fleet::open(&FleetChoice { fleet, home, own_stages, model, users }, &options)?
         }
         (None, model) => {
             let located = model.as_ref().map_or(Ok(Located::Embedded), |model| Located::find(model))?;

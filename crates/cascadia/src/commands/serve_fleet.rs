@@ -2,18 +2,20 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use cascadia_engine::{Engine, EngineError, OpenOptions};
 use cascadia_fleet::{
-    Arrival, Digest, FleetError, HERE, Harbour, Listener, MANIFEST_FILE, Manifest, OwnStage, Patience, RemoteStage,
+    Arrival, Digest, FleetError, FleetPlan, HERE, Harbour, MANIFEST_FILE, Manifest, OwnStage, Patience, RemoteStage,
     Shard, StageLimits, StageStatus, seconds_now,
 };
 use cascadia_model::{Hidden, LoadOptions, Stage, StageError, StepPlan};
 use cascadia_weights::ModelFiles;
 
+use super::serve_model::{ModelChoice, Prepared, prepare};
 use crate::fleet_home::{CoordinatorSettings, FleetHome, FleetStatus};
 use crate::output::remark;
 
@@ -28,13 +30,26 @@ pub(crate) struct FleetChoice<'a> {
     pub(crate) home: Option<&'a Path>,
     /// Stages that run in this process, besides those that were pushed here.
     pub(crate) own_stages: &'a [u32],
+    /// A model that the machines do not have yet.
+    pub(crate) model: Option<&'a str>,
+    /// Users at a time.
+    pub(crate) users: u32,
 }
 
 /// Opens a model whose stages run elsewhere, once a machine for each of them has come. Gives its name too.
 pub(crate) fn open(choice: &FleetChoice<'_>, options: &OpenOptions) -> anyhow::Result<(String, Engine)> {
     let home = FleetHome::find(choice.home)?;
     let settings = home.coordinator()?;
-    let Cast { folder, nodes, own } = Cast::find(choice, &settings)?;
+    let arrivals = home.arrivals(&settings)?;
+    let Cast { folder, nodes, own, plan } = match choice.model {
+        None => Cast::find(choice, &settings)?,
+        Some(model) => {
+            let FleetChoice { fleet, users, .. } = *choice;
+            let choice = ModelChoice { model, fleet, context: options.context, users, pool: &options.pool };
+            let Prepared { folder, nodes, own_stages, plan } = prepare(&home, &settings, &choice, &arrivals)?;
+            Cast { folder, nodes: Some(nodes), own: own_stages, plan: Some(plan) }
+        }
+    };
     let manifest = Manifest::read(&folder)?;
     check_nodes(&home, nodes.as_deref().unwrap_or_default())?;
     check_stages(&own, &manifest)?;
@@ -42,7 +57,6 @@ pub(crate) fn open(choice: &FleetChoice<'_>, options: &OpenOptions) -> anyhow::R
     if Digest::of_file(&ends)? != (manifest.token_io.digest, manifest.token_io.bytes) {
         bail!("{} is not what the manifest describes; export the model again", ends.display());
     }
-    let listener = Listener::bind(&settings.listen, &home.coordinator_key()?, home.members())?;
     let files = Arc::new(ModelFiles::open(&ends)?);
     let name = manifest.name.clone();
     let engine = Engine::with_stages::<anyhow::Error>(files, options, |spec, options| {
@@ -51,8 +65,7 @@ pub(crate) fn open(choice: &FleetChoice<'_>, options: &OpenOptions) -> anyhow::R
         let model = manifest.model;
         let harbour = Harbour::new(manifest, limits, env!("CARGO_PKG_VERSION")).for_members(&home.members());
         let harbour = Arc::new(harbour);
-        let waiting = Arc::clone(&harbour);
-        listener.run(move |arrival| welcome(&waiting, nodes.as_deref(), arrival));
+        receive(arrivals, &harbour, nodes);
         let memory = options.memory.map(|memory| memory.saturating_sub(harbour.manifest().token_io.bytes));
         let options = LoadOptions { memory, ..options.clone() };
         let stage = |(stage, shard): (usize, &Shard)| match own.contains(&(stage as u32)) {
@@ -62,7 +75,7 @@ pub(crate) fn open(choice: &FleetChoice<'_>, options: &OpenOptions) -> anyhow::R
         let stages: Vec<Served> =
             harbour.manifest().stages.iter().enumerate().map(stage).collect::<Result<_, FleetError>>()?;
         wait_for_all(&harbour, &own);
-        beat(stages.clone(), harbour, home, model);
+        beat(Beat { stages: stages.clone(), harbour, home, model, plan });
         Ok(stages.into_iter().map(|stage| Box::new(stage) as Box<dyn Stage>).collect())
     })?;
     Ok((name, engine))
@@ -75,19 +88,21 @@ struct Cast {
     nodes: Option<Vec<String>>,
     /// The stages that run in this process.
     own: Vec<u32>,
+    /// What is expected of them.
+    plan: Option<FleetPlan>,
 }
 
 impl Cast {
     fn find(choice: &FleetChoice<'_>, settings: &CoordinatorSettings) -> anyhow::Result<Cast> {
         let mut own = choice.own_stages.to_vec();
         if Path::new(choice.fleet).join(MANIFEST_FILE).exists() {
-            return Ok(Cast { folder: PathBuf::from(choice.fleet), nodes: None, own });
+            return Ok(Cast { folder: PathBuf::from(choice.fleet), nodes: None, own, plan: None });
         }
         let pushed = settings.pushed.clone();
         let folder = pushed.context("nothing was pushed to this fleet yet; use `cascadia fleet push` first")?;
         if choice.fleet == "all" {
             own.extend_from_slice(&settings.own_stages);
-            return Ok(Cast { folder, nodes: None, own });
+            return Ok(Cast { folder, nodes: None, own, plan: None });
         }
         let (here, nodes): (Vec<_>, Vec<_>) = choice.fleet.split(',').map(str::to_owned).partition(|node| node == HERE);
         if !here.is_empty() {
@@ -99,7 +114,7 @@ impl Cast {
                 );
             }
         }
-        Ok(Cast { folder, nodes: Some(nodes), own })
+        Ok(Cast { folder, nodes: Some(nodes), own, plan: None })
     }
 }
 
@@ -123,6 +138,17 @@ fn check_stages(own: &[u32], manifest: &Manifest) -> anyhow::Result<()> {
         Some(stage) => bail!("there is no stage {stage} to run here; the export has {}", manifest.stages.len()),
         None => Ok(()),
     }
+}
+
+/// Lets machines in for as long as the program runs, each on a thread of its own because it takes its time to load.
+fn receive(arrivals: Receiver<Arrival>, harbour: &Arc<Harbour>, nodes: Option<Vec<String>>) {
+    let (harbour, nodes) = (Arc::clone(harbour), Arc::new(nodes));
+    thread::spawn(move || {
+        for arrival in arrivals {
+            let (harbour, nodes) = (Arc::clone(&harbour), Arc::clone(&nodes));
+            thread::spawn(move || welcome(&harbour, (*nodes).as_deref(), arrival));
+        }
+    });
 }
 
 fn welcome(harbour: &Harbour, nodes: Option<&[String]>, arrival: Arrival) {
@@ -162,8 +188,17 @@ fn wait_for_all(harbour: &Harbour, own: &[u32]) {
     }
 }
 
+/// What is looked after while a fleet serves.
+struct Beat {
+    stages: Vec<Served>,
+    harbour: Arc<Harbour>,
+    home: FleetHome,
+    model: Digest,
+    plan: Option<FleetPlan>,
+}
+
 /// Asks all machines for signs of life for as long as the program runs, and writes down how they are.
-fn beat(stages: Vec<Served>, harbour: Arc<Harbour>, home: FleetHome, model: Digest) {
+fn beat(Beat { stages, harbour, home, model, plan }: Beat) {
     thread::spawn(move || {
         loop {
             for (stage, dock) in stages.iter().zip(harbour.docks()) {
@@ -175,7 +210,7 @@ fn beat(stages: Vec<Served>, harbour: Arc<Harbour>, home: FleetHome, model: Dige
             }
             let stages = stages.iter().map(Served::status).collect();
             // Those who look see that it is old; serving goes on.
-            let _ = home.set_status(&FleetStatus { time: seconds_now(), model, stages });
+            let _ = home.set_status(&FleetStatus { time: seconds_now(), model, stages, plan: plan.clone() });
             thread::sleep(HEARTBEAT);
         }
     });

@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use cascadia_fleet::{
-    Hello, Identity, Invitation, Order, ShardOptions, Store, TcpLink, WorkerStage, greet, join as join_fleet,
-    open_shard,
+    Hello, Identity, Invitation, MachineSpeed, Order, ShardOptions, Store, TcpLink, WorkerStage, greet_measured,
+    join as join_fleet, open_shard,
 };
 
 use crate::flags::{JoinFlags, LeaveFlags, WorkerFlags};
 use crate::fleet_home::{FleetHome, WorkerSettings};
+use crate::known_machines::measure;
 use crate::output::remark;
 use crate::threads::pool;
 
@@ -63,8 +64,10 @@ pub(crate) fn start(flags: &WorkerFlags) -> anyhow::Result<()> {
     if let (Some(path), None) = (&flags.shard, &shard) {
         remark(&format!("There is no {} here; waiting for the coordinator to send a shard.", path.display()));
     }
+    let free = measure(&options.pool);
     let stage = shard.map(|path| open_shard(&path, options.clone())).transpose()?;
-    let mut worker = Worker { home, settings, store, options, stage };
+    let speed = MachineSpeed { memory_bytes: flags.memory.unwrap_or(u64::MAX).min(free.memory_bytes), ..free };
+    let mut worker = Worker { home, settings, store, options, speed, stage };
     let mut pause = SHORTEST_PAUSE;
     let mut said = String::new();
     loop {
@@ -88,6 +91,7 @@ struct Worker {
     settings: WorkerSettings,
     store: Store,
     options: ShardOptions,
+    speed: MachineSpeed,
     stage: Option<WorkerStage>,
 }
 
@@ -96,7 +100,7 @@ impl Worker {
     fn serve(&mut self, link: &mut TcpLink) -> anyhow::Result<String> {
         let shard = self.stage.as_ref().and_then(|stage| stage.hello.shard);
         let hello = Hello { program: self.options.program.clone(), shard };
-        match (greet(link, &hello), &mut self.stage) {
+        match (greet_measured(link, &hello, &self.speed), &mut self.stage) {
             (Ok(Order::Load { epoch, limits }), Some(stage)) => {
                 remark(&format!("{} computes for the coordinator.", self.settings.node));
                 Ok(format!("the coordinator is gone: {}", stage.work(link, epoch, limits)))

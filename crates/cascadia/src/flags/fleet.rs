@@ -1,6 +1,7 @@
 //! Flags of commands that spread a model over machines.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, Subcommand};
 
@@ -14,9 +15,9 @@ use super::ThreadFlags;
 pub struct ExportFlags {
     /// A .gguf file, a model folder, or org/name on the Hugging Face hub.
     pub model: String,
-    /// How many stages of about equally many layers.
-    #[arg(long, value_name = "N", required_unless_present = "splits", conflicts_with = "splits")]
-    pub stages: Option<u32>,
+    /// How many stages of about equally many layers; `auto` plans them for the machines of the fleet, as `plan` does.
+    #[arg(long, value_name = "N|auto", required_unless_present = "splits", conflicts_with = "splits")]
+    pub stages: Option<StageCount>,
     /// The first layer of every stage, such as 0,8,16.
     #[arg(long, value_name = "LAYERS", value_delimiter = ',')]
     pub splits: Vec<u32>,
@@ -32,6 +33,29 @@ pub struct ExportFlags {
     /// Print one JSON object that says what was written.
     #[arg(long)]
     pub json: bool,
+    /// Where the fleet's machines are known.
+    #[command(flatten)]
+    pub home: HomeFlags,
+}
+
+/// How many stages a model is cut into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StageCount {
+    /// As many as suit the fleet.
+    Auto,
+    /// So many.
+    Count(u32),
+}
+
+impl FromStr for StageCount {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<StageCount, String> {
+        match text {
+            "auto" => Ok(StageCount::Auto),
+            number => number.parse().map(StageCount::Count).map_err(|_| "give a number, or auto".to_owned()),
+        }
+    }
 }
 
 /// Where this machine keeps what it knows of its fleet.

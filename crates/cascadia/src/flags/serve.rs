@@ -18,12 +18,13 @@ use super::parse_bytes;
 pub struct ServeFlags {
     /// A .gguf file, a model folder, or org/name on the Hugging Face hub; without it the model inside the program.
     pub model: Option<String>,
-    /// Run the model on a fleet instead: the folder that `export` wrote, or the machines to which `fleet push` sent it
-    /// (`all` for whichever come, `here` for this process).
-    #[arg(long, value_name = "DIR|NODES", conflicts_with = "model")]
+    /// Run the model on machines of a fleet (`all` for whichever come, `here` for this process). With MODEL, it is
+    /// planned, exported and sent to them first; without, it is the one that `fleet push` sent, or that lies in the
+    /// folder that `export` wrote.
+    #[arg(long, value_name = "DIR|NODES")]
     pub fleet: Option<String>,
     /// Run this stage in this process; may be given several times.
-    #[arg(long, value_name = "N", requires = "fleet")]
+    #[arg(long, value_name = "N", requires = "fleet", conflicts_with = "model")]
     pub own_stage: Vec<u32>,
     /// The folder for the fleet's keys; .cascadia in your home folder by default.
     #[arg(long, value_name = "DIR", requires = "fleet")]

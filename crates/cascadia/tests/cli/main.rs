@@ -7,6 +7,7 @@ mod hub;
 mod hub_server;
 mod measure;
 mod office;
+mod planning;
 mod program;
 mod run;
 mod tokenize;
@@ -15,7 +16,7 @@ use program::{cascadia, json};
 
 #[test]
 fn every_command_has_help_with_an_example() {
-    let commands: [&[&str]; 20] = [
+    let commands: [&[&str]; 21] = [
         &[],
         &["run"],
         &["inspect"],
@@ -28,6 +29,7 @@ fn every_command_has_help_with_an_example() {
         &["serve"],
         &["keys", "new"],
         &["export"],
+        &["plan"],
         &["fleet", "init"],
         &["fleet", "push"],
         &["fleet", "status"],

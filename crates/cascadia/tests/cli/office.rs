@@ -66,6 +66,11 @@ impl Running {
         }
     }
 
+    /// What it has said so far.
+    pub(crate) fn said(&self) -> String {
+        self.said.lock().unwrap().clone()
+    }
+
     /// Waits for its end.
     pub(crate) fn succeeds(mut self) {
         let status = self.child.wait().expect("it ends");

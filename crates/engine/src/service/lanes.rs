@@ -95,8 +95,13 @@ impl Lanes {
         let arrival = run(&self.stages, arrival, |stage| alone || stage.is_here());
         let is_through = arrival.result.is_err() || arrival.travel.passed == self.stages.len();
         match self.threads.as_ref().and_then(|threads| threads.steps.as_ref()).filter(|_| !is_through) {
-            // The threads end only after the sender.
-            Some(steps) => drop(steps.send(arrival.travel)),
+            Some(steps) => {
+                // The threads end only after the sender.
+                drop(steps.send(arrival.travel));
+                // Sending takes microseconds and the next step here many milliseconds: where the two share a core, the
+                // other machine must not wait for that.
+                thread::yield_now();
+            }
             None => self.arrived.push_back(arrival),
         }
     }

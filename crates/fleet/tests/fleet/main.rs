@@ -5,6 +5,7 @@ mod docking;
 mod frames;
 mod harness;
 mod hash_model;
+mod planning;
 mod pushing;
 mod same_tokens;
 mod serving;

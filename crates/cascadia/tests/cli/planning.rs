@@ -1,0 +1,59 @@
+//! Plans for machines that are and that are not, and a model that is planned, cut, sent and served by one command.
+
+use serde_json::Value;
+
+use crate::office::{Office, Server, until};
+use crate::program::{cascadia, fixture, json};
+
+const PROMPT: &str = "It was a dark night";
+
+#[test]
+fn a_plan_says_who_runs_what() {
+    let folder = tempfile::tempdir().unwrap();
+    let home = folder.path().to_str().unwrap();
+    let plan = |nodes: &str, more: &[&str]| {
+        let arguments = ["plan", &fixture("llama3"), "--home", home, "--nodes", nodes, "--threads", "1"];
+        cascadia(&[&arguments[..], more].concat())
+    };
+    // Nothing is faster than to stay at home with a model this small.
+    let found = json(&plan("2*16G@20G/5", &["--json"]))["plan"].clone();
+    assert_eq!(found["stages"].as_array().map(Vec::len), Some(1), "{found}");
+    assert!(found["stages"][0]["node"] == "here" && found["one_user"].as_f64() > Some(0.0), "{found}");
+    let shown = plan("16G@20G", &["--users", "2"]);
+    assert!(shown.stdout.contains("tokens/s for one user") && shown.stdout.contains("here is busy longest"));
+    assert!(plan("16", &[]).stderr.contains("is no machine"));
+    let refused = cascadia(&["plan", &fixture("llama3"), "--home", home, "--fleet", "node-07"]);
+    assert!(
+        refused.code == 1 && refused.stderr.contains("`node-07` is no machine of this fleet"),
+        "{}",
+        refused.stderr
+    );
+}
+
+#[test]
+fn one_command_plans_cuts_sends_and_serves() {
+    let office = Office::with_machines(2);
+    let (coordinator, model) = (office.at("coordinator"), fixture("llama3"));
+    let _workers = [office.worker(0), office.worker(1)];
+    let serve = || {
+        let fleet = ["--fleet", "node-00,node-01", "--home", &coordinator, "--ctx", "128", "--parallel", "2"];
+        Server::start(&[&[model.as_str()], &fleet[..]].concat())
+    };
+    let fleet = serve();
+    fleet.running.line("Cutting llama3 into one stage (int4)");
+    let whole = office.at("whole.gguf");
+    assert_eq!(cascadia(&["quantize", &model, &whole, "--type", "int4"]).code, 0);
+    let one = Server::start(&[&whole, "--ctx", "128"]);
+    assert_eq!(fleet.complete(PROMPT, 16), one.complete(PROMPT, 16));
+    let status = || json(&cascadia(&["fleet", "status", "--json", "--home", &coordinator]))["serving"].clone();
+    let status = until(|| Some(status()).filter(|status| status["stages"][0]["steps"].as_u64() > Some(0)));
+    assert!(status["plan"]["stages"][0]["seconds"].as_f64() > Some(0.0), "{status}");
+    drop(fleet);
+    // What was cut and sent is there.
+    let again = serve();
+    assert_eq!(again.complete(PROMPT, 16), one.complete(PROMPT, 16));
+    assert!(!again.running.said().contains("Cutting"));
+    // Machines are known while a server has the port.
+    let plan = cascadia(&["plan", &model, "--home", &coordinator, "--fleet", "node-00,node-01", "--json"]);
+    assert_eq!(json(&plan)["machines_without_numbers"], Value::Array(Vec::new()));
+}
