@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use cascadia_weights::hub::{
     DEFAULT_ENDPOINT, DEFAULT_PATIENCE, HubModel, HubOptions, Progress as Transfer, fetch as fetch_model,
+    outline as outline_model,
 };
 
 use crate::progress::Progress;
@@ -19,6 +20,11 @@ pub(crate) fn fetch(model: &HubModel) -> anyhow::Result<PathBuf> {
         bar.set(done, total);
     })?;
     Ok(path)
+}
+
+/// The local path of a model that has names and shapes but may have no numbers, which takes no time to fetch.
+pub(crate) fn outline(model: &HubModel, folder: &Path) -> anyhow::Result<PathBuf> {
+    Ok(outline_model(model, &options()?, folder)?)
 }
 
 /// `HF_ENDPOINT`, `HF_TOKEN` and `HF_HOME`, with the same defaults as the hub's own tools.

@@ -41,6 +41,15 @@ impl Located {
         );
     }
 
+    /// Finds a model of which only names and shapes are needed: of one on the hub, `folder` gets the settings and the
+    /// headers of its files, and no weights are fetched.
+    pub(crate) fn outline(name: &str, folder: &Path) -> anyhow::Result<Located> {
+        match HubModel::parse(name).filter(|_| !Path::new(name).exists()) {
+            Some(model) => Ok(Located::Path(hub::outline(&model, folder)?)),
+            None => Located::find(name),
+        }
+    }
+
     /// What clients of a server call it: the name of the file without its ending, or that of the folder.
     pub(crate) fn name(&self) -> String {
         let path = match self {

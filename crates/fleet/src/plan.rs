@@ -1,7 +1,7 @@
 //! Which machine should run which layers: the split with the best predicted speed that fits into memory.
 //!
-//! A step of some rows takes a machine as long as reading its weights once and multiplying them with every row. The
-//! coordinator has both ends of the model besides its layers, and every stage elsewhere costs a round trip and its rows
+//! A step of some rows takes a machine as long as reading its weights once and multiplying them with every further row.
+//! The coordinator has both ends of the model besides its layers, and every stage elsewhere costs a round trip and its rows
 //! on the wire. As many steps are under way as there are stages, so that the slowest machine sets the pace, unless a
 //! step takes longer to come through than all machines together need for theirs.
 
@@ -109,7 +109,10 @@ impl Cost {
         let read = (self.bytes as f64).min(self.row_reads as f64 * rows);
         // A machine that has not measured itself is not fast, but no reason to divide by nothing.
         let a_second = |speed: u64| speed.max(1) as f64;
-        read / a_second(speed.read_bytes_per_second) + rows * self.products as f64 / a_second(speed.products_per_second)
+        let reading = read / a_second(speed.read_bytes_per_second);
+        let row = self.products as f64 / a_second(speed.products_per_second);
+        // The first row is multiplied while weights are read.
+        reading.max(row) + (rows - 1.0) * row
     }
 
     fn memory(&self) -> f64 {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use cascadia_fleet::{Candidate, FleetPlan, HERE, Help, MachineSpeed, StageSplit, Task, helps, plan as plan_fleet};
 use cascadia_kernels::Pool;
 use cascadia_model::{CacheDemand, ModelSpec};
@@ -40,19 +40,19 @@ pub(crate) struct Wanted<'a> {
 
 /// Shows how a model would be spread over machines, and how fast that would be.
 pub(crate) fn plan(flags: &PlanFlags) -> anyhow::Result<()> {
-    let located = Located::find(&flags.model)?;
-    let files = located.files()?;
+    let folder = tempfile::tempdir().context("cannot make a folder for the headers of the model")?;
+    let files = Located::outline(&flags.model, folder.path())?.files()?;
     let wanted = Wanted { precision: &flags.precision, context: flags.ctx, users: flags.users };
     let coordinator = measure(&pool(&flags.threads));
     let (machines, unknown) = machines(flags, coordinator)?;
     let (found, helps) = best(&files, &wanted, (coordinator, &machines))?;
     if flags.json {
         return Ok(print_json(&json!({
-            "model": located.name(), "precision": flags.precision,
+            "model": flags.model, "precision": flags.precision,
             "plan": found, "helps": helps, "machines_without_numbers": unknown,
         }))?);
     }
-    let mut text = format!("{} as {}\n{}", located.name(), flags.precision, table(&found, &helps));
+    let mut text = format!("{} as {}\n{}", flags.model, flags.precision, table(&found, &helps));
     if !unknown.is_empty() {
         let names = unknown.join(", ");
         text += &format!("Nothing is known of {names}; run `cascadia worker start` there, and plan again.\n");

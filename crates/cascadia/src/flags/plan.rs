@@ -13,7 +13,7 @@ use super::{HomeFlags, ThreadFlags, parse_bytes};
     cascadia plan model.gguf --nodes 16G@20G,2*8G@15G/1 --users 4\n\n\
     Machines measure themselves when their worker starts; the coordinator remembers the numbers whenever one connects.")]
 pub struct PlanFlags {
-    /// A .gguf file, a model folder, or org/name on the Hugging Face hub.
+    /// A .gguf file, a model folder, or org/name on the Hugging Face hub, of which no weights are fetched.
     pub model: String,
     /// The machines: all that were ever measured, or some of them, and `here` for this one.
     #[arg(long, value_name = "all|NODES", default_value = "all", conflicts_with = "nodes")]

@@ -45,3 +45,18 @@ fn a_hub_that_refuses_is_explained() {
         assert!(done.stdout.is_empty());
     }
 }
+
+#[test]
+fn a_plan_needs_no_weights() {
+    let (server, home) = (HubServer::start(repository()), tempfile::tempdir().unwrap());
+    let plan = |model: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cascadia"));
+        command.args(["plan", model, "--home"]).arg(home.path());
+        command.args(["--nodes", "16G@20G", "--threads", "1", "--json"]);
+        command.env("HF_ENDPOINT", &server.endpoint).env("HF_HOME", home.path());
+        json(&run(&mut command, ""))["plan"]["stages"].clone()
+    };
+    let (far, near) = (plan("org/name"), plan(&fixture("qwen2")));
+    assert_eq!((&far[0]["bytes"], &far[0]["layers"]), (&near[0]["bytes"], &near[0]["layers"]));
+    assert!(!home.path().join("hub").exists(), "nothing is kept of a model that was only planned");
+}

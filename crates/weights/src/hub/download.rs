@@ -28,10 +28,10 @@ pub(super) struct Download<'a> {
 }
 
 /// What the hub says about a file.
-struct Properties {
+pub(super) struct Properties {
     /// Its name in the cache; for large files the SHA-256 of their content.
     tag: String,
-    size: u64,
+    pub(super) size: u64,
 }
 
 impl Download<'_> {
@@ -45,8 +45,7 @@ impl Download<'_> {
     }
 
     fn get(&mut self, file: &str) -> Result<PathBuf, Failure> {
-        let address = format!("{}/resolve/{}/{file}", self.explain.model.id(), self.commit);
-        let address = self.client.address(&address);
+        let address = self.address(file);
         let properties = with_retries(|| self.properties(&address).map_err(|failure| (failure, false)))?;
         let blob = self.cache.blob(&properties.tag);
         // Another commit may have the same file.
@@ -56,7 +55,13 @@ impl Download<'_> {
         self.cache.link(self.commit, file, &properties.tag).map_err(Failure::Disk)
     }
 
-    fn properties(&self, address: &str) -> Result<Properties, Failure> {
+    /// Where a file is.
+    pub(super) fn address(&self, file: &str) -> String {
+        self.client.address(&format!("{}/resolve/{}/{file}", self.explain.model.id(), self.commit))
+    }
+
+    /// What the hub says about what is there.
+    pub(super) fn properties(&self, address: &str) -> Result<Properties, Failure> {
         let answer = self.client.send(address, Ask::Properties)?;
         let header = |names: &[&str]| names.iter().find_map(|name| answer.headers().get(*name)?.to_str().ok());
         // Large files lie elsewhere; what they are is said under names of its own.

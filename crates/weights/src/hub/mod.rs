@@ -6,6 +6,7 @@ mod client;
 mod download;
 mod explain;
 mod hub_model;
+mod outline;
 mod partial;
 
 use std::path::{Path, PathBuf};
@@ -17,6 +18,7 @@ use self::client::Client;
 use self::download::Download;
 use self::explain::{Explain, Failure};
 pub use self::hub_model::HubModel;
+pub use self::outline::outline;
 use crate::WeightsError;
 use crate::hf_folder::read_json;
 use crate::safetensors::{INDEX_FILE, shards_of};

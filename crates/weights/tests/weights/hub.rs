@@ -32,7 +32,7 @@ pub(crate) fn run_with(patience: Duration, name: &str, endpoint: &str, cache: &P
     Fetched { path: path.map_err(|error| error.to_string()), reports }
 }
 
-fn sharded() -> Repository {
+pub(crate) fn sharded() -> Repository {
     let shard = RawSafetensors::seed().bytes();
     let index = r#"{"weight_map":{"a":"model-1.safetensors","b":"model-1.safetensors","ids":"model-1.safetensors","mask":"model-1.safetensors"}}"#;
     let files = [

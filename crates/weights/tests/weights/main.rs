@@ -8,6 +8,7 @@ mod gguf_hostile;
 mod gguf_round_trip;
 mod gguf_writer;
 mod hub;
+mod hub_outline;
 mod hub_server;
 mod hub_transfer;
 mod metadata;
