@@ -85,6 +85,8 @@ impl Lanes {
             }
             let threads = self.threads.as_ref().filter(|_| self.under_way > 0)?;
             let back = threads.back.recv().ok()?;
+            // The machine that this step comes from may now be sent another, which must not wait for what is next here.
+            thread::yield_now();
             self.lead(back);
         }
     }
