@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::FleetError;
 use crate::machine::{LinkSpeed, MachineSpeed};
+use crate::own_stage::HERE;
 
 /// The most machines among which the best are looked for.
 pub const MOST_MACHINES: usize = 16;
@@ -120,9 +121,10 @@ impl Cost {
     }
 }
 
-/// The plan with the fewest machines, unless more are noticeably faster.
+/// The plan with the fewest machines, unless more are noticeably faster; the first [`MOST_MACHINES`] are looked at.
 pub fn plan(task: &Task<'_>) -> Result<FleetPlan, FleetError> {
-    let most = task.machines.len().min(task.model.starts.len());
+    let machines = &task.machines[..task.machines.len().min(MOST_MACHINES)];
+    let (task, most) = (&Task { machines, ..task.clone() }, machines.len().min(task.model.starts.len()));
     let plans: Vec<FleetPlan> = (1..=most).filter_map(|stages| plan_with_stages(task, stages)).collect();
     let best = plans.iter().map(|plan| plan.all_users).fold(0.0, f64::max);
     plans.into_iter().find(|plan| plan.all_users * WORTH >= best).ok_or_else(|| misfit(task))
@@ -159,15 +161,18 @@ pub fn predict(task: &Task<'_>, segments: &[(usize, Range<u32>)]) -> FleetPlan {
             network_seconds: part.network,
         }
     };
-    let busiest = segments.iter().map(|(machine, layers)| (*machine, Part::of(task, (*machine, layers), all).busy));
-    let busiest = busiest.max_by(|one, other| one.1.total_cmp(&other.1));
+    let busy = |(machine, layers): &(usize, Range<u32>)| {
+        (task.machines[*machine].name.as_str(), Part::of(task, (*machine, layers), all).busy)
+    };
+    let ends = (HERE, all.ends(task));
+    let busiest = segments.iter().map(busy).chain([ends]).max_by(|one, other| one.1.total_cmp(&other.1));
     FleetPlan {
         stages: segments.iter().map(stage).collect(),
         ends_seconds: one.ends(task),
         one_user: one.speed(task, segments),
         users: task.users,
         all_users: all.speed(task, segments),
-        slowest: busiest.map(|(machine, _)| task.machines[machine].name.clone()).unwrap_or_default(),
+        slowest: busiest.unwrap_or(ends).0.to_owned(),
     }
 }
 

@@ -5,8 +5,8 @@ use std::thread;
 
 use cascadia_fleet::link::{channel_pair, fair};
 use cascadia_fleet::{
-    Candidate, Cost, FleetPlan, Guest, Hello, LinkSpeed, MachineSpeed, ModelCosts, Task, greet_measured, plan,
-    plan_with_stages, predict,
+    Candidate, Cost, FleetPlan, Guest, Hello, LinkSpeed, MOST_MACHINES, MachineSpeed, ModelCosts, Task, greet_measured,
+    plan, plan_with_stages, predict,
 };
 
 use crate::hash_model::Chance;
@@ -151,6 +151,11 @@ fn a_plan_says_what_it_expects() {
     let layers: Vec<_> = both.stages.iter().map(|stage| stage.layers.clone()).collect();
     assert_eq!((layers, both.slowest.as_str()), (vec![0..13, 13..20], "here"));
     assert!((both.all_users - 2.0 / 0.15).abs() < 1e-9 && (both.one_user - 1.0 / 0.14616).abs() < 1e-9, "{both:?}");
+    // Both ends stay with a coordinator that is slow at them, whoever else there is.
+    let (coordinator, others) = (speed(1_000_000_000), vec![machines[1].clone(); 40]);
+    let slow = Task { coordinator, machines: &others, ..task(8) };
+    assert_eq!(plan_with_stages(&slow, 4).expect("it fits").slowest, "here");
+    assert!(plan(&slow).expect("a part of them is looked at").stages.len() <= MOST_MACHINES);
 }
 
 #[test]
