@@ -9,6 +9,7 @@ use crate::desk::{Desk, ServedModel};
 use crate::keys::KeyRing;
 use crate::metrics::Metrics;
 use crate::options::ServerOptions;
+use crate::traces::Traces;
 
 /// The state behind every handler.
 pub(crate) struct App {
@@ -22,10 +23,16 @@ pub(crate) struct App {
     pub(crate) origins: Vec<String>,
     /// Whether only names of this machine are accepted in `Host`.
     pub(crate) local_only: bool,
+    pub(crate) traces: Option<Traces>,
 }
 
 impl App {
-    pub(crate) fn new(model: ServedModel, options: &ServerOptions, keys: Option<KeyRing>) -> App {
+    pub(crate) fn new(
+        model: ServedModel,
+        options: &ServerOptions,
+        keys: Option<KeyRing>,
+        traces: Option<Traces>,
+    ) -> App {
         let metrics = Arc::new(Metrics::default());
         let limits = &options.limits;
         App {
@@ -36,6 +43,7 @@ impl App {
             local_only: keys.is_none() && options.is_loopback(),
             keys,
             origins: options.origins.clone(),
+            traces,
         }
     }
 }

@@ -38,6 +38,12 @@ pub enum ServerError {
         /// What is wrong with it, and what to do.
         problem: String,
     },
+    /// Spans cannot go there.
+    #[error("cannot send traces to `{url}`; give a collector such as http://localhost:4318, without TLS")]
+    Collector {
+        /// What was given.
+        url: String,
+    },
     /// The system refused threads, signals or sockets.
     #[error("cannot serve: {0}")]
     System(#[from] std::io::Error),

@@ -16,6 +16,7 @@ use crate::desk::Caller;
 use crate::error::{ApiError, Kind, Shape};
 use crate::held::holding;
 use crate::routes;
+use crate::traces::{Parent, Span};
 
 const REQUEST_ID: &str = "x-request-id";
 
@@ -161,6 +162,8 @@ struct Log {
     /// None while there is no response.
     status: Option<StatusCode>,
     begin: Instant,
+    /// The trace that the client is in.
+    parent: Option<Parent>,
 }
 
 impl Log {
@@ -175,6 +178,7 @@ impl Log {
             permit: None,
             status: None,
             begin: Instant::now(),
+            parent: request.headers().get("traceparent").and_then(|value| Parent::parse(value.to_str().ok()?)),
         }
     }
 }
@@ -191,6 +195,16 @@ impl Drop for Log {
             milliseconds = self.begin.elapsed().as_millis() as u64,
             "request"
         );
+        if let Some(traces) = self.app.traces.as_ref().filter(|_| routes::is_asked(&self.path)) {
+            traces.ended(Span {
+                parent: self.parent,
+                numbers: std::array::from_fn(|_| self.app.desk.number()),
+                name: format!("{} {}", self.method, self.path),
+                elapsed: self.begin.elapsed(),
+                request_id: std::mem::take(&mut self.id),
+                status: self.status.map(|status| status.as_u16()),
+            });
+        }
     }
 }
 

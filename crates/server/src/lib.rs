@@ -36,6 +36,7 @@ mod stall;
 mod status;
 mod stream;
 mod tls;
+mod traces;
 mod validate;
 
 pub use desk::{ModelDetails, ServedModel};

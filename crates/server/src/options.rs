@@ -19,6 +19,8 @@ pub struct ServerOptions {
     pub insecure: bool,
     /// Pages of other origins that may use the server, such as `https://chat.example`; none by default.
     pub origins: Vec<String>,
+    /// An OpenTelemetry collector that hears of every request, such as `http://localhost:4318`.
+    pub collector: Option<String>,
     /// Limits on what clients may use up.
     pub limits: Limits,
 }
@@ -67,6 +69,7 @@ impl Default for ServerOptions {
             tls: None,
             insecure: false,
             origins: Vec::new(),
+            collector: None,
             limits: Limits::default(),
         }
     }

@@ -89,6 +89,11 @@ pub(crate) fn is_open(path: &str) -> bool {
     page::has(path) || ROUTES.iter().any(|route| route.access == Access::Open && route.path == path)
 }
 
+/// Whether a path is one that work is asked of.
+pub(crate) fn is_asked(path: &str) -> bool {
+    ROUTES.iter().any(|route| route.body.is_some() && route.path == path)
+}
+
 /// All routes behind the guard.
 pub(crate) fn router(app: Arc<App>) -> Router {
     let mut router = Router::new();

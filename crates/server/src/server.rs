@@ -12,7 +12,8 @@ use crate::desk::ServedModel;
 use crate::error::ServerError;
 use crate::keys::KeyRing;
 use crate::options::{Limits, ServerOptions};
-use crate::{os, routes, tls};
+use crate::traces::{Collector, Exporter};
+use crate::{os, routes, tls, traces};
 
 /// Threads that serve connections; the model has its own.
 const THREADS: usize = 2;
@@ -23,6 +24,7 @@ pub struct Server {
     address: SocketAddr,
     acceptor: Acceptor,
     limits: Limits,
+    exporter: Option<Exporter>,
     stop: watch::Sender<bool>,
     is_encrypted: bool,
 }
@@ -56,10 +58,12 @@ impl Server {
         };
         let (address, listener) =
             bind().map_err(|source| ServerError::Bind { address: address.to_string(), source })?;
-        let app = Arc::new(App::new(model, options, keys));
+        let collector = options.collector.as_deref().map(Collector::parse).transpose()?;
+        let (spans, exporter) = collector.map(traces::traces).unzip();
+        let app = Arc::new(App::new(model, options, keys, spans));
         let (metrics, limits, is_encrypted) = (Arc::clone(&app.metrics), options.limits.clone(), tls.is_some());
         let acceptor = Acceptor { router: routes::router(app), tls, limits: limits.clone(), metrics };
-        Ok(Server { listener, address, acceptor, limits, stop: watch::Sender::new(false), is_encrypted })
+        Ok(Server { listener, address, acceptor, limits, exporter, stop: watch::Sender::new(false), is_encrypted })
     }
 
     /// Where it listens.
@@ -85,7 +89,7 @@ impl Server {
             .thread_name("cascadia-http")
             .enable_all()
             .build()?;
-        let Server { listener, acceptor, stop, .. } = self;
+        let Server { listener, acceptor, exporter, stop, .. } = self;
         let served = runtime.block_on(async move {
             let listener = tokio::net::TcpListener::from_std(listener)?;
             let stopped = stop.subscribe();
@@ -94,7 +98,13 @@ impl Server {
                 tracing::info!("told to end; answers under way may finish");
                 stop.send_replace(true);
             });
-            acceptor.run(listener, stopped).await
+            let exporting = exporter.map(|exporter| tokio::spawn(exporter.run()));
+            let served = acceptor.run(listener, stopped).await;
+            if let Some(exporting) = exporting {
+                // What ended last is sent too, if the collector is quick.
+                let _ = tokio::time::timeout(Duration::from_secs(2), exporting).await;
+            }
+            served
         });
         runtime.shutdown_timeout(Duration::from_secs(1));
         Ok(served?)

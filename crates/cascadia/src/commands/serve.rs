@@ -127,6 +127,7 @@ fn server_options(flags: &ServeFlags) -> ServerOptions {
         tls: tls.map(|(certificate, key)| TlsFiles { certificate, key }),
         insecure: flags.insecure,
         origins: flags.cors.clone(),
+        collector: flags.otlp.clone(),
         limits: Limits { answer_time: answer_time.unwrap_or(usual.limits.answer_time), ..usual.limits },
     }
 }

@@ -68,6 +68,9 @@ pub struct ServeFlags {
     /// Let web pages of this origin use the server, such as `https://chat.example`; may be given several times.
     #[arg(long, value_name = "ORIGIN")]
     pub cors: Vec<String>,
+    /// Send a span of every request to this OpenTelemetry collector, such as `http://localhost:4318`.
+    #[arg(long, value_name = "URL")]
+    pub otlp: Option<String>,
     /// The most seconds an answer may take, waiting included; 600 by default.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86400))]
     pub answer_seconds: Option<u32>,

@@ -7,3 +7,4 @@ mod hostile;
 mod numbers;
 mod parts;
 mod streams;
+mod traces;

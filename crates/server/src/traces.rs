@@ -1,0 +1,210 @@
+//! A span per request for an OpenTelemetry collector, as OTLP in JSON over HTTP.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::time::{sleep, timeout};
+
+use crate::error::ServerError;
+
+/// Spans that wait to be sent; more are dropped, because a slow collector must not slow answers.
+const WAITING: usize = 1024;
+/// Spans of one message.
+const BATCH: usize = 256;
+const PAUSE: Duration = Duration::from_secs(1);
+const SEND_TIME: Duration = Duration::from_secs(5);
+
+/// Where spans go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Collector {
+    /// Name and port.
+    host: String,
+    path: String,
+}
+
+impl Collector {
+    /// Reads `http://host:port`; the usual path follows unless there is one.
+    pub(crate) fn parse(url: &str) -> Result<Collector, ServerError> {
+        let wrong = || ServerError::Collector { url: url.to_owned() };
+        let rest = url.strip_prefix("http://").ok_or_else(wrong)?;
+        let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (name, port) = host.rsplit_once(':').unwrap_or((host, "4318"));
+        let port: u16 = port.parse().map_err(|_| wrong())?;
+        // What goes into the head of a request must not end a line there.
+        let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
+        if name.is_empty() || !is_plain(rest) {
+            return Err(wrong());
+        }
+        let path = if path.is_empty() { "v1/traces" } else { path };
+        Ok(Collector { host: format!("{name}:{port}"), path: format!("/{path}") })
+    }
+
+    async fn send(&self, body: &str) -> std::io::Result<()> {
+        let mut stream = TcpStream::connect(&self.host).await?;
+        let head = format!(
+            "POST {} HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+            self.path,
+            self.host,
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).await?;
+        stream.write_all(body.as_bytes()).await?;
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).await?;
+        match &answer {
+            [b'H', b'T', b'T', b'P', b'/', _, _, _, b' ', b'2', ..] => Ok(()),
+            _ => Err(std::io::Error::other(format!("it answered {}", String::from_utf8_lossy(&answer)))),
+        }
+    }
+}
+
+/// The trace that a request belongs to, and the span that caused it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Parent {
+    trace: u128,
+    span: u64,
+}
+
+impl Parent {
+    /// Reads a `traceparent` header; `None` where there is none that means something.
+    pub(crate) fn parse(header: &str) -> Option<Parent> {
+        let mut parts = header.split('-');
+        let mut number = |digits: usize| {
+            let part =
+                parts.next().filter(|part| part.len() == digits && part.bytes().all(|b| b.is_ascii_hexdigit()))?;
+            u128::from_str_radix(part, 16).ok()
+        };
+        let (version, trace, span) = (number(2)?, number(32)?, number(16)?);
+        number(2)?;
+        (version != 0xff && trace != 0 && span != 0).then_some(Parent { trace, span: span as u64 })
+    }
+}
+
+/// A request that is over.
+pub(crate) struct Span {
+    /// What caused it, where the client said.
+    pub(crate) parent: Option<Parent>,
+    /// Two random numbers for names of its own.
+    pub(crate) numbers: [u64; 3],
+    /// Such as `POST /v1/chat/completions`.
+    pub(crate) name: String,
+    /// How long it took until now.
+    pub(crate) elapsed: Duration,
+    pub(crate) request_id: String,
+    /// None where the client left before there was a response.
+    pub(crate) status: Option<u16>,
+}
+
+impl Span {
+    fn to_json(&self, end: SystemTime) -> Value {
+        let [first, second, own] = self.numbers;
+        let trace = self.parent.map_or(u128::from(first) << 64 | u128::from(second) | 1, |parent| parent.trace);
+        let nanoseconds = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos().to_string();
+        let is_error = self.status.is_none_or(|status| status >= 500);
+        let mut attributes = vec![json!({"key": "cascadia.request_id", "value": {"stringValue": self.request_id}})];
+        attributes.extend(
+            self.status
+                .map(|status| json!({"key": "http.response.status_code", "value": {"intValue": status.to_string()}})),
+        );
+        let mut span = json!({
+            "traceId": format!("{trace:032x}"),
+            "spanId": format!("{:016x}", own | 1),
+            "name": self.name,
+            "kind": 2,
+            "startTimeUnixNano": nanoseconds(end - self.elapsed),
+            "endTimeUnixNano": nanoseconds(end),
+            "attributes": attributes,
+            "status": {"code": if is_error { 2 } else { 0 }},
+        });
+        if let Some(parent) = self.parent {
+            span["parentSpanId"] = json!(format!("{:016x}", parent.span));
+        }
+        span
+    }
+}
+
+/// The end that requests give their spans to.
+pub(crate) struct Traces {
+    spans: Sender<(Span, SystemTime)>,
+}
+
+impl Traces {
+    pub(crate) fn ended(&self, span: Span) {
+        // Where too many wait, the collector has trouble and hears less.
+        let _ = self.spans.try_send((span, SystemTime::now()));
+    }
+}
+
+/// The other end, which sends them on.
+pub(crate) struct Exporter {
+    spans: Receiver<(Span, SystemTime)>,
+    collector: Collector,
+}
+
+/// Both ends.
+pub(crate) fn traces(collector: Collector) -> (Traces, Exporter) {
+    let (sender, spans) = channel(WAITING);
+    (Traces { spans: sender }, Exporter { spans, collector })
+}
+
+impl Exporter {
+    /// Sends spans until there will be no more.
+    pub(crate) async fn run(mut self) {
+        let mut is_well = true;
+        let mut batch = Vec::new();
+        while self.spans.recv_many(&mut batch, BATCH).await > 0 {
+            let spans: Vec<Value> = batch.drain(..).map(|(span, end)| span.to_json(end)).collect();
+            let sent = timeout(SEND_TIME, self.collector.send(&message(spans).to_string())).await;
+            let problem = match sent {
+                Ok(Ok(())) => None,
+                Ok(Err(error)) => Some(error.to_string()),
+                Err(_) => Some(format!("no answer in {} s", SEND_TIME.as_secs())),
+            };
+            // Once, and again only after it had worked.
+            if let Some(problem) = problem.as_ref().filter(|_| is_well) {
+                tracing::warn!(collector = self.collector.host, problem, "spans are lost");
+            }
+            is_well = problem.is_none();
+            if !self.spans.is_closed() {
+                sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+fn message(spans: Vec<Value>) -> Value {
+    let name = json!([{"key": "service.name", "value": {"stringValue": "cascadia"}}]);
+    let scope = json!({"name": "cascadia", "version": env!("CARGO_PKG_VERSION")});
+    json!({"resourceSpans": [{"resource": {"attributes": name}, "scopeSpans": [{"scope": scope, "spans": spans}]}]})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn collectors_are_plain_addresses() {
+        let parse = |url: &str| Collector::parse(url).ok().map(|found| (found.host, found.path));
+        let is = |host: &str, path: &str| Some((host.to_owned(), path.to_owned()));
+        assert_eq!(parse("http://localhost"), is("localhost:4318", "/v1/traces"));
+        assert_eq!(parse("http://otel.example:80/in"), is("otel.example:80", "/in"));
+        for wrong in ["", "otel:4318", "https://otel:4318", "http://", "http://a:x", "http://a\r\nb:1", "http://a/b c"]
+        {
+            assert_eq!(parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn parents_are_read_as_the_standard_says() {
+        let example = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        let parent = Parent { trace: 0x4bf92f3577b34da6a3ce929d0e0e4736, span: 0x00f067aa0ba902b7 };
+        assert_eq!(Parent::parse(example), Some(parent));
+        let zero = "00-00000000000000000000000000000000-00f067aa0ba902b7-01";
+        for wrong in ["", "00", zero, &example[..54], &example.replace("4b", "+b"), &example.replace("00-", "ff-")] {
+            assert_eq!(Parent::parse(wrong), None, "{wrong}");
+        }
+    }
+}
