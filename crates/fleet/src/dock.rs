@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use crate::frame::{Bounds, Frame, Header, Kind, Outgoing, Wait, receive};
 use crate::link::{Link, LinkError};
 use crate::message::{Hello, MOST_MESSAGE, StageLimits, Writer, reason};
+use crate::places::Places;
 use crate::{Digest, Manifest, Members};
 
 /// Workers that may wait for one stage; more are told to come back.
@@ -141,13 +142,22 @@ pub struct Harbour {
     program: String,
     docks: Vec<Arc<Dock>>,
     epochs: AtomicU32,
+    /// Machines that are being let in.
+    arriving: Places,
 }
 
 impl Harbour {
     /// Docks for the stages of a model that is run within `limits` by workers of this version of the program.
     pub fn new(manifest: Manifest, limits: StageLimits, program: &str) -> Harbour {
         let docks = manifest.stages.iter().map(|_| Arc::default()).collect();
-        Harbour { manifest, limits, program: program.to_owned(), docks, epochs: AtomicU32::new(1) }
+        Harbour {
+            manifest,
+            limits,
+            program: program.to_owned(),
+            docks,
+            epochs: AtomicU32::new(1),
+            arriving: Places::default(),
+        }
     }
 
     /// The same, open only to machines that are and stay members.
@@ -173,6 +183,9 @@ impl Harbour {
 
     /// Talks to a worker that has connected: it docks at its stage, or hears why it cannot. Gives the stage.
     pub fn admit(&self, mut link: Box<dyn Link>, node: &str) -> Result<usize, LinkError> {
+        let Some(_place) = self.arriving.take() else {
+            return Err(LinkError::Broken("too many machines come at once".to_owned()));
+        };
         let (mut frame, mut buffer) = (Frame::default(), Vec::new());
         let hello = hear_hello(&mut *link, &mut frame)?;
         let stage = match self.stage_of(&hello, node) {

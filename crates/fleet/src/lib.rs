@@ -18,6 +18,7 @@ mod members;
 mod message;
 mod os;
 mod own_stage;
+mod places;
 mod plan;
 mod plan_help;
 mod push;

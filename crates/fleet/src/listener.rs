@@ -3,9 +3,8 @@
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustls::ServerConfig;
 
@@ -13,13 +12,13 @@ use crate::frame::{Bounds, Frame, Kind, Outgoing, Wait, receive};
 use crate::invitation::proof;
 use crate::link::LinkError;
 use crate::message::{MOST_MESSAGE, Reader, Writer, reason};
+use crate::places::Places;
+use crate::tcp::HANDSHAKE;
 use crate::{Digest, FleetError, Identity, Invitation, Members, TcpLink, tls};
 
-/// Connections that may prove themselves at a time.
-const MOST_AT_ONCE: usize = 64;
 /// A pause when the system has no more connections to give.
 const BREATH: Duration = Duration::from_millis(50);
-/// How long a machine may take to say that it wants to join.
+/// How long a coordinator may take to answer a machine that wants to join.
 const JOINING: Duration = Duration::from_secs(5);
 
 /// A port that members connect to.
@@ -72,7 +71,7 @@ impl Listener {
     /// Tells `arrive` of everyone who comes, each on a thread of its own, until the program ends.
     pub fn run(self, arrive: impl Fn(Arrival) + Send + Sync + 'static) {
         let (shared, arrive) = (Arc::new((self.config, self.members)), Arc::new(arrive));
-        let busy = Arc::new(AtomicUsize::new(0));
+        let [proving, welcomed] = [0, 1].map(|_| Places::default());
         thread::spawn(move || {
             for socket in self.socket.incoming() {
                 // A connection that failed before it began, or more at once than can be: both may come again.
@@ -80,15 +79,15 @@ impl Listener {
                     thread::sleep(BREATH);
                     continue;
                 };
-                if busy.fetch_add(1, Ordering::AcqRel) >= MOST_AT_ONCE {
-                    busy.fetch_sub(1, Ordering::AcqRel);
-                    continue;
-                }
-                let (shared, arrive, busy) = (Arc::clone(&shared), Arc::clone(&arrive), Arc::clone(&busy));
+                let Some(place) = proving.take() else { continue };
+                let (shared, arrive, welcomed) = (Arc::clone(&shared), Arc::clone(&arrive), welcomed.clone());
                 thread::spawn(move || {
                     let arrival = answer(socket, &shared.0, &shared.1);
-                    busy.fetch_sub(1, Ordering::AcqRel);
-                    arrival.into_iter().for_each(|arrival| arrive(arrival));
+                    drop(place);
+                    // Members that find no place come again.
+                    if let (Some(arrival), Some(_place)) = (arrival, welcomed.take()) {
+                        arrive(arrival);
+                    }
                 });
             }
         });
@@ -98,7 +97,9 @@ impl Listener {
 fn answer(socket: TcpStream, config: &Arc<ServerConfig>, members: &Members) -> Option<Arrival> {
     let address = socket.peer_addr().ok()?;
     let turned_away = |problem: String| Some(Arrival::TurnedAway { address, problem });
-    let mut link = match TcpLink::accept(socket, config) {
+    // So long in all, whatever is proved in that time.
+    let deadline = Instant::now() + HANDSHAKE;
+    let mut link = match TcpLink::accept(socket, config, deadline) {
         Ok(link) => link,
         Err(error) => return turned_away(error.to_string()),
     };
@@ -106,7 +107,7 @@ fn answer(socket: TcpStream, config: &Arc<ServerConfig>, members: &Members) -> O
     if let Some(node) = members.name_of(key) {
         return Some(Arrival::Member { node, link: Box::new(link) });
     }
-    match take_in(&mut link, key, members) {
+    match take_in(&mut link, key, (members, deadline)) {
         Ok(Some(node)) => Some(Arrival::Joined { node }),
         // It is told nothing: who was not invited learns nothing of who is.
         Ok(None) => turned_away("it was not invited, or its invitation is used up".to_owned()),
@@ -115,10 +116,15 @@ fn answer(socket: TcpStream, config: &Arc<ServerConfig>, members: &Members) -> O
 }
 
 /// Takes in a machine that proves an invitation.
-fn take_in(link: &mut TcpLink, key: Digest, members: &Members) -> Result<Option<String>, String> {
+fn take_in(
+    link: &mut TcpLink,
+    key: Digest,
+    (members, deadline): (&Members, Instant),
+) -> Result<Option<String>, String> {
     let mut frame = Frame::default();
     let bounds = Bounds::table(MOST_MESSAGE);
-    receive(link, &bounds, &mut frame, Wait::of(JOINING)).map_err(|error| error.to_string())?;
+    let wait = Wait { end: deadline, silence: HANDSHAKE };
+    receive(link, &bounds, &mut frame, wait).map_err(|error| error.to_string())?;
     if frame.header.kind != Kind::Join {
         return Ok(None);
     }

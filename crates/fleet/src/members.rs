@@ -1,9 +1,7 @@
 //! Which machines belong to a fleet, and which invitations are open: one small file that every connection asks.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -48,14 +46,12 @@ struct Open {
 /// The file of members.
 pub struct Members {
     path: PathBuf,
-    /// Changes of this process come one after the other.
-    changing: Mutex<()>,
 }
 
 impl Members {
     /// The members in a file; there are none while it does not exist.
     pub fn at(path: &Path) -> Members {
-        Members { path: path.to_owned(), changing: Mutex::new(()) }
+        Members { path: path.to_owned() }
     }
 
     /// Everyone who belongs to the fleet.
@@ -136,9 +132,13 @@ impl Members {
         serde_json::from_slice(&text).map_err(|error| FleetError::file(&self.path, error.to_string()))
     }
 
-    /// Changes the file if `change` says so.
+    /// Changes the file if `change` says so. Changes come one after the other, also those of other processes: a server
+    /// takes machines in while somebody revokes one.
     fn change(&self, change: impl FnOnce(&mut Content) -> bool) -> Result<(), FleetError> {
-        let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        // Beside the file, which is another one after every change.
+        let path = self.path.with_extension("lock");
+        let one_at_a_time = File::create(&path).map_err(FleetError::io("create", &path))?;
+        one_at_a_time.lock().map_err(FleetError::io("lock", &path))?;
         let mut content = self.read()?;
         match change(&mut content) {
             true => write_json(&self.path, &content),
@@ -165,4 +165,31 @@ fn is_name(name: &str) -> bool {
 /// Seconds since 1970.
 pub fn seconds_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn no_change_of_another_process_is_lost() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("members.json");
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                // Each has the file for itself, as a process has.
+                let members = Members::at(&path);
+                scope.spawn(move || {
+                    for _ in 0..16 {
+                        let invitation =
+                            Invitation::new(Vec::new(), Digest::of(b"key"), u64::MAX).expect("random numbers");
+                        members.invite(&invitation, 1).expect("it can be written");
+                    }
+                });
+            }
+        });
+        assert_eq!(Members::at(&path).read().expect("it can be read").invitations.len(), 64);
+    }
 }

@@ -62,6 +62,8 @@ struct State {
     served: Option<u64>,
     /// The generation for which the present machine was taken: its cache has nothing of earlier ones.
     taken_for: u64,
+    /// The last machine whose rows were no numbers, and the sequences of that step.
+    not_finite: Option<(String, Vec<u64>)>,
     /// When there was last a machine.
     seen: Instant,
     /// When it was last known to belong to the fleet.
@@ -105,6 +107,7 @@ impl RemoteStage {
                 current: None,
                 served: None,
                 taken_for: 0,
+                not_finite: None,
                 seen: Instant::now(),
                 asked: Instant::now(),
                 step: 0,
@@ -187,8 +190,8 @@ impl RemoteStage {
 
     /// Sends a step and waits for its rows; says how many microseconds it was computed.
     fn exchange(&self, plan: &StepPlan, hidden: &mut Hidden, state: &mut State) -> Result<u32, Failure> {
-        let State { current, step, table, frame, table_bytes, row_bytes, buffer, .. } = state;
-        let Some(Docked { link, epoch, .. }) = current else { return Err(Failure::Lost("it is gone".to_owned())) };
+        let State { current, not_finite, step, table, frame, table_bytes, row_bytes, buffer, .. } = state;
+        let Some(Docked { link, epoch, node }) = current else { return Err(Failure::Lost("it is gone".to_owned())) };
         *step = step.checked_add(1).ok_or_else(|| Failure::Lost("its steps cannot be numbered any more".to_owned()))?;
         table_bytes.clear();
         row_bytes.clear();
@@ -216,7 +219,7 @@ impl RemoteStage {
             return match header.kind {
                 Kind::Rows if expected && header.rows == rows => match decode(frame.rows(), &mut hidden.values) {
                     true => Ok(microseconds(frame.table())?),
-                    false => Err(Failure::Lost("it sent numbers that are not finite".to_owned())),
+                    false => Err(blame(plan, node, not_finite)),
                 },
                 Kind::Refused if expected && header.rows == 0 => Err(Failure::Plan(reason(frame.table())?)),
                 kind => Err(Failure::Lost(format!("it answered step {step} with {kind:?} of step {}", header.step))),
@@ -247,9 +250,13 @@ impl Stage for RemoteStage {
             let problem = format!("{} numbers for {rows} rows of {}", hidden.values.len(), self.width);
             return Err(StageError::Plan { problem });
         }
+        if !hidden.values.iter().all(|value| value.is_finite()) {
+            let problem = format!("what layer {} should read is not finite", self.layers.start);
+            return Err(StageError::Plan { problem });
+        }
         // A step that panicked left a link that is out of step, and such a link fails.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let lost = |problem| StageError::Lost { layers: self.layers.clone(), problem };
+        let lost = |problem| StageError::Lost { layers: self.layers.clone(), problem, while_computing: false };
         self.worker(&mut state, plan.generation).map_err(lost)?;
         state.served = state.served.max(Some(plan.generation));
         let begin = Instant::now();
@@ -266,9 +273,23 @@ impl Stage for RemoteStage {
             }
             Err(Failure::Plan(problem)) => Err(StageError::Plan { problem }),
             Err(Failure::Lost(problem)) => {
-                let node = self.lose(&mut state);
-                Err(lost(format!("{node}: {problem}")))
+                let problem = format!("{}: {problem}", self.lose(&mut state));
+                Err(StageError::Lost { layers: self.layers.clone(), problem, while_computing: true })
             }
+        }
+    }
+}
+
+/// Who is at fault for rows that are no numbers: the machine, unless another gave such rows for the same sequences.
+fn blame(plan: &StepPlan, node: &str, before: &mut Option<(String, Vec<u64>)>) -> Failure {
+    let sequences: Vec<u64> = plan.steps.iter().map(|step| step.id).collect();
+    match before {
+        Some((other, suspects)) if other != node && sequences.iter().all(|sequence| suspects.contains(sequence)) => {
+            Failure::Plan(format!("{other} and {node} both computed numbers that are not finite"))
+        }
+        _ => {
+            *before = Some((node.to_owned(), sequences));
+            Failure::Lost("it sent numbers that are not finite".to_owned())
         }
     }
 }

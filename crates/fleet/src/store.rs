@@ -35,6 +35,18 @@ impl Store {
         self.folder.join(digest.to_string())
     }
 
+    /// Whether the file with this content is here. One that is damaged is removed: it can only be sent again.
+    pub fn has(&self, digest: Digest) -> Result<bool, LinkError> {
+        let path = self.path(digest);
+        if !path.exists() {
+            return Ok(false);
+        }
+        match Digest::of_file(&path) {
+            Ok((found, _)) if found == digest => Ok(true),
+            _ => fs::remove_file(&path).map(|()| false).map_err(stored),
+        }
+    }
+
     fn partial(&self, digest: Digest) -> PathBuf {
         self.folder.join(format!("{digest}.part"))
     }
@@ -43,7 +55,7 @@ impl Store {
     pub fn take(&self, link: &mut dyn Link, offer: &Offer) -> Result<PathBuf, LinkError> {
         let path = self.path(offer.digest);
         let mut buffer = Vec::new();
-        if !path.exists() {
+        if !self.has(offer.digest)? {
             if let Err(problem) = self.check_room(offer) {
                 let message = Writer::default().text(&problem).0;
                 Outgoing::message(Kind::Refused, &message).send(link, &mut buffer)?;

@@ -12,9 +12,11 @@ use crate::link::{Link, LinkError};
 use crate::{Digest, Identity, tls};
 
 /// How long a connection may take to prove its key.
-const HANDSHAKE: Duration = Duration::from_secs(5);
+pub(crate) const HANDSHAKE: Duration = Duration::from_secs(5);
 /// How long a peer may take nothing of what it is sent.
 const STALL: Duration = Duration::from_secs(2);
+/// Bytes that it takes in a second at least.
+const SLOWEST: u32 = 64 << 10;
 /// What both ends derive from a connection to prove something about it.
 const EXPORTER: &[u8] = b"EXPERIMENTAL cascadia fleet join";
 
@@ -37,7 +39,7 @@ impl TcpLink {
                         // Nobody is known by name: the key is all that counts.
                         let name = ServerName::IpAddress(IpAddr::V4(Ipv4Addr::LOCALHOST).into());
                         let connection = ClientConnection::new(Arc::clone(&config), name).map_err(broken)?;
-                        return TcpLink::prove(socket, connection.into());
+                        return TcpLink::prove(socket, connection.into(), Instant::now() + HANDSHAKE);
                     }
                     Err(error) => problem = LinkError::Broken(format!("{address}: {error}")),
                 }
@@ -46,25 +48,28 @@ impl TcpLink {
         Err(problem)
     }
 
-    /// Answers a connection; nothing is said to a peer whose key is not known.
-    pub(crate) fn accept(socket: TcpStream, config: &Arc<ServerConfig>) -> Result<TcpLink, LinkError> {
+    /// Answers a connection, which must prove its key before `deadline`; nothing is said to a peer whose key is not known.
+    pub(crate) fn accept(
+        socket: TcpStream,
+        config: &Arc<ServerConfig>,
+        deadline: Instant,
+    ) -> Result<TcpLink, LinkError> {
         let connection = ServerConnection::new(Arc::clone(config)).map_err(broken)?;
-        TcpLink::prove(socket, connection.into())
+        TcpLink::prove(socket, connection.into(), deadline)
     }
 
-    fn prove(socket: TcpStream, connection: Connection) -> Result<TcpLink, LinkError> {
+    fn prove(socket: TcpStream, connection: Connection, deadline: Instant) -> Result<TcpLink, LinkError> {
         socket.set_nodelay(true).map_err(broken)?;
         socket.set_write_timeout(Some(STALL)).map_err(broken)?;
         let mut link = TcpLink { socket, connection };
         // A frame goes out at once, so what waits to be sent is never more than one.
         link.connection.set_buffer_limit(None);
-        let deadline = Instant::now() + HANDSHAKE;
         // One piece at a time: a peer that sends byte after byte has no more time than others.
         while link.connection.is_handshaking() {
-            link.flush()?;
+            link.flush(deadline)?;
             link.fetch(deadline)?;
         }
-        link.flush()?;
+        link.flush(deadline)?;
         Ok(link)
     }
 
@@ -94,18 +99,40 @@ impl TcpLink {
             }
             Err(error) => {
                 // The peer is told by an alert, if it still listens.
-                let _ = self.flush();
+                let _ = self.flush(deadline);
                 Err(broken(error))
             }
         }
     }
 
-    /// Sends what waits to be sent.
-    fn flush(&mut self) -> Result<(), LinkError> {
+    /// Sends what waits to be sent, all of it before `deadline`: a peer that takes byte after byte has no more time than
+    /// others.
+    fn flush(&mut self, deadline: Instant) -> Result<(), LinkError> {
+        let mut allowed = STALL;
         while self.connection.wants_write() {
-            self.connection.write_tls(&mut self.socket).map_err(ended)?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(LinkError::TimedOut);
+            }
+            if left < allowed {
+                allowed = left;
+                self.socket.set_write_timeout(Some(allowed)).map_err(broken)?;
+            }
+            match self.connection.write_tls(&mut self.socket) {
+                Err(error) if error.kind() != ErrorKind::Interrupted => return Err(ended(error)),
+                _ => {}
+            }
         }
-        Ok(())
+        match allowed < STALL {
+            true => self.socket.set_write_timeout(Some(STALL)).map_err(broken),
+            false => Ok(()),
+        }
+    }
+
+    /// Sends all of `bytes` before `deadline`.
+    fn write_before(&mut self, bytes: &[u8], deadline: Instant) -> Result<(), LinkError> {
+        self.connection.writer().write_all(bytes).map_err(ended)?;
+        self.flush(deadline)
     }
 
     /// Lets the next read wait no longer than `deadline`.
@@ -120,8 +147,8 @@ impl TcpLink {
 
 impl Link for TcpLink {
     fn write(&mut self, bytes: &[u8]) -> Result<(), LinkError> {
-        self.connection.writer().write_all(bytes).map_err(ended)?;
-        self.flush()
+        let time = STALL + Duration::from_secs(bytes.len() as u64) / SLOWEST;
+        self.write_before(bytes, Instant::now() + time)
     }
 
     fn read(&mut self, out: &mut [u8], deadline: Instant) -> Result<usize, LinkError> {
@@ -149,4 +176,35 @@ fn ended(error: std::io::Error) -> LinkError {
 
 fn broken(error: impl std::fmt::Display) -> LinkError {
     LinkError::Broken(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_peer_that_takes_a_little_now_and_then_is_let_go() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [here, there] =
+            ["here", "there"].map(|name| Identity::open_or_make(&folder.path().join(name)).expect("a key"));
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("it listens").to_string();
+        let pin = here.pin();
+        thread::spawn(move || {
+            let mut link = TcpLink::dial(&[address], &there, pin).expect("it is answered");
+            let mut piece = vec![0; 16 << 10];
+            while link.socket.read(&mut piece).is_ok_and(|count| count > 0) {
+                thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let config = tls::server(&here, Arc::new(|_| true)).expect("a key");
+        let (socket, _) = listener.accept().expect("it dials");
+        let mut link = TcpLink::accept(socket, &config, Instant::now() + HANDSHAKE).expect("it proves its key");
+        // What the system itself keeps for the peer is far less than this.
+        let sent = link.write_before(&vec![0; 32 << 20], Instant::now() + Duration::from_millis(500));
+        assert_eq!(sent, Err(LinkError::TimedOut));
+    }
 }

@@ -95,6 +95,8 @@ pub enum StageError {
         layers: Range<u32>,
         /// What happened, and on which machine.
         problem: String,
+        /// Whether that was while it computed this very step, which may then be why; else it was gone before.
+        while_computing: bool,
     },
     /// The plan asks for something this stage was not loaded for.
     #[error("the step cannot run here: {problem}")]

@@ -38,6 +38,21 @@ pub trait Stage: Send + Sync {
     }
 }
 
+/// A stage that others look at too while it runs.
+impl<S: Stage + ?Sized> Stage for Arc<S> {
+    fn layers(&self) -> Range<u32> {
+        (**self).layers()
+    }
+
+    fn run(&self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {
+        (**self).run(plan, hidden)
+    }
+
+    fn is_here(&self) -> bool {
+        (**self).is_here()
+    }
+}
+
 /// Layers that run on this machine.
 pub struct LocalStage {
     files: Arc<ModelFiles>,

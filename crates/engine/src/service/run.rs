@@ -1,6 +1,7 @@
 //! The thread that computes: takes jobs in, plans, runs steps, and says what came of them.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Arc, PoisonError};
@@ -16,8 +17,10 @@ use super::speculate::DraftModel;
 use super::{JobId, ServiceOptions, Snapshot};
 use crate::{FinishReason, Flow, Pipeline};
 
-/// Steps in a row that may lose their stage before the jobs in them are given up.
+/// Steps in a row that may find no stage before the jobs in them are given up.
 const LOST_STEPS: u32 = 3;
+/// Machines that may be lost while they compute one job and nothing else before it is given up.
+const LOST_ALONE: u32 = 3;
 
 /// A job as it was accepted.
 pub(super) struct Submitted {
@@ -173,25 +176,43 @@ impl Runner {
     }
 
     /// A step that could not be computed: jobs that were in it together are tried one by one, so that only those fail
-    /// that fail alone. If a stage is lost, everything is computed again, a few times.
+    /// that fail alone.
     fn step_failed(&mut self, plan: Plan, error: StageError) {
-        if let StageError::Lost { layers, problem } = &error {
-            let news = plan.step.generation == self.scheduler.memory().generation();
-            self.lost += u32::from(news);
-            if news && self.lost >= LOST_STEPS {
-                for part in &plan.parts {
-                    let (layers, problem) = (layers.clone(), problem.clone());
-                    self.fail(part.id, StageError::Lost { layers, problem });
-                }
-                self.lost = 0;
-            }
-            return self.scheduler.lose(plan);
+        match error {
+            StageError::Lost { problem, while_computing: true, .. } => return self.machine_lost(plan, &problem),
+            StageError::Lost { layers, problem, .. } => return self.stage_lost(plan, &layers, &problem),
+            StageError::Weights(_) | StageError::Plan { .. } => {}
         }
         let results = plan.parts.iter().map(|_| Advance::Again).collect();
         if let [part] = plan.parts.as_slice() {
             self.fail(part.id, error);
         }
         self.scheduler.commit(plan, results);
+    }
+
+    /// A machine was lost while it computed a step: everything is computed again. Jobs that were in the step are kept
+    /// apart from others, so that one that takes every machine with it is found and given up.
+    fn machine_lost(&mut self, plan: Plan, problem: &str) {
+        let losses = self.scheduler.suspect(&plan);
+        if let (LOST_ALONE.., [part]) = (losses, plan.parts.as_slice()) {
+            let problem = format!("{losses} machines were lost while they computed it and nothing else ({problem})");
+            self.fail(part.id, StageError::Plan { problem });
+        }
+        self.scheduler.lose(plan);
+    }
+
+    /// Nobody runs a stage, or nobody has its caches: everything is computed again, a few times.
+    fn stage_lost(&mut self, plan: Plan, layers: &Range<u32>, problem: &str) {
+        let news = plan.step.generation == self.scheduler.memory().generation();
+        self.lost += u32::from(news);
+        if news && self.lost >= LOST_STEPS {
+            for part in &plan.parts {
+                let (layers, problem) = (layers.clone(), problem.to_owned());
+                self.fail(part.id, StageError::Lost { layers, problem, while_computing: false });
+            }
+            self.lost = 0;
+        }
+        self.scheduler.lose(plan);
     }
 
     pub(super) fn fail(&mut self, id: JobId, error: StageError) {

@@ -134,3 +134,26 @@ fn what_a_lost_stage_held_is_never_found() {
     bench.scheduler.remove(JobId(100));
     assert_eq!(bench.run(1, &text(1, 200), 1).0, 0);
 }
+
+#[test]
+fn what_came_through_after_a_loss_is_not_kept() {
+    let mut bench = Bench::new(ScheduleLimits { rows_per_step: 64, ..limits(40) });
+    bench.run(1, &text(1, 200), 1);
+    let (needs, priority) = (Needs::NextToken, Priority::Normal);
+    for (id, tokens) in [(100, text(1, 300)), (101, text(2, 300)), (102, text(3, 300))] {
+        let work = Work { id: JobId(id), tokens, needs, tenant: Tenant(1), priority, deadline: None };
+        bench.scheduler.admit(work, 0.0);
+    }
+    // One goes on from cached pages, one fills a page of its own, and a third meets the loss.
+    let plans = [0, 1, 2].map(|_| bench.scheduler.plan(0.0).expect("there is a job"));
+    let [reusing, filling, lost] = plans;
+    assert_eq!((reusing.parts[0].reused, filling.parts[0].rows.len()), (Some(192), 64));
+    bench.scheduler.lose(lost);
+    for plan in [reusing, filling] {
+        bench.scheduler.commit(plan, vec![Advance::Computed(Vec::new())]);
+    }
+    for id in 100..103 {
+        bench.scheduler.remove(JobId(id));
+    }
+    assert_eq!(bench.scheduler.memory().pages().free(), 40);
+}

@@ -15,13 +15,23 @@ use crate::harness::{Leave, Setup, hear, job, long, request, text};
 const POISON: u32 = 250;
 /// A token that is worse.
 const VENOM: u32 = 251;
+/// A token that takes the machine with it.
+const CURSE: u32 = 252;
+
+/// How a stage is lost.
+enum Loss {
+    /// Nobody is there to compute a step.
+    Away,
+    /// Somebody was.
+    Computing,
+}
 
 /// A stage with the habits of a machine far away.
 struct Flaky {
     inner: Box<dyn Stage>,
     runs: AtomicU32,
     /// Which of its runs end in nothing.
-    lost: fn(u32) -> bool,
+    lost: fn(u32) -> Option<Loss>,
     /// Steps of earlier generations count on a cache that is gone.
     generation: AtomicU64,
     is_here: bool,
@@ -34,9 +44,12 @@ impl Stage for Flaky {
 
     fn run(&self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {
         let gone = plan.generation < self.generation.load(Ordering::Relaxed);
-        if gone || (self.lost)(self.runs.fetch_add(1, Ordering::Relaxed)) {
+        let cursed = plan.tokens.contains(&CURSE).then_some(Loss::Computing);
+        let loss = if gone { Some(Loss::Away) } else { (self.lost)(self.runs.fetch_add(1, Ordering::Relaxed)) };
+        if let Some(loss) = loss.or(cursed) {
             self.generation.fetch_max(plan.generation + 1, Ordering::Relaxed);
-            return Err(StageError::Lost { layers: self.layers(), problem: "the cable".into() });
+            let while_computing = matches!(loss, Loss::Computing);
+            return Err(StageError::Lost { layers: self.layers(), problem: "the cable".into(), while_computing });
         }
         if plan.tokens.contains(&POISON) {
             return Err(StageError::Plan { problem: "it is poisoned".into() });
@@ -54,12 +67,12 @@ fn setup() -> Setup {
     Setup::new(long("llama3"), 512, CachePages { pages: 20, window: 0 })
 }
 
-fn start(lost: fn(u32) -> bool) -> Service {
+fn start(lost: fn(u32) -> Option<Loss>) -> Service {
     start_stages(lost, &[false])
 }
 
 /// A service over stages that are here, with the threads of both ends, or have a thread of their own.
-fn start_stages(lost: fn(u32) -> bool, here: &[bool]) -> Service {
+fn start_stages(lost: fn(u32) -> Option<Loss>, here: &[bool]) -> Service {
     let of = |pool: Arc<Pool>| LoadOptions { cache: Some(setup().cache), ..LoadOptions::new(512, 64, pool) };
     // Two threads notice it if anything shares them without taking turns.
     let own = of(Arc::new(Pool::new(2)));
@@ -95,7 +108,7 @@ fn submit(service: &Service, requests: &[Request]) -> Vec<Receiver<Update>> {
 
 #[test]
 fn what_a_lost_stage_held_is_computed_again() {
-    let service = start(|run| run % 9 == 4);
+    let service = start(|run| (run % 9 == 4).then_some(Loss::Computing));
     let alone = setup().alone(&requests());
     for (updates, alone) in submit(&service, &requests()).iter().zip(alone) {
         assert!(hear(updates).numbers() == alone);
@@ -110,7 +123,7 @@ fn what_a_lost_stage_held_is_computed_again() {
 fn several_steps_under_way_change_no_token() {
     let alone = setup().alone(&requests());
     let places = [[false, false], [true, false], [false, true], [true, true]];
-    let weather: [fn(u32) -> bool; 2] = [|_| false, |run| run % 13 == 7];
+    let weather: [fn(u32) -> Option<Loss>; 2] = [|_| None, |run| (run % 13 == 7).then_some(Loss::Away)];
     for (lost, here) in weather.into_iter().flat_map(|lost| places.map(|here| (lost, here))) {
         let service = start_stages(lost, &here);
         for (updates, alone) in submit(&service, &requests()).iter().zip(&alone) {
@@ -124,7 +137,7 @@ fn several_steps_under_way_change_no_token() {
 
 #[test]
 fn a_stage_that_stays_away_fails_jobs_and_not_the_service() {
-    let service = start(|run| run < 20);
+    let service = start(|run| (run < 20).then_some(Loss::Away));
     for updates in submit(&service, &requests()) {
         let error = hear(&updates).error.expect("nothing can be computed");
         assert!(error.to_string().contains("lost: the cable"), "{error}");
@@ -142,7 +155,7 @@ fn a_poisoned_job_fails_alone() {
     let alone = setup().alone(&requests);
     requests[2].prompt[70] = POISON;
     requests[4].prompt[10] = VENOM;
-    let service = start(|_| false);
+    let service = start(|_| None);
     for (index, updates) in submit(&service, &requests).iter().enumerate() {
         let heard = hear(updates);
         match index {
@@ -152,6 +165,27 @@ fn a_poisoned_job_fails_alone() {
                 alone[index].starts_with(&heard.numbers())
                     && (heard.error.is_some() || heard.numbers() == alone[index])
             ),
+        }
+    }
+}
+
+#[test]
+fn a_job_that_takes_every_machine_with_it_is_given_up() {
+    let mut requests = requests();
+    let alone = setup().alone(&requests);
+    // Not in the first step of its prompt, so that others and the job itself get on in between.
+    requests[2].prompt[70] = CURSE;
+    for here in [&[false][..], &[false, false]] {
+        let service = start_stages(|_| None, here);
+        for (index, updates) in submit(&service, &requests).iter().enumerate() {
+            let heard = hear(updates);
+            match (index, &heard.error) {
+                (2, Some(error)) => assert!(error.to_string().contains("3 machines were lost"), "{error}"),
+                (2, None) => panic!("it cannot be computed"),
+                // One that chose the curse itself fails too, after the same tokens.
+                (_, Some(_)) => assert!(alone[index].starts_with(&heard.numbers()) && alone[index].contains(&CURSE)),
+                (_, None) => assert!(heard.numbers() == alone[index]),
+            }
         }
     }
 }

@@ -90,7 +90,7 @@ impl Drill {
         let tokens = generate(&mut chance, |plan, hidden| {
             for (index, stage) in stages.iter().enumerate() {
                 if let Err(error) = stage.run(plan, hidden) {
-                    let StageError::Lost { layers, problem } = &error else { panic!("{error}") };
+                    let StageError::Lost { layers, problem, .. } = &error else { panic!("{error}") };
                     assert!(layers.start as usize == index && !problem.is_empty());
                     if self.harbour.docks()[index].count() == 0 {
                         self.dock(index);

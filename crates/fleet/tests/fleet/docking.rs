@@ -48,11 +48,16 @@ fn partition(mut pieces: u32) -> Weather {
     })
 }
 
-/// Runs a step of one row.
-fn step(stage: &RemoteStage, generation: u64) -> Result<Vec<f32>, StageError> {
+/// A step of one row.
+fn plan(generation: u64) -> StepPlan {
     let step = SequenceStep { id: 0, rows: 0..1, start: 0, pages: vec![0], window: WindowPages::default() };
+    StepPlan { tokens: vec![1], steps: vec![step], generation }
+}
+
+/// Runs it.
+fn step(stage: &RemoteStage, generation: u64) -> Result<Vec<f32>, StageError> {
     let mut hidden = Hidden { values: vec![0.0; WIDTH], width: WIDTH };
-    stage.run(&StepPlan { tokens: vec![1], steps: vec![step], generation }, &mut hidden).map(|()| hidden.values)
+    stage.run(&plan(generation), &mut hidden).map(|()| hidden.values)
 }
 
 #[test]
@@ -117,6 +122,38 @@ fn machines_that_are_lost_often_come_last() {
     assert_eq!(stage.status().node.as_deref(), Some("steady"));
 }
 
+/// A stage whose rows are no numbers.
+struct Nonsense;
+
+impl Stage for Nonsense {
+    fn layers(&self) -> Range<u32> {
+        0..1
+    }
+
+    fn run(&self, _: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {
+        hidden.values.fill(f32::NAN);
+        Ok(())
+    }
+}
+
+#[test]
+fn rows_that_are_no_numbers_are_the_fault_of_the_step_where_two_machines_agree() {
+    let harbour = harbour();
+    for node in ["one", "other"] {
+        let link = worker(0, || Box::new(Nonsense), [fair(), fair()]);
+        harbour.admit(Box::new(link), node).expect("it fits");
+    }
+    let stage = RemoteStage::new(&harbour, 0, PATIENCE);
+    let error = step(&stage, 0).expect_err("it sends nonsense");
+    assert!(matches!(error, StageError::Lost { while_computing: true, .. }), "{error}");
+    let error = step(&stage, 1).expect_err("so does the other");
+    assert!(matches!(error, StageError::Plan { .. }) && error.to_string().contains("one and other"), "{error}");
+    assert_eq!(stage.status().node.as_deref(), Some("other"), "the machine is not at fault");
+    let mut hidden = Hidden { values: vec![f32::INFINITY; WIDTH], width: WIDTH };
+    let error = stage.run(&plan(2), &mut hidden).expect_err("nobody is asked to compute with that");
+    assert!(matches!(error, StageError::Plan { .. }), "{error}");
+}
+
 #[test]
 fn without_any_worker_a_stage_says_so() {
     let stage = RemoteStage::new(&harbour(), 1, PATIENCE);
@@ -142,4 +179,23 @@ fn workers_that_do_not_fit_hear_why() {
     check("0.0.9", Some(first), "runs version 0.0.9, the coordinator runs test");
     check(PROGRAM, Some(Digest::of(b"another")), "which is none of");
     check(PROGRAM, None, "holds no shard");
+}
+
+#[test]
+fn machines_that_say_nothing_do_not_pile_up() {
+    let harbour = harbour();
+    thread::scope(|scope| {
+        let (links, ends): (Vec<_>, Vec<_>) = (0..256).map(|_| channel_pair([fair(), fair()])).unzip();
+        for link in links {
+            scope.spawn(|| harbour.admit(Box::new(link), "silent"));
+        }
+        let refused = || {
+            let link = channel_pair([fair(), fair()]).0;
+            harbour.admit(Box::new(link), "late").is_err_and(|error| error.to_string().contains("too many"))
+        };
+        while !refused() {
+            thread::yield_now();
+        }
+        drop(ends);
+    });
 }

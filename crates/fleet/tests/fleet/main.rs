@@ -5,6 +5,7 @@ mod docking;
 mod frames;
 mod harness;
 mod hash_model;
+mod kill_points;
 mod planning;
 mod pushing;
 mod same_tokens;

@@ -9,9 +9,9 @@ use cascadia_fleet::{Digest, FleetError, Hello, Order, Shard, Store, greet, push
 
 use crate::harness::PROGRAM;
 
-const MIB: usize = 1 << 20;
+pub(crate) const MIB: usize = 1 << 20;
 
-fn shard(folder: &Path, bytes: usize) -> Shard {
+pub(crate) fn shard(folder: &Path, bytes: usize) -> Shard {
     let content: Vec<u8> = (0..bytes).map(|at| (at * 7 + at / 251) as u8).collect();
     fs::write(folder.join("stage-0.gguf"), &content).expect("it can be written");
     let digest = Digest::of(&content);
@@ -19,13 +19,13 @@ fn shard(folder: &Path, bytes: usize) -> Shard {
 }
 
 /// Pushes a shard to a store; gives what both ends say and how many bytes were sent.
-fn check(
+pub(crate) fn check(
     from: &Path,
     shard: &Shard,
     (to, quota): (&Path, u64),
-    weather: Weather,
+    weather: [Weather; 2],
 ) -> (Result<(), FleetError>, Result<(), LinkError>, u64) {
-    let (mut here, mut there) = channel_pair([weather, fair()]);
+    let (mut here, mut there) = channel_pair(weather);
     let store = Store::open(to, quota).expect("a folder");
     let worker = thread::spawn(move || {
         let hello = Hello { program: PROGRAM.to_owned(), shard: None };
@@ -51,21 +51,28 @@ fn a_file_arrives_once_and_goes_on_where_it_was() {
     let part = to.path().join(format!("{}.part", shard.digest));
     let content = fs::read(from.path().join(&shard.file)).expect("it was written");
     fs::write(&part, &content[..2 * MIB + 100]).expect("it can be written");
-    let (pushed, taken, sent) = check(here, &shard, there, fair());
+    let (pushed, taken, sent) = check(here, &shard, there, [fair(), fair()]);
     pushed.expect("it is sent");
     taken.expect("it is taken");
     assert!(sent < 2 * MIB as u64, "{sent} bytes were sent again");
     assert_eq!(Digest::of_file(&to.path().join(shard.digest.to_string())).unwrap(), (shard.digest, shard.bytes));
     assert!(!part.exists());
-    let (pushed, taken, sent) = check(here, &shard, there, fair());
+    let (pushed, taken, sent) = check(here, &shard, there, [fair(), fair()]);
     assert!(pushed.is_ok() && taken.is_ok() && sent == 0, "nothing is sent twice");
+    // What was damaged since is noticed, and sent again.
+    let kept = to.path().join(shard.digest.to_string());
+    fs::remove_file(&kept).expect("it is there");
+    fs::write(&kept, vec![7; content.len()]).expect("it can be written");
+    let (pushed, taken, _) = check(here, &shard, there, [fair(), fair()]);
+    assert!(pushed.is_ok() && taken.is_ok());
+    assert_eq!(Digest::of_file(&kept).unwrap(), (shard.digest, shard.bytes));
 }
 
 #[test]
 fn limits_and_damage_are_noticed() {
     let [from, to] = [0, 1].map(|_| tempfile::tempdir().expect("a folder"));
     let shard = shard(from.path(), MIB + 9);
-    let (pushed, taken, _) = check(from.path(), &shard, (to.path(), MIB as u64), fair());
+    let (pushed, taken, _) = check(from.path(), &shard, (to.path(), MIB as u64), [fair(), fair()]);
     let message = pushed.expect_err("it is more than allowed").to_string();
     assert!(
         message.starts_with("node-00 did not take stage-0.gguf") && message.contains("its owner allows"),
@@ -73,7 +80,7 @@ fn limits_and_damage_are_noticed() {
     );
     assert!(taken.is_err());
     let huge = Shard { bytes: 1 << 60, ..shard.clone() };
-    let (pushed, ..) = check(from.path(), &huge, (to.path(), u64::MAX), fair());
+    let (pushed, ..) = check(from.path(), &huge, (to.path(), u64::MAX), [fair(), fair()]);
     assert!(pushed.expect_err("no disk is that large").to_string().contains("do not fit"));
     let mut pieces = 0;
     let damage = move |mut piece: Vec<u8>| {
@@ -83,11 +90,11 @@ fn limits_and_damage_are_noticed() {
         }
         Some(vec![piece])
     };
-    let (pushed, taken, _) = check(from.path(), &shard, (to.path(), u64::MAX), Box::new(damage));
+    let (pushed, taken, _) = check(from.path(), &shard, (to.path(), u64::MAX), [Box::new(damage), fair()]);
     assert!(pushed.is_err() && taken.expect_err("a piece was damaged").to_string().contains("damaged"));
     // A manifest that names another content than the file has.
     let other = Shard { digest: Digest::of(b"other"), ..shard };
-    let (pushed, taken, _) = check(from.path(), &other, (to.path(), u64::MAX), fair());
+    let (pushed, taken, _) = check(from.path(), &other, (to.path(), u64::MAX), [fair(), fair()]);
     assert!(pushed.is_err() && taken.is_err());
     assert_eq!(fs::read_dir(to.path()).unwrap().filter(|file| file.is_ok()).count(), 1, "the rest of the damaged one");
 }

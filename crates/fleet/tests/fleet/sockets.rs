@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -149,7 +150,7 @@ fn strangers_who_dribble_do_not_keep_members_out() {
             }
         });
     };
-    (0..100).for_each(dribble);
+    (0..300).for_each(dribble);
     let begin = Instant::now();
     while join(&invitation, &identity, "patient").is_err() {
         assert!(begin.elapsed() < Duration::from_secs(60), "they keep it out");
@@ -187,4 +188,33 @@ fn tokens_over_encrypted_sockets_are_those_of_one_process() {
         Box::new(RemoteStage::new(harbour, stage, Patience::default()))
     });
     assert!(continuation(&mut fleet, &prompt(20), 20) == expected);
+}
+
+#[test]
+fn members_that_say_nothing_do_not_pile_up() {
+    let office = Office::open();
+    let identity = key(office.folder.path(), "silent");
+    join(&office.invite(60), &identity, "silent").expect("it was invited");
+    // Everyone who is let in is talked to for as long as it likes.
+    let listener = Listener::bind("127.0.0.1:0", &office.identity, Arc::clone(&office.members)).expect("a free port");
+    let address = listener.address().expect("it listens").to_string();
+    let (talking, silence) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(())));
+    let (count, wait) = (Arc::clone(&talking), Arc::clone(&silence));
+    let held = silence.lock().unwrap();
+    listener.run(move |arrival| {
+        assert!(matches!(arrival, Arrival::Member { .. }));
+        count.fetch_add(1, Ordering::Relaxed);
+        drop(wait.lock());
+    });
+    let dial = |_| TcpLink::dial(std::slice::from_ref(&address), &identity, office.identity.pin()).expect("a member");
+    let _links: Vec<_> = (0..256).map(dial).collect();
+    let begin = Instant::now();
+    while talking.load(Ordering::Relaxed) < 256 {
+        assert!(begin.elapsed() < Duration::from_secs(60), "not everyone is let in");
+        thread::sleep(Duration::from_millis(10));
+    }
+    // Those who come now are let go at once.
+    (0..9).map(dial).for_each(|mut link| hears_nothing(&mut link));
+    assert_eq!(talking.load(Ordering::Relaxed), 256);
+    drop(held);
 }

@@ -24,6 +24,18 @@ impl Scheduler {
         }
     }
 
+    /// A machine was lost while it computed this plan: each job in it may be why, and has steps of its own until it has
+    /// got past this one. Says how often a job that has one already was lost in such a step; zero of several.
+    pub fn suspect(&mut self, plan: &Plan) -> u32 {
+        for part in &plan.parts {
+            let Some(sequence) = self.sequences.get_mut(&part.id) else { continue };
+            sequence.suspect_next(part.rows.len());
+            sequence.lost_alone += u32::from(plan.parts.len() == 1);
+        }
+        let [part] = plan.parts.as_slice() else { return 0 };
+        self.sequences.get(&part.id).map_or(0, |sequence| sequence.lost_alone)
+    }
+
     /// The caches of a stage are gone: the plan was not computed, and everything that ran must be computed again. Plans
     /// that were under way with this one and meet the same loss change nothing but their own sequences.
     pub fn lose(&mut self, plan: Plan) {

@@ -112,9 +112,11 @@ impl Memory {
         end.min(whole * PAGE)
     }
 
-    /// After `computed` tokens: full pages go into the tree, and what no window needs any more is given back.
+    /// After `computed` tokens: full pages go into the tree, and what no window needs any more is given back. Pages
+    /// from before everything was forgotten do not go there: nobody would find them.
     pub fn settle(&mut self, holding: &mut Holding, tokens: &[u32], computed: usize) {
-        for (index, part) in tokens[..computed].chunks_exact(PAGE).enumerate().skip(holding.path.len()) {
+        let found_again = if self.is_forgotten(holding) { 0 } else { computed };
+        for (index, part) in tokens[..found_again].chunks_exact(PAGE).enumerate().skip(holding.path.len()) {
             let (key, parent, own) = (self.key(holding), holding.path.last().copied(), holding.pages[index]);
             let node = match self.tree.child(key, parent, part) {
                 Some(node) => {
@@ -142,12 +144,24 @@ impl Memory {
         }
     }
 
-    /// Gives everything back that a sequence holds; full pages stay in the tree while there is room.
+    /// Gives everything back that a sequence holds; full pages stay in the tree while there is room, and while
+    /// they may be used again.
     pub fn release(&mut self, holding: Holding) {
+        let forgotten = self.is_forgotten(&holding);
         holding.window.into_iter().for_each(|window| self.release_window(window));
         holding.pages.iter().for_each(|page| self.pages.release(*page, Holder::Running));
         // Last page first, so that it counts as the one used longest ago.
-        holding.path.iter().rev().for_each(|node| self.tree.unpin(*node));
+        for node in holding.path.into_iter().rev() {
+            self.tree.unpin(node);
+            if forgotten && self.tree.may_go(node) {
+                self.evict(node);
+            }
+        }
+    }
+
+    /// Whether everything was forgotten since the sequence began to hold this.
+    fn is_forgotten(&self, holding: &Holding) -> bool {
+        holding.generation < self.generation
     }
 
     /// Nothing that is cached may be used again.

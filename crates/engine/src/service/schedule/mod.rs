@@ -183,7 +183,8 @@ impl Scheduler {
 
     /// Sequences whose next step continues an answer, with how many guesses fit into it.
     pub fn drafting(&self) -> Vec<(JobId, usize)> {
-        let ready = |sequence: &&Sequence| sequence.state == State::Ready && sequence.streams() && !sequence.alone;
+        let ready =
+            |sequence: &&Sequence| sequence.state == State::Ready && sequence.streams() && !sequence.runs_alone();
         let running = self.running.iter().filter_map(|id| self.sequences.get(id));
         let streams: Vec<&Sequence> = running.filter(ready).collect();
         let each = self.limits.draft_rows as usize / streams.len().max(1);

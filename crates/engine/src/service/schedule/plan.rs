@@ -45,7 +45,7 @@ impl Scheduler {
         let mut plan = Plan::default();
         plan.step.generation = self.memory.generation();
         let mut ready = self.ready();
-        let alone = ready.iter().copied().find(|id| self.sequences[id].alone);
+        let alone = ready.iter().copied().find(|id| self.sequences[id].runs_alone());
         // Where there is no room for one that must run alone, others go on until there is.
         if alone.is_none_or(|id| self.place(id, self.limits.rows_per_step as usize, &mut plan) == 0) {
             self.place_answers(&ready, &mut plan);

@@ -170,6 +170,12 @@ impl PrefixTree {
         self.owners.iter().map(|(key, owner)| (*key, owner.idle))
     }
 
+    /// Whether a node has no children and nobody runs through it.
+    pub fn may_go(&self, id: NodeId) -> bool {
+        let node = self.node(id);
+        node.pins == 0 && node.children.is_empty()
+    }
+
     /// The least recently used node without children of those keys that may lose one.
     pub fn oldest(&self, may_lose: impl Fn(PrefixKey, u32) -> bool) -> Option<NodeId> {
         let owners = self.owners.iter().filter(|(key, owner)| may_lose(**key, owner.idle));

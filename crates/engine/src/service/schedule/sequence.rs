@@ -1,5 +1,7 @@
 //! One job as the scheduler sees it: tokens, how many of them are computed, and where.
 
+use std::ops::Range;
+
 use super::memory::Holding;
 use super::prefix::PrefixKey;
 use crate::service::{JobId, Priority, Tenant};
@@ -60,6 +62,10 @@ pub(super) struct Sequence {
     pub(super) lost: bool,
     /// A step with it failed, so it runs in steps of its own until one works.
     pub(super) alone: bool,
+    /// A machine was lost while it computed these tokens, so it runs in steps of its own until it has got past them.
+    pub(super) suspect: Range<usize>,
+    /// How often that happened with nothing else in the step.
+    pub(super) lost_alone: u32,
 }
 
 impl Sequence {
@@ -76,6 +82,8 @@ impl Sequence {
             ending: false,
             lost: false,
             alone: false,
+            suspect: 0..0,
+            lost_alone: 0,
             work,
         }
     }
@@ -83,6 +91,22 @@ impl Sequence {
     /// Tokens that are not computed.
     pub(super) fn remaining(&self) -> usize {
         self.work.tokens.len() - self.computed
+    }
+
+    /// Whether it may be why a step failed, and so has steps of its own.
+    pub(super) fn runs_alone(&self) -> bool {
+        self.alone || self.computed < self.suspect.end
+    }
+
+    /// A machine was lost while it computed so many of the next tokens. Where it was not some of those that were suspect
+    /// before, these are not why.
+    pub(super) fn suspect_next(&mut self, rows: usize) {
+        let lost = self.computed..self.computed + rows;
+        let both = lost.start.max(self.suspect.start)..lost.end.min(self.suspect.end);
+        match both.is_empty() {
+            true => (self.suspect, self.lost_alone) = (lost, 0),
+            false => self.suspect = both,
+        }
     }
 
     /// Whether its answer is being read while it is made.
@@ -97,5 +121,8 @@ impl Sequence {
         self.computed = if start + rows >= known { known + right } else { start + rows };
         self.reached = self.reached.max(self.computed);
         self.work.tokens.extend_from_slice(new);
+        if self.computed >= self.suspect.end {
+            (self.suspect, self.lost_alone) = (0..0, 0);
+        }
     }
 }
