@@ -4,12 +4,14 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+mod chaos;
 mod fleet;
 mod load;
 mod plan;
 mod quantize;
 mod serve;
 
+pub use chaos::ChaosFlags;
 pub use fleet::{
     ExportFlags, FleetCommand, FleetInitFlags, FleetPushFlags, FleetRevokeFlags, FleetStatusFlags, HomeFlags,
     JoinFlags, LeaveFlags, StageCount, WorkerCommand, WorkerFlags,
@@ -281,6 +283,8 @@ pub enum BenchCommand {
     Machine(MachineBenchFlags),
     /// How a server behaves under load: any server that speaks OpenAI's API.
     Serve(LoadFlags),
+    /// Whether a fleet drops or changes an answer while its machines are killed: starts one here and does so.
+    Chaos(ChaosFlags),
 }
 
 /// Flags of `bench machine`.

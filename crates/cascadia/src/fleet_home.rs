@@ -1,7 +1,7 @@
 //! What a machine keeps of its fleet: keys, members, where the coordinator is, which shard to run.
 
 use std::fs::{self, File};
-use std::net::UdpSocket;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
@@ -190,11 +190,62 @@ fn write(path: &Path, value: &impl Serialize) -> anyhow::Result<()> {
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// The address of this machine on its network, as the system would choose it; nothing is sent for that.
+/// The address of this machine on its network.
 pub(crate) fn usual_address() -> String {
-    let socket = UdpSocket::bind(("0.0.0.0", 0)).and_then(|socket| {
-        socket.connect(("192.0.2.1", 9))?;
-        socket.local_addr()
-    });
-    socket.map_or_else(|_| format!("127.0.0.1:{PORT}"), |address| format!("{}:{PORT}", address.ip()))
+    SocketAddr::new(own_addresses(Ipv4Addr::UNSPECIFIED.into())[0], PORT).to_string()
+}
+
+/// Where others reach what listens there: at that address, or at those of this machine if it is all of them.
+pub(crate) fn reachable(listen: &str) -> Vec<String> {
+    match listen.parse::<SocketAddr>() {
+        Ok(address) if address.ip().is_unspecified() => {
+            let own = own_addresses(address.ip()).into_iter();
+            own.map(|own| SocketAddr::new(own, address.port()).to_string()).collect()
+        }
+        _ => vec![listen.to_owned()],
+    }
+}
+
+/// Addresses nobody has, behind the default route and on the usual private networks.
+const ELSEWHERE: [&str; 5] =
+    ["192.0.2.1:9", "192.168.255.254:9", "10.255.255.254:9", "172.31.255.254:9", "[2001:db8::1]:9"];
+
+/// The addresses from which the system would reach others, and so about those at which others reach it: at least
+/// one. Nothing is sent for that.
+fn own_addresses(listening: IpAddr) -> Vec<IpAddr> {
+    let mut own = Vec::new();
+    for elsewhere in ELSEWHERE.iter().filter_map(|address| address.parse::<SocketAddr>().ok()) {
+        let any: IpAddr = if elsewhere.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let found = UdpSocket::bind((any, 0)).and_then(|socket| {
+            socket.connect(elsewhere)?;
+            socket.local_addr()
+        });
+        // Who listens at all addresses of the fourth version hears nothing at those of the sixth.
+        let heard = |found: &IpAddr| found.is_ipv4() || listening.is_ipv6();
+        own.extend(found.ok().map(|found| found.ip()).filter(|found| heard(found) && !own.contains(found)));
+    }
+    if own.is_empty() {
+        own.push(Ipv4Addr::LOCALHOST.into());
+    }
+    own
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_means_all_is_no_place_to_go_to() {
+        for listen in ["192.168.1.20:7420", "pc.example:7420", "127.0.0.1:9"] {
+            assert_eq!(reachable(listen), [listen]);
+        }
+        for listen in ["0.0.0.0:7421", "[::]:7421"] {
+            let addresses = reachable(listen);
+            assert!(!addresses.is_empty());
+            for address in addresses {
+                let address: SocketAddr = address.parse().expect("an address");
+                assert!(!address.ip().is_unspecified() && address.port() == 7421, "{address}");
+            }
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! Finds a model by the name a user gives: a path, `org/name` on the hub, or the one inside the program.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -59,6 +60,16 @@ impl Located {
         let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
         let name = if path.is_dir() { path.file_name() } else { path.file_stem() };
         name.map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned())
+    }
+
+    /// Where the files are; those inside the program are written into `folder` for that.
+    pub(crate) fn on_disk(self, folder: &Path) -> anyhow::Result<PathBuf> {
+        let Located::Path(path) = self else {
+            let path = folder.join(EMBEDDED_FILE);
+            fs::write(&path, EMBEDDED).with_context(|| format!("cannot write {}", path.display()))?;
+            return Ok(path);
+        };
+        Ok(path)
     }
 
     /// Opens the files.

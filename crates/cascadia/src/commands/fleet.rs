@@ -1,17 +1,16 @@
 //! `cascadia fleet`.
 
-use std::path::Path;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use cascadia_fleet::{Arrival, HERE, Invitation, Listener, Manifest, Shard, push as push_shard, seconds_now};
+use cascadia_fleet::{Arrival, HERE, Invitation, Listener, Manifest, Shard, seconds_now};
 
+use super::fleet_push::send_shards;
 use crate::flags::{FleetInitFlags, FleetPushFlags, FleetRevokeFlags};
-use crate::fleet_home::{CoordinatorSettings, FleetHome, usual_address};
+use crate::fleet_home::{CoordinatorSettings, FleetHome, reachable, usual_address};
 use crate::output::{print, remark};
-use crate::progress::Progress;
 
 /// Makes this machine a coordinator and invites others; waits for them unless told otherwise.
 pub(crate) fn init(flags: &FleetInitFlags) -> anyhow::Result<()> {
@@ -29,7 +28,7 @@ pub(crate) fn init(flags: &FleetInitFlags) -> anyhow::Result<()> {
         }
     };
     home.set_coordinator(&CoordinatorSettings { listen: listen.clone(), ..known.unwrap_or_default() })?;
-    let addresses = if flags.address.is_empty() { vec![listen] } else { flags.address.clone() };
+    let addresses = if flags.address.is_empty() { reachable(&listen) } else { flags.address.clone() };
     let invitation = Invitation::new(addresses, key.pin(), seconds_now() + 60 * flags.minutes)?;
     members.invite(&invitation, flags.uses)?;
     print(&format!("{invitation}\n"))?;
@@ -66,32 +65,6 @@ pub(crate) fn push(flags: &FleetPushFlags) -> anyhow::Result<()> {
     let number = |shard: &Shard| manifest.stages.iter().position(|stage| stage == shard).unwrap_or_default() as u32;
     let own_stages = own.into_iter().map(|(_, shard)| number(shard)).collect();
     home.set_coordinator(&CoordinatorSettings { pushed: Some(folder), own_stages, ..settings })
-}
-
-/// Sends shards to machines as they connect, which each may take so long to do.
-pub(crate) fn send_shards(
-    arrivals: &Receiver<Arrival>,
-    folder: &Path,
-    mut waiting: Vec<(String, &Shard)>,
-    patience: Duration,
-) -> anyhow::Result<()> {
-    let mut deadline = Instant::now() + patience;
-    while !waiting.is_empty() {
-        let Ok(arrival) = arrivals.recv_timeout(deadline.saturating_duration_since(Instant::now())) else {
-            let names: Vec<&str> = waiting.iter().map(|(node, _)| node.as_str()).collect();
-            bail!("{} did not connect in time; is `cascadia worker start` running there?", names.join(", "));
-        };
-        let Arrival::Member { node, mut link } = arrival else { continue };
-        let Some(at) = waiting.iter().position(|(name, _)| *name == node) else { continue };
-        let shard = waiting[at].1;
-        let bar = Progress::bytes(&format!("{} to {node}", shard.file));
-        push_shard(&mut *link, &node, (folder, shard), |done| bar.set(done, shard.bytes))?;
-        drop(bar);
-        remark(&format!("{node} holds {} ({})", shard.file, shard.digest.short()));
-        waiting.remove(at);
-        deadline = Instant::now() + patience;
-    }
-    Ok(())
 }
 
 /// Takes a machine out of the fleet. A server that runs with it lets go of it by itself.

@@ -4,6 +4,7 @@ mod bench;
 mod chat;
 mod export;
 mod fleet;
+mod fleet_push;
 mod fleet_status;
 mod inspect;
 mod keys;

@@ -9,6 +9,7 @@ use anyhow::{Context, bail};
 use cascadia_engine::service::schedule::Sharing;
 use cascadia_engine::service::{Service, ServiceOptions};
 use cascadia_engine::{CacheSize, Engine, OpenOptions};
+use cascadia_fleet::Patience;
 use cascadia_server::{Limits, LogFormat, ModelDetails, ServedModel, Server, ServerOptions, TlsFiles, start_logs};
 use cascadia_weights::ModelFiles;
 use serde_json::Value;
@@ -45,8 +46,8 @@ pub(crate) fn serve(flags: ServeFlags) -> anyhow::Result<()> {
     let (name, engine) = match (&flags.fleet, &flags.model) {
         (Some(fleet), model) => {
             let (home, own_stages) = (flags.home.as_deref(), flags.own_stage.as_slice());
-            let (model, users) = (model.as_deref(), parallel(&flags));
-            serve_fleet::open(&FleetChoice { fleet, home, own_stages, model, users }, &options)?
+            let (model, users, patience) = (model.as_deref(), parallel(&flags), patience(&flags));
+            serve_fleet::open(&FleetChoice { fleet, home, own_stages, model, users, patience }, &options)?
         }
         (None, model) => {
             let located = model.as_ref().map_or(Ok(Located::Embedded), |model| Located::find(model))?;
@@ -112,6 +113,12 @@ fn open_draft(draft: &str, options: &OpenOptions) -> anyhow::Result<Engine> {
         .with_context(|| format!("cannot open the draft model {draft}"))
 }
 
+/// How long to wait for machines of a fleet.
+fn patience(flags: &ServeFlags) -> Patience {
+    let usual = Patience::default();
+    Patience { silence: flags.silence_ms.map_or(usual.silence, Duration::from_millis), ..usual }
+}
+
 fn parallel(flags: &ServeFlags) -> u32 {
     flags.parallel.unwrap_or(PARALLEL)
 }
@@ -154,6 +161,11 @@ mod tests {
         let merged = with_file(&flags, &path).unwrap();
         assert_eq!((merged.port, merged.ctx, merged.insecure), (Some(7), Some(512), true));
         assert_eq!(open_options(&merged).unwrap().memory, Some(6_000_000_000));
+        assert_eq!(patience(&merged).silence, Duration::from_millis(250));
+        assert_eq!(
+            patience(&ServeFlags { silence_ms: Some(900), ..merged.clone() }).silence,
+            Duration::from_millis(900)
+        );
         assert_eq!(merged.cors, ["https://a.example"]);
         for wrong in ["", "[]", r#"{"prot": 9000}"#, r#"{"port": 70000}"#, r#"{"port": "x"}"#] {
             fs::write(&path, wrong).unwrap();

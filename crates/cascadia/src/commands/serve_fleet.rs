@@ -34,6 +34,8 @@ pub(crate) struct FleetChoice<'a> {
     pub(crate) model: Option<&'a str>,
     /// Users at a time.
     pub(crate) users: u32,
+    /// How long to wait for machines.
+    pub(crate) patience: Patience,
 }
 
 /// Opens a model whose stages run elsewhere, once a machine for each of them has come. Gives its name too.
@@ -70,7 +72,7 @@ pub(crate) fn open(choice: &FleetChoice<'_>, options: &OpenOptions) -> anyhow::R
         let options = LoadOptions { memory, ..options.clone() };
         let stage = |(stage, shard): (usize, &Shard)| match own.contains(&(stage as u32)) {
             true => Ok(Served::Here(Arc::new(OwnStage::open(&folder, shard, &options)?))),
-            false => Ok(Served::There(Arc::new(RemoteStage::new(&harbour, stage, Patience::default())))),
+            false => Ok(Served::There(Arc::new(RemoteStage::new(&harbour, stage, choice.patience)))),
         };
         let stages: Vec<Served> =
             harbour.manifest().stages.iter().enumerate().map(stage).collect::<Result<_, FleetError>>()?;

@@ -11,7 +11,7 @@ use cascadia_model::ModelSpec;
 use cascadia_weights::ModelFiles;
 
 use super::export::{ExportJob, KEEP};
-use super::fleet::send_shards;
+use super::fleet_push::send_shards;
 use super::inspect::main_format;
 use super::plan::{self, Wanted};
 use crate::fleet_home::{CoordinatorSettings, FleetHome};

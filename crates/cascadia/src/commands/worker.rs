@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use cascadia_fleet::{
-    Hello, Identity, Invitation, MachineSpeed, Order, ShardOptions, Store, TcpLink, WorkerStage, greet_measured,
-    join as join_fleet, open_shard,
+    Digest, Hello, Identity, Invitation, MachineSpeed, Order, ShardOptions, Store, TcpLink, WorkerStage,
+    greet_measured, join as join_fleet, open_shard,
 };
 
 use crate::flags::{JoinFlags, LeaveFlags, WorkerFlags};
@@ -58,12 +58,7 @@ pub(crate) fn start(flags: &WorkerFlags) -> anyhow::Result<()> {
         memory: flags.memory,
     };
     let store = Store::open(&home.blobs(), flags.disk)?;
-    let kept = settings.shard.map(|digest| store.path(digest));
-    let given = flags.shard.as_deref().map(with_ending);
-    let shard = given.into_iter().chain(kept).find(|path| path.exists());
-    if let (Some(path), None) = (&flags.shard, &shard) {
-        remark(&format!("There is no {} here; waiting for the coordinator to send a shard.", path.display()));
-    }
+    let shard = first_shard(flags.shard.as_deref(), settings.shard, &store)?;
     let free = measure(&options.pool);
     let stage = shard.map(|path| open_shard(&path, options.clone())).transpose()?;
     let speed = MachineSpeed { memory_bytes: flags.memory.unwrap_or(u64::MAX).min(free.memory_bytes), ..free };
@@ -107,22 +102,56 @@ impl Worker {
             }
             (Ok(Order::Load { .. }), None) => Ok("the coordinator wants a stage that is not here".to_owned()),
             (Ok(Order::Take(offer)), _) => match self.store.take(link, &offer) {
-                Ok(path) => {
-                    self.take(&path).with_context(|| format!("cannot use the shard {}", offer.digest))?;
-                    self.settings.shard = Some(offer.digest);
-                    self.home.set_worker(&self.settings)?;
-                    Ok(format!("received shard {}", offer.digest.short()))
-                }
+                Ok(path) => match open_shard(&path, self.options.clone()) {
+                    Ok(stage) => {
+                        self.stage = Some(stage);
+                        self.settings.shard = Some(offer.digest);
+                        self.home.set_worker(&self.settings)?;
+                        Ok(format!("received shard {}", offer.digest.short()))
+                    }
+                    Err(error) => Ok(format!("received shard {}, which cannot be used: {error}", offer.digest.short())),
+                },
                 Err(error) => Ok(format!("the coordinator sent a shard: {error}")),
             },
             (Err(error), _) => Ok(format!("the coordinator does not take this machine: {error}")),
         }
     }
+}
 
-    fn take(&mut self, path: &Path) -> anyhow::Result<()> {
-        self.stage = Some(open_shard(path, self.options.clone())?);
-        Ok(())
+/// The shard to begin with: the one that was asked for, or the one that was sent last. Without either, the coordinator
+/// sends one.
+fn first_shard(asked: Option<&Path>, kept: Option<Digest>, store: &Store) -> anyhow::Result<Option<PathBuf>> {
+    if let Some(asked) = asked {
+        let path = with_ending(asked);
+        if path.exists() {
+            return Ok(Some(path));
+        }
+        if !is_stage(asked) {
+            let shown = asked.display();
+            bail!(
+                "there is no {shown}; give a shard that `cascadia export` wrote, or stage-0 and so on to be sent one"
+            );
+        }
     }
+    match (kept, asked) {
+        (Some(digest), _) if store.has(digest)? => return Ok(Some(store.path(digest))),
+        (Some(digest), _) => {
+            let digest = digest.short();
+            remark(&format!("The shard {digest} that was kept here is damaged or gone; push it again."));
+        }
+        (None, Some(asked)) => {
+            remark(&format!("There is no {} here; waiting for the coordinator to send a shard.", asked.display()));
+        }
+        (None, None) => {}
+    }
+    Ok(None)
+}
+
+/// Whether a file is called as shards of stages are, so that it may be meant to be sent here.
+fn is_stage(path: &Path) -> bool {
+    let number = path.file_stem().and_then(|name| name.to_str()).and_then(|name| name.strip_prefix("stage-"));
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit()))
+        && path.extension().is_none_or(|ending| ending == "gguf")
 }
 
 /// The file of a shard, also when its ending was left out.

@@ -29,6 +29,10 @@ pub struct ServeFlags {
     /// The folder for the fleet's keys; .cascadia in your home folder by default.
     #[arg(long, value_name = "DIR", requires = "fleet")]
     pub home: Option<PathBuf>,
+    /// Milliseconds without a sign of life after which a machine that computes counts as lost; 250 by default, more where
+    /// the network pauses, as Wi-Fi does.
+    #[arg(long, value_name = "N", requires = "fleet", value_parser = clap::value_parser!(u64).range(100..=60_000))]
+    pub silence_ms: Option<u64>,
     /// The address to listen on; 127.0.0.1 by default, so that only this machine can connect.
     #[arg(long, value_name = "ADDRESS")]
     pub host: Option<IpAddr>,

@@ -1,11 +1,13 @@
 //! Export, join, push, serve: several machines answer as one does, also when some of them are lost.
 
 use std::net::TcpListener;
+use std::time::Instant;
 
 use crate::office::{Office, Running, Server, until};
 use crate::program::{cascadia, fixture, json};
 
 const PROMPT: &str = "The harbour at night";
+const RAINIER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/model/rainier-33m-q4_k_m.gguf");
 
 #[test]
 fn an_export_is_the_same_every_time_and_refuses_impossible_cuts() {
@@ -103,28 +105,38 @@ fn machines_may_join_a_server_that_waits_for_them() {
 fn a_machine_that_is_revoked_computes_no_more() {
     let office = Office::with_machines(2);
     let (coordinator, shards) = (office.at("coordinator"), office.at("shards"));
-    assert_eq!(cascadia(&["export", &fixture("llama3"), "--stages", "1", "--out", &shards]).code, 0);
+    assert_eq!(cascadia(&["export", RAINIER, "--stages", "1", "--precision", "keep", "--out", &shards]).code, 0);
     let workers = [0, 1].map(|number| office.worker(number));
     office.push(&shards, &["node-00:stage-0", "node-01:stage-0"]).succeeds();
     let fleet = office.serve("all");
-    let expected = fleet.complete(PROMPT, 8);
+    let expected = fleet.complete(PROMPT, 400);
     let status = || json(&cascadia(&["fleet", "status", "--json", "--home", &coordinator]));
     let computing = || status()["serving"]["stages"][0]["node"].as_str().map(str::to_owned);
     let first = until(|| computing().filter(|_| status()["serving"]["stages"][0]["spares"][0].is_string()));
     let shown = cascadia(&["fleet", "status", "--home", &coordinator]).stdout;
     assert!(shown.contains(&format!("{first}          computes stage 0")), "{shown}");
-    let done = cascadia(&["fleet", "revoke", &first, "--home", &coordinator]);
-    assert_eq!(done.code, 0, "{}", done.stderr);
-    // Whether it is asked or not, another computes from now on, with the same tokens.
-    assert_eq!(fleet.complete(PROMPT, 8), expected);
+    // While it computes; another goes on with the same tokens.
+    let number = usize::from(first == "node-01");
+    let (mut revoked, mut cut) = (None, None);
+    let streamed = fleet.stream(PROMPT, 400, |parts| {
+        if parts == 20 {
+            let done = cascadia(&["fleet", "revoke", &first, "--home", &coordinator]);
+            assert_eq!(done.code, 0, "{}", done.stderr);
+            revoked = Some(Instant::now());
+        }
+        if workers[number].said().contains("the coordinator is gone") {
+            cut = cut.or(revoked.map(|revoked| revoked.elapsed()));
+        }
+    });
+    assert_eq!(streamed, expected);
+    eprintln!("the live link was cut {cut:?} after it was revoked");
     let second = until(|| {
         fleet.complete(PROMPT, 1);
         computing().filter(|node| *node != first)
     });
-    assert_eq!(fleet.complete(PROMPT, 8), expected);
+    assert_eq!(fleet.complete(PROMPT, 400), expected);
     assert!(cascadia(&["fleet", "revoke", &first, "--home", &coordinator]).stderr.contains(&second));
     // The worker itself is turned away; it leaves once it has ended, and nothing of it stays.
-    let number = usize::from(first == "node-01");
     let home = office.home(number);
     workers[number].line("the coordinator is gone");
     let refused = cascadia(&["leave", "--home", &home]);
@@ -134,13 +146,42 @@ fn a_machine_that_is_revoked_computes_no_more() {
     assert!(!std::path::Path::new(&home).join("worker").exists());
 }
 
+#[test]
+fn a_push_is_not_stopped_by_one_machine_nor_a_worker_by_what_it_kept() {
+    let office = Office::with_machines(3);
+    let shards = office.at("shards");
+    assert_eq!(cascadia(&["export", &fixture("llama3"), "--stages", "1", "--out", &shards]).code, 0);
+    let start = |number: usize, flags: &[&str]| {
+        Running::start(&[&["worker", "start", "--home", &office.home(number), "--threads", "1"], flags].concat())
+    };
+    // The first has no room, the second a shard, and the third none.
+    let workers = [start(0, &["--disk", "1"]), start(1, &[]), start(2, &["--shard", "/nowhere/stage-0"])];
+    let push = office.push(&shards, &["node-00:stage-0", "node-01:stage-0", "node-02:stage-0"]);
+    for node in ["node-01", "node-02"] {
+        push.line(&format!("{node} holds stage-0.gguf"));
+    }
+    push.line("node-00 did not take stage-0.gguf");
+    push.fails();
+    drop(workers);
+    // What a worker kept may be damaged meanwhile: it starts, says so, and is sent it again.
+    let kept = std::path::Path::new(&office.home(1)).join("worker/blobs");
+    let kept = std::fs::read_dir(kept).unwrap().next().expect("a shard").unwrap().path();
+    std::fs::remove_file(&kept).unwrap();
+    std::fs::write(&kept, "nonsense").unwrap();
+    let worker = start(1, &[]);
+    worker.line("is damaged or gone; push it again");
+    office.push(&shards, &["node-01:stage-0"]).succeeds();
+    worker.line("received shard");
+    let done = cascadia(&["worker", "start", "--home", &office.home(2), "--shard", "/nowhere/stag-0"]);
+    assert!(done.code == 1 && done.stderr.contains("there is no /nowhere/stag-0"), "{}", done.stderr);
+}
+
 #[cfg(unix)]
 #[test]
 fn a_stream_outlives_machines_that_are_killed_or_hang() {
     let office = Office::with_machines(4);
     let shards = office.at("shards");
-    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/model/rainier-33m-q4_k_m.gguf");
-    let done = cascadia(&["export", model, "--stages", "2", "--precision", "keep", "--out", &shards]);
+    let done = cascadia(&["export", RAINIER, "--stages", "2", "--precision", "keep", "--out", &shards]);
     assert_eq!(done.code, 0, "{}", done.stderr);
     let mut workers: Vec<_> = (0..4).map(|number| Some(office.worker(number))).collect();
     office.push(&shards, &["node-00:stage-0", "node-01:stage-1", "node-02:stage-0", "node-03:stage-1"]).succeeds();
@@ -167,4 +208,13 @@ fn a_stream_outlives_machines_that_are_killed_or_hang() {
     workers[3] = Some(office.worker(3));
     let answer = until(|| Some(fleet.answer(PROMPT)).filter(|answer| answer.starts_with("HTTP/1.1 200")));
     assert!(answer.contains(&one.complete(PROMPT, 4)));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_drill_drops_and_changes_nothing() {
+    let object = json(&cascadia(&["bench", "chaos", "--seed", "3", "--kills", "3", "--json"]));
+    assert_eq!((&object["differing_tokens"], &object["dropped"]), (&0.into(), &serde_json::json!([])), "{object}");
+    assert_eq!(object["faults"][0]["count"], 3);
+    assert!(object["tokens"].as_u64().unwrap() > 0);
 }

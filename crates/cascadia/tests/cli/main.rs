@@ -16,7 +16,7 @@ use program::{cascadia, json};
 
 #[test]
 fn every_command_has_help_with_an_example() {
-    let commands: [&[&str]; 21] = [
+    let commands: [&[&str]; 22] = [
         &[],
         &["run"],
         &["inspect"],
@@ -24,6 +24,7 @@ fn every_command_has_help_with_an_example() {
         &["eval", "logits"],
         &["bench"],
         &["bench", "serve"],
+        &["bench", "chaos"],
         &["quantize"],
         &["tokenize"],
         &["serve"],

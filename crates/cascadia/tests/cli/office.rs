@@ -71,6 +71,11 @@ impl Running {
         self.said.lock().unwrap().clone()
     }
 
+    /// Waits for its end, which is an error.
+    pub(crate) fn fails(mut self) {
+        assert!(!self.child.wait().expect("it ends").success(), "{}", self.said.lock().unwrap());
+    }
+
     /// Waits for its end.
     pub(crate) fn succeeds(mut self) {
         let status = self.child.wait().expect("it ends");

@@ -1,6 +1,7 @@
 //! `cascadia bench`: what it measures, one file each.
 
 mod batch;
+mod chaos;
 mod load;
 mod machine;
 mod profile;
@@ -19,6 +20,7 @@ pub(crate) fn bench(flags: &BenchFlags) -> anyhow::Result<()> {
     match &flags.command {
         Some(BenchCommand::Machine(flags)) => machine::machine(flags),
         Some(BenchCommand::Serve(flags)) => load::load(flags),
+        Some(BenchCommand::Chaos(flags)) => chaos::chaos(flags),
         None if !flags.batch.is_empty() => batch::batch(flags),
         None if flags.profile => profile::profile(flags),
         None => speed::speed(flags),

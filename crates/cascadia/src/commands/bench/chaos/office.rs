@@ -1,0 +1,123 @@
+//! The fleet of the drill: a coordinator in this process, and two machines for every stage.
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use cascadia_engine::service::{Service, ServiceOptions};
+use cascadia_engine::{Engine, OpenOptions};
+use cascadia_fleet::{
+    Arrival, Harbour, Identity, Invitation, Listener, Manifest, Members, Patience, RemoteStage, StageLimits,
+    StageStatus, TOKEN_IO_FILE, seconds_now, stage_file,
+};
+use cascadia_model::Stage;
+use cascadia_weights::ModelFiles;
+
+use super::machine::{Machine, program};
+use super::relay::Relay;
+use crate::flags::ChaosFlags;
+use crate::source::Located;
+
+/// The longest that a fleet may take to be whole again.
+const MENDING: Duration = Duration::from_secs(60);
+/// The longest that a loss may go unnoticed.
+const NOTICING: Duration = Duration::from_secs(20);
+
+/// Everything that the drill needs, in a folder that goes with it.
+pub(super) struct Office {
+    pub(super) machines: Vec<Machine>,
+    pub(super) model: PathBuf,
+    shards: PathBuf,
+    members: Arc<Members>,
+    /// Where machines dock once there is something to compute.
+    harbour: Arc<OnceLock<Harbour>>,
+    stages: Vec<Arc<RemoteStage>>,
+    _folder: tempfile::TempDir,
+}
+
+impl Office {
+    /// Exports the model, and lets machines join.
+    pub(super) fn open(flags: &ChaosFlags) -> anyhow::Result<Office> {
+        let folder = tempfile::tempdir().context("cannot make a folder for the drill")?;
+        let located = flags.model.as_deref().map_or(Ok(Located::Embedded), Located::find)?;
+        let (model, shards) = (located.on_disk(folder.path())?, folder.path().join("shards"));
+        let mut export = program(&["export", "--precision", "keep", "--stages", &flags.stages.to_string(), "--out"])?;
+        let exported = export.arg(&shards).arg(&model).status().context("cannot export the model")?;
+        ensure!(exported.success(), "{} cannot be cut into {} stages", model.display(), flags.stages);
+        let key = Identity::open_or_make(&folder.path().join("key"))?;
+        let members = Arc::new(Members::at(&folder.path().join("members.json")));
+        let listener = Listener::bind("127.0.0.1:0", &key, Arc::clone(&members))?;
+        let (address, harbour) = (listener.address()?, Arc::<OnceLock<Harbour>>::default());
+        let docks = Arc::clone(&harbour);
+        listener.run(move |arrival| {
+            if let (Arrival::Member { node, link }, Some(harbour)) = (arrival, docks.get()) {
+                // A machine that does not get through comes again.
+                let _ = harbour.admit(link, &node);
+            }
+        });
+        let invitation = Invitation::new(vec![address.to_string()], key.pin(), seconds_now() + 3600)?;
+        members.invite(&invitation, 2 * flags.stages)?;
+        let machine = |number: u32| {
+            let (stage, node) = ((number % flags.stages) as usize, format!("node-{number:02}"));
+            let (home, shard) = (folder.path().join(&node), shards.join(stage_file(stage)));
+            let mut join = program(&["join", &invitation.to_string(), "--name", &node, "--home"])?;
+            ensure!(join.arg(&home).status()?.success(), "{node} cannot join a fleet on this machine");
+            Ok(Machine { stage, node, home, shard, relay: Relay::to(address)?, process: None })
+        };
+        let machines = (0..2 * flags.stages).map(machine).collect::<anyhow::Result<_>>()?;
+        Ok(Office { machines, model, shards, members, harbour, stages: Vec::new(), _folder: folder })
+    }
+
+    /// Starts all machines, and a service on them.
+    pub(super) fn serve(&mut self, options: &OpenOptions) -> anyhow::Result<Service> {
+        let manifest = Manifest::read(&self.shards)?;
+        let files = Arc::new(ModelFiles::open(&self.shards.join(TOKEN_IO_FILE))?);
+        let engine = Engine::with_stages::<anyhow::Error>(files, options, |spec, options| {
+            let (context, rows_per_step) = (options.context, options.rows_per_step);
+            let limits = StageLimits { context, rows_per_step, cache: options.cache_pages(spec) };
+            let harbour = Harbour::new(manifest, limits, env!("CARGO_PKG_VERSION")).for_members(&self.members);
+            let harbour = self.harbour.get_or_init(|| harbour);
+            let stage = |number| Arc::new(RemoteStage::new(harbour, number, Patience::default()));
+            self.stages = (0..harbour.docks().len()).map(stage).collect();
+            Ok(self.stages.iter().map(|stage| Box::new(Arc::clone(stage)) as Box<dyn Stage>).collect())
+        })?;
+        self.machines.iter_mut().try_for_each(Machine::start)?;
+        self.wait_until_whole()?;
+        let text = Arc::new(engine.text()?);
+        Ok(Service::start(engine, text, ServiceOptions::default())?)
+    }
+
+    /// Who computes a stage, and who waits.
+    pub(super) fn status(&self, stage: usize) -> StageStatus {
+        self.stages[stage].status()
+    }
+
+    /// Waits until every stage has a machine and a spare, both alive.
+    pub(super) fn wait_until_whole(&self) -> anyhow::Result<()> {
+        let end = Instant::now() + MENDING;
+        while Instant::now() < end {
+            // Those that are gone are let go.
+            self.stages.iter().for_each(|stage| stage.check());
+            let count = |status: StageStatus| usize::from(status.node.is_some()) + status.spares.len();
+            if self.stages.iter().all(|stage| count(stage.status()) == 2) {
+                return Ok(());
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        bail!("the fleet was not whole again in {} s", MENDING.as_secs());
+    }
+
+    /// Waits until a stage has lost more machines than these; says when.
+    pub(super) fn wait_for_loss(&self, stage: usize, before: u64) -> Option<Instant> {
+        let end = Instant::now() + NOTICING;
+        while Instant::now() < end {
+            if self.status(stage).lost > before {
+                return Some(Instant::now());
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        None
+    }
+}

@@ -1,0 +1,133 @@
+//! Answers under way: what each must be, what it was, and when its tokens came.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::time::Instant;
+
+use cascadia_engine::service::{
+    Generation, Job, Priority, Service, ServiceHandle, ServiceOptions, Task, Tenant, Update,
+};
+use cascadia_engine::{CacheSize, Engine, Flow, OpenOptions, Sampling};
+use cascadia_kernels::Pool;
+use cascadia_model::ModelSpec;
+use cascadia_text::KeptTokens;
+use cascadia_weights::ModelFiles;
+
+use super::fault::Chance;
+use super::office::Office;
+use crate::flags::ChaosFlags;
+
+/// Tokens of the longest prompt, and of every answer.
+const PROMPT: u64 = 200;
+const ANSWER: u32 = 120;
+/// Different requests; streams take them in turn.
+const REQUESTS: u64 = 8;
+
+/// Requests, and what one process answers.
+pub(super) struct Streams {
+    options: OpenOptions,
+    requests: Vec<(Vec<u32>, Sampling)>,
+    expected: Vec<Vec<u32>>,
+}
+
+/// What one stream heard.
+#[derive(Default)]
+pub(super) struct Heard {
+    /// When something was asked, and when tokens came.
+    pub(super) times: Vec<Instant>,
+    pub(super) answers: u64,
+    pub(super) tokens: u64,
+    /// Tokens that one process gives otherwise.
+    pub(super) differing: u64,
+    /// Why answers broke off.
+    pub(super) dropped: Vec<String>,
+}
+
+impl Streams {
+    /// Draws requests, and has them answered in this process.
+    pub(super) fn new(flags: &ChaosFlags, office: &Office) -> anyhow::Result<Streams> {
+        let files = ModelFiles::open(&office.model)?;
+        let vocabulary = ModelSpec::from_files(&files)?.vocabulary as u64;
+        let mut chance = Chance(flags.seed ^ 0x5eed);
+        let request = |number: u64| {
+            let length = 16 + chance.below(PROMPT - 16);
+            let prompt = (0..length).map(|_| chance.below(vocabulary) as u32).collect();
+            // The likeliest tokens, and tokens of chance.
+            (prompt, Sampling { temperature: (number % 2) as f32, seed: number, ..Sampling::default() })
+        };
+        let requests = (0..REQUESTS).map(request).collect();
+        let options = OpenOptions {
+            context: Some(PROMPT as u32 + ANSWER),
+            cache: CacheSize::Sequences(flags.streams),
+            ..OpenOptions::new(Arc::new(Pool::new(1)))
+        };
+        let engine = Engine::from_files(files, &options)?;
+        let text = Arc::new(engine.text()?);
+        let service = Service::start(engine, text, ServiceOptions::default())?;
+        let mut streams = Streams { options, requests, expected: Vec::new() };
+        let mut heard = Heard::default();
+        streams.expected = (0..REQUESTS as usize).map(|at| streams.ask(&service.handle(), at, &mut heard)).collect();
+        anyhow::ensure!(heard.dropped.is_empty(), "one process cannot answer: {}", heard.dropped.join("; "));
+        Ok(streams)
+    }
+
+    /// How a service for them is opened.
+    pub(super) fn options(&self) -> &OpenOptions {
+        &self.options
+    }
+
+    /// Asks one thing after the other until it is over.
+    pub(super) fn listen(&self, handle: &ServiceHandle, number: usize, over: &AtomicBool) -> Heard {
+        let mut heard = Heard::default();
+        for at in (0..self.requests.len()).cycle().skip(number) {
+            if over.load(Ordering::Relaxed) {
+                break;
+            }
+            let (tokens, expected) = (self.ask(handle, at, &mut heard), &self.expected[at]);
+            heard.answers += 1;
+            heard.tokens += tokens.len() as u64;
+            heard.differing += tokens.iter().zip(expected).filter(|(token, expected)| token != expected).count() as u64;
+            heard.differing += tokens.len().saturating_sub(expected.len()) as u64;
+        }
+        heard
+    }
+
+    /// The tokens of the answer to a request.
+    fn ask(&self, handle: &ServiceHandle, at: usize, heard: &mut Heard) -> Vec<u32> {
+        let (sender, updates) = channel();
+        let (prompt, sampling) = self.requests[at].clone();
+        let task = Task::Generate(Generation {
+            sampling,
+            max_tokens: ANSWER,
+            stop: Vec::new(),
+            stop_tokens: Vec::new(),
+            alternatives: None,
+            constraint: None,
+            kept_tokens: KeptTokens::default(),
+        });
+        let sink = Box::new(move |update| if sender.send(update).is_ok() { Flow::Continue } else { Flow::Stop });
+        let (tenant, priority, deadline) = (Tenant(0), Priority::Normal, None);
+        heard.times.push(Instant::now());
+        if let Err(error) = handle.submit(Job { prompt, task, tenant, priority, deadline, sink }) {
+            heard.dropped.push(error.to_string());
+            return Vec::new();
+        }
+        let (mut tokens, dropped) = (Vec::new(), heard.dropped.len());
+        for update in updates {
+            match update {
+                Update::Token(token) => {
+                    heard.times.push(Instant::now());
+                    tokens.push(token.token);
+                }
+                Update::Failed(error) => heard.dropped.push(error.to_string()),
+                Update::Started { .. } | Update::Finished(_) | Update::Embedded(_) => {}
+            }
+        }
+        // An answer that did not fail has all its tokens.
+        if tokens.len() < self.expected.get(at).map_or(0, Vec::len) && heard.dropped.len() == dropped {
+            heard.dropped.push(format!("it ended after {} tokens", tokens.len()));
+        }
+        tokens
+    }
+}
