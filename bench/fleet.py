@@ -141,7 +141,8 @@ class Fleet:
     def speeds(self, rtt, mbit, options):
         relay = Relay(self.port, rtt, mbit)
         worker = Program(self.folder, "worker", "start", "--shard", self.shards / "stage-1.gguf", "--home",
-                         self.folder / "node", "--coordinator", f"127.0.0.1:{relay.port}", "--threads", 1, core=1)
+                         self.folder / "node", "--coordinator", f"127.0.0.1:{relay.port}", "--threads", 1,
+                         "--priority", "normal", core=1)
         with worker, Program(self.folder, "serve", "--fleet", self.shards, "--own-stage", 0, "--home",
                              self.folder / "home", "--port", 0, "--threads", 1, "--draft-tokens", 0, "--ctx", 1024,
                              "--log-level", "error", core=0) as server:

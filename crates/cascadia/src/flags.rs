@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+mod audit;
 mod chaos;
 mod fleet;
 mod load;
@@ -11,10 +12,11 @@ mod plan;
 mod quantize;
 mod serve;
 
+pub use audit::{AuditCommand, AuditShowFlags, AuditVerifyFlags};
 pub use chaos::ChaosFlags;
 pub use fleet::{
     ExportFlags, FleetCommand, FleetInitFlags, FleetPushFlags, FleetRevokeFlags, FleetStatusFlags, HomeFlags,
-    JoinFlags, LeaveFlags, StageCount, WorkerCommand, WorkerFlags,
+    JoinFlags, LeaveFlags, Priority, StageCount, WorkerCommand, WorkerFlags, WorkerHeadFlags, WorkerLimitsFlags,
 };
 pub use load::LoadFlags;
 pub use plan::{Imagined, PlanFlags};
@@ -57,6 +59,9 @@ pub enum Command {
     /// Lead a fleet of machines that run a model together.
     #[command(subcommand)]
     Fleet(FleetCommand),
+    /// Look at what was done with the fleet, and check that nobody changed the record of it.
+    #[command(subcommand)]
+    Audit(AuditCommand),
     /// Join the fleet of a coordinator.
     Join(JoinFlags),
     /// Leave it: remove the key and the shards from this machine.

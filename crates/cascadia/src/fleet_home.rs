@@ -4,12 +4,15 @@ use std::fs::{self, File};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use anyhow::{Context, bail};
-use cascadia_fleet::{Arrival, Digest, FleetPlan, Identity, Listener, Members, StageStatus};
+use cascadia_fleet::{
+    Arrival, AuditLog, Auditor, Digest, FleetPlan, Identity, Listener, Members, OwnerLimits, StageStatus,
+};
 use serde::{Deserialize, Serialize};
 
+use crate::commands::tell;
 use crate::known_machines::KnownMachines;
 
 /// The port for workers unless another is asked for.
@@ -18,6 +21,8 @@ const PORT: u16 = 7420;
 /// The folder with all of it.
 pub(crate) struct FleetHome {
     folder: PathBuf,
+    /// One for the whole process.
+    auditor: OnceLock<Arc<Auditor>>,
 }
 
 /// What a coordinator remembers.
@@ -72,7 +77,7 @@ impl FleetHome {
             let folder = folder.join(part);
             fs::create_dir_all(&folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
         }
-        Ok(FleetHome { folder })
+        Ok(FleetHome { folder, auditor: OnceLock::new() })
     }
 
     /// The coordinator's key.
@@ -92,7 +97,31 @@ impl FleetHome {
 
     /// The members of the fleet.
     pub(crate) fn members(&self) -> Arc<Members> {
-        Arc::new(Members::at(&self.folder.join("coordinator/members.json")))
+        let members = Members::at(&self.folder.join("coordinator/members.json"));
+        Arc::new(members.audited(self.audit_log()))
+    }
+
+    /// Where the coordinator writes down what is done with the fleet.
+    pub(crate) fn audit_log(&self) -> AuditLog {
+        AuditLog::at(&self.folder.join("coordinator/audit"))
+    }
+
+    /// Who writes it down for as long as the program runs.
+    pub(crate) fn auditor(&self) -> anyhow::Result<Arc<Auditor>> {
+        if let Some(auditor) = self.auditor.get() {
+            return Ok(Arc::clone(auditor));
+        }
+        let auditor = Arc::new(Auditor::new(self.audit_log(), self.coordinator_key()?));
+        let auditor = self.auditor.get_or_init(|| {
+            auditor.run(tell());
+            auditor
+        });
+        Ok(Arc::clone(auditor))
+    }
+
+    /// Where a worker remembers how far that goes.
+    pub(crate) fn heads(&self) -> PathBuf {
+        self.folder.join("worker/heads.json")
     }
 
     /// What the coordinator remembers.
@@ -127,8 +156,13 @@ impl FleetHome {
     pub(crate) fn arrivals(&self, settings: &CoordinatorSettings) -> anyhow::Result<Receiver<Arrival>> {
         let listener = Listener::bind(&settings.listen, &self.coordinator_key()?, self.members())?;
         let (sender, arrivals) = channel();
-        let sender = Mutex::new(sender);
-        listener.run(move |arrival| drop(sender.lock().map(|sender| sender.send(arrival))));
+        let (sender, auditor) = (Mutex::new(sender), self.auditor()?);
+        listener.run(move |arrival| {
+            if let Arrival::TurnedAway { address, problem } = &arrival {
+                auditor.refused(&address.ip().to_string(), problem);
+            }
+            drop(sender.lock().map(|sender| sender.send(arrival)));
+        });
         Ok(arrivals)
     }
 
@@ -156,6 +190,16 @@ impl FleetHome {
     pub(crate) fn remove_worker(&self) -> anyhow::Result<()> {
         let folder = self.folder.join("worker");
         fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))
+    }
+
+    /// What the owner of this machine lends.
+    pub(crate) fn limits(&self) -> anyhow::Result<OwnerLimits> {
+        Ok(read(&self.folder.join("worker/limits.json"))?.unwrap_or_default())
+    }
+
+    /// Remembers it.
+    pub(crate) fn set_limits(&self, limits: &OwnerLimits) -> anyhow::Result<()> {
+        write(&self.folder.join("worker/limits.json"), limits)
     }
 
     /// What the worker remembers.

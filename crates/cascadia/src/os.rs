@@ -1,4 +1,4 @@
-//! Which processors this process may use and how much memory is free, as the operating system tells.
+//! What the operating system tells of this machine and this process.
 
 /// Numbers of the processors this process may run on; empty when the system does not say.
 pub(crate) fn allowed_processors() -> Vec<usize> {
@@ -18,6 +18,45 @@ pub(crate) fn pin(processor: usize) {
 /// Bytes of memory that programs may still take; nothing where the system does not say.
 pub(crate) fn free_memory() -> Option<u64> {
     system::free_memory()
+}
+
+/// Lets other programs go first, as do the threads that this one starts from now on; `false` where that is not offered.
+pub(crate) fn lower_priority() -> bool {
+    shared_by_unix::lower_priority()
+}
+
+/// The hour of the clock on the wall; nothing where the system does not say.
+pub(crate) fn hour() -> Option<u32> {
+    shared_by_unix::hour()
+}
+
+#[cfg(unix)]
+mod shared_by_unix {
+    use std::process::Command;
+
+    /// About a tenth of what a program of usual priority gets where both want a processor.
+    const POLITE: i32 = 10;
+
+    pub(super) fn lower_priority() -> bool {
+        rustix::process::nice(POLITE).is_ok()
+    }
+
+    pub(super) fn hour() -> Option<u32> {
+        // The library knows no time zones; this program does, and is everywhere.
+        let told = Command::new("date").arg("+%H").output().ok()?;
+        std::str::from_utf8(&told.stdout).ok()?.trim().parse().ok()
+    }
+}
+
+#[cfg(not(unix))]
+mod shared_by_unix {
+    pub(super) fn lower_priority() -> bool {
+        false
+    }
+
+    pub(super) fn hour() -> Option<u32> {
+        None
+    }
 }
 
 #[cfg(target_os = "linux")]

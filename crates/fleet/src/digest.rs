@@ -46,7 +46,7 @@ impl Digest {
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&hex(&self.0))
     }
 }
 
@@ -60,16 +60,23 @@ impl FromStr for Digest {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Digest, String> {
-        let mut bytes = [0; 32];
-        let digits = text.len() == 64 && text.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
-        if !digits {
-            return Err(format!("`{text}` is no digest of 64 hexadecimal digits"));
-        }
-        for (index, byte) in bytes.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(&text[2 * index..2 * index + 2], 16).map_err(|error| error.to_string())?;
-        }
-        Ok(Digest(bytes))
+        from_hex(text).map(Digest).ok_or_else(|| format!("`{text}` is no digest of 64 hexadecimal digits"))
     }
+}
+
+/// Bytes as small hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The bytes that were written so, if there are exactly so many.
+pub(crate) fn from_hex<const LENGTH: usize>(text: &str) -> Option<[u8; LENGTH]> {
+    let mut bytes = [0; LENGTH];
+    let digits = text.len() == 2 * LENGTH && text.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
+    for (index, byte) in bytes.iter_mut().enumerate().take_while(|_| digits) {
+        *byte = u8::from_str_radix(&text[2 * index..2 * index + 2], 16).ok()?;
+    }
+    digits.then_some(bytes)
 }
 
 impl From<Digest> for String {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::audit::{Auditor, Decision, Entry, Verb};
 use crate::frame::{Bounds, Frame, Header, Kind, Outgoing, Wait, receive};
 use crate::link::{Link, LinkError};
 use crate::message::{Hello, MOST_MESSAGE, StageLimits, Writer, reason};
@@ -32,17 +33,30 @@ pub struct Docked {
     pub epoch: u32,
     /// What people call the machine.
     pub node: String,
+    /// Records of the audit log that it was told of.
+    told: u64,
 }
 
 impl Docked {
-    /// Asks for a sign of life, and waits for it.
-    pub(crate) fn ping(&mut self, step: u32, patience: Duration) -> Result<(), LinkError> {
+    /// Asks for a sign of life, and waits for it. Shows the head of the audit log, if there is a new one.
+    pub(crate) fn ping(&mut self, step: u32, patience: Duration, dock: &Dock) -> Result<(), LinkError> {
+        if let Some(head) = dock.auditor.as_ref().and_then(|auditor| auditor.head_after(self.told)) {
+            let message = head.bytes();
+            let shown = Outgoing { epoch: self.epoch, ..Outgoing::message(Kind::Head, &message) };
+            shown.send(&mut *self.link, &mut Vec::new())?;
+            self.told = head.head.count;
+        }
         let ping = Outgoing { epoch: self.epoch, step, ..Outgoing::message(Kind::Ping, &[]) };
         ping.send(&mut *self.link, &mut Vec::new())?;
         let (mut frame, wait) = (Frame::default(), Wait::of(patience));
         loop {
-            receive(&mut *self.link, &Bounds::table(0), &mut frame, wait)?;
+            receive(&mut *self.link, &Bounds::table(MOST_MESSAGE), &mut frame, wait)?;
             let Header { kind, epoch, step: answered, .. } = frame.header;
+            match kind {
+                Kind::Witness => dock.heard(&self.node, frame.table()),
+                Kind::Leaving => return Err(LinkError::Broken(reason(frame.table())?)),
+                _ => {}
+            }
             if kind == Kind::Pong && epoch == self.epoch && answered == step {
                 return Ok(());
             }
@@ -59,6 +73,8 @@ pub struct Dock {
     losses: Mutex<Vec<(String, Instant)>>,
     /// Who may stay; everyone if nobody keeps a list.
     members: Option<Arc<Members>>,
+    /// Who writes down what happens, if anyone does.
+    auditor: Option<Arc<Auditor>>,
 }
 
 impl Dock {
@@ -109,11 +125,25 @@ impl Dock {
         self.members.as_ref().is_none_or(|members| members.has(node))
     }
 
+    /// Takes what a worker says to a head of the audit log.
+    pub(crate) fn heard(&self, node: &str, testimony: &[u8]) {
+        if let Some((auditor, members)) = self.auditor.as_ref().zip(self.members.as_ref()) {
+            auditor.heard(node, members, testimony);
+        }
+    }
+
+    /// Writes down what happened with a machine of this dock.
+    pub(crate) fn note(&self, verb: Verb, node: &str, note: String) {
+        if let Some(auditor) = &self.auditor {
+            auditor.note(Entry { note, ..Entry::new(node, verb, Decision::Noted) });
+        }
+    }
+
     /// Lets go of workers that wait and give no sign of life, or no longer belong to the fleet.
     pub fn sweep(&self, patience: Duration) {
         let waiting = std::mem::take(&mut *self.waiting());
         for mut docked in waiting {
-            if self.admits(&docked.node) && docked.ping(0, patience).is_ok() {
+            if self.admits(&docked.node) && docked.ping(0, patience, self).is_ok() {
                 self.put(docked);
             }
         }
@@ -166,6 +196,15 @@ impl Harbour {
         Harbour { docks: self.docks.iter().map(|_| dock()).collect(), ..self }
     }
 
+    /// The same with an audit log, in which workers come and go, and which they countersign.
+    pub fn audited(self, auditor: &Arc<Auditor>) -> Harbour {
+        let dock = |dock: &Arc<Dock>| {
+            let (members, auditor) = (dock.members.clone(), Some(Arc::clone(auditor)));
+            Arc::new(Dock { members, auditor, ..Dock::default() })
+        };
+        Harbour { docks: self.docks.iter().map(dock).collect(), ..self }
+    }
+
     /// The model.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
@@ -206,7 +245,7 @@ impl Harbour {
             Kind::Refused => return Err(LinkError::Broken(format!("{node} says: {}", reason(frame.table())?))),
             kind => return Err(LinkError::Broken(format!("{node} answered {kind:?} when it should load its shard"))),
         }
-        match self.docks[stage].put(Docked { link, epoch, node: node.to_owned() }) {
+        match self.docks[stage].put(Docked { link, epoch, node: node.to_owned(), told: 0 }) {
             true => Ok(stage),
             false => Err(LinkError::Broken(format!("enough machines wait for stage {stage}"))),
         }

@@ -42,9 +42,15 @@ pub enum Kind {
     /// A worker that is busy is still there. Not a [`Kind::Pong`]: who asks wants to hear from it now, and signs of life
     /// that nobody has read yet may be old.
     Beat = 14,
+    /// How far the coordinator's audit log goes, signed.
+    Head = 15,
+    /// The worker has seen and remembered it, or says why it does not sign.
+    Witness = 16,
+    /// The worker goes, because its owner needs the machine; the table says why.
+    Leaving = 17,
 }
 
-const KINDS: [Kind; 14] = [
+const KINDS: [Kind; 17] = [
     Kind::Hello,
     Kind::Welcome,
     Kind::Ready,
@@ -59,6 +65,9 @@ const KINDS: [Kind; 14] = [
     Kind::Have,
     Kind::Chunk,
     Kind::Beat,
+    Kind::Head,
+    Kind::Witness,
+    Kind::Leaving,
 ];
 
 /// What stands before a payload.

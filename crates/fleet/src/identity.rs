@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use ring::rand::SystemRandom;
 use ring::signature::Ed25519KeyPair;
+use rustls::SignatureScheme;
 use rustls::crypto::ring::sign::any_eddsa_type;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
@@ -55,6 +56,19 @@ impl Identity {
     /// What others know it by: the digest of its public key.
     pub fn pin(&self) -> Digest {
         self.pin
+    }
+
+    /// The public key and its signature of a message.
+    pub(crate) fn sign(&self, message: &[u8]) -> Result<(&[u8], Vec<u8>), FleetError> {
+        let signer = self.key.key.choose_scheme(&[SignatureScheme::ED25519]);
+        let signature = signer.and_then(|signer| signer.sign(message).ok());
+        let key = self.key.cert.first().map(|key| key.as_ref());
+        key.zip(signature).ok_or_else(Identity::unusable)
+    }
+
+    /// The error for a key that signs nothing.
+    pub(crate) fn unusable() -> FleetError {
+        FleetError::file(Path::new("the key of this machine"), "it cannot sign; remove it and pair this machine again")
     }
 
     pub(crate) fn key(&self) -> Arc<CertifiedKey> {

@@ -1,6 +1,7 @@
 //! Splits a model into shards and runs stages on other machines.
 #![forbid(unsafe_code)]
 
+mod audit;
 mod codec;
 mod digest;
 mod dock;
@@ -18,9 +19,11 @@ mod members;
 mod message;
 mod os;
 mod own_stage;
+mod owner;
 mod places;
 mod plan;
 mod plan_help;
+mod probe;
 mod push;
 mod remote_stage;
 mod shard;
@@ -29,9 +32,14 @@ mod stage_status;
 mod store;
 mod table;
 mod tcp;
+mod testify;
 mod tls;
 mod worker;
 
+pub use audit::{
+    AuditLog, Auditor, Decision, Entry, Head, LogLimits, Position, Record, Seal, SignedHead, Verb, Verdict, Witness,
+    Witnesses,
+};
 pub use digest::Digest;
 pub use dock::{Dock, Docked, Harbour};
 pub use error::FleetError;
@@ -44,10 +52,12 @@ pub use manifest::{MANIFEST_FILE, MANIFEST_VERSION, Manifest, Numerics, Shard, T
 pub use members::{Member, Members, seconds_now};
 pub use message::{Hello, Offer, StageLimits};
 pub use own_stage::{HERE, OwnStage};
+pub use owner::{Hours, OwnerLimits, Reading, Turn};
 pub use plan::{
     Candidate, Cost, FleetPlan, MOST_MACHINES, ModelCosts, PlannedStage, Task, plan, plan_with_stages, predict,
 };
 pub use plan_help::{Help, helps};
+pub use probe::Probe;
 pub use push::push;
 pub use remote_stage::{Patience, RemoteStage};
 pub use shard::{ShardOptions, open_shard};

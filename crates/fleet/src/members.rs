@@ -6,6 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+use crate::audit::{AuditLog, Decision, Entry, Verb};
 use crate::invitation::is_proof;
 use crate::manifest::write_json;
 use crate::own_stage::HERE;
@@ -46,12 +47,19 @@ struct Open {
 /// The file of members.
 pub struct Members {
     path: PathBuf,
+    /// Where every change is written down first, if anywhere.
+    log: Option<AuditLog>,
 }
 
 impl Members {
     /// The members in a file; there are none while it does not exist.
     pub fn at(path: &Path) -> Members {
-        Members { path: path.to_owned() }
+        Members { path: path.to_owned(), log: None }
+    }
+
+    /// The same, with every change in an audit log before it is made: what cannot be recorded does not happen.
+    pub fn audited(self, log: AuditLog) -> Members {
+        Members { log: Some(log), ..self }
     }
 
     /// Everyone who belongs to the fleet.
@@ -73,10 +81,10 @@ impl Members {
     pub fn revoke(&self, name: &str) -> Result<bool, FleetError> {
         let mut revoked = false;
         self.change(|content| {
-            let before = content.members.len();
-            content.members.retain(|member| member.name != name);
-            revoked = content.members.len() < before;
-            revoked
+            let at = content.members.iter().position(|member| member.name == name)?;
+            let Member { name, key } = content.members.remove(at);
+            revoked = true;
+            Some(Entry { digest: Some(key), nodes: vec![name], ..Entry::admin(Verb::Revoke) })
         })?;
         Ok(revoked)
     }
@@ -92,7 +100,9 @@ impl Members {
             content.invitations.retain(Open::is_open);
             let open = Open { proof_key: Digest(invitation.proof_key()), expires: invitation.expires, uses };
             content.invitations.push(open);
-            content.invitations.len() <= MOST
+            let note = format!("for {uses} machines until {}", invitation.expires);
+            let entry = Entry { note, ..Entry::admin(Verb::Invite) };
+            (content.invitations.len() <= MOST).then_some(entry)
         })
     }
 
@@ -106,10 +116,7 @@ impl Members {
         let mut joined = None;
         self.change(|content| {
             let shown = |open: &Open| open.is_open() && is_proof(&open.proof_key.0, session, key, proof);
-            let Some(at) = content.invitations.iter().position(shown) else { return false };
-            if content.members.len() >= MOST {
-                return false;
-            }
+            let at = content.invitations.iter().position(shown).filter(|_| content.members.len() < MOST)?;
             content.invitations[at].uses -= 1;
             let taken = |name: &str| content.members.iter().any(|member| member.name == name);
             let numbered = (0..).map(|number| format!("node-{number:02}"));
@@ -117,8 +124,10 @@ impl Members {
             let name = name.or_else(|| numbered.into_iter().find(|name| !taken(name))).unwrap_or_default();
             content.members.retain(|member| member.key != key);
             content.members.push(Member { name: name.clone(), key });
+            let entry = Entry::new(&name, Verb::Join, Decision::Allowed);
+            let entry = Entry { digest: Some(key), nodes: vec![name.clone()], ..entry };
             joined = Some(name);
-            true
+            Some(entry)
         })?;
         Ok(joined)
     }
@@ -132,17 +141,18 @@ impl Members {
         serde_json::from_slice(&text).map_err(|error| FleetError::file(&self.path, error.to_string()))
     }
 
-    /// Changes the file if `change` says so. Changes come one after the other, also those of other processes: a server
-    /// takes machines in while somebody revokes one.
-    fn change(&self, change: impl FnOnce(&mut Content) -> bool) -> Result<(), FleetError> {
+    /// Changes the file if `change` says what to record of it. Changes come one after the other, also those of other
+    /// processes: a server takes machines in while somebody revokes one.
+    fn change(&self, change: impl FnOnce(&mut Content) -> Option<Entry>) -> Result<(), FleetError> {
         // Beside the file, which is another one after every change.
         let path = self.path.with_extension("lock");
         let one_at_a_time = File::create(&path).map_err(FleetError::io("create", &path))?;
         one_at_a_time.lock().map_err(FleetError::io("lock", &path))?;
         let mut content = self.read()?;
-        match change(&mut content) {
-            true => write_json(&self.path, &content),
-            false => Ok(()),
+        match (change(&mut content), &self.log) {
+            (Some(entry), Some(log)) => log.acting(entry, || write_json(&self.path, &content)),
+            (Some(_), None) => write_json(&self.path, &content),
+            (None, _) => Ok(()),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use cascadia_model::{Hidden, Stage, StageError, StepPlan};
 
+use crate::audit::Verb;
 use crate::codec::{NUMBER_BYTES, decode, encode};
 use crate::dock::{Dock, Docked, Harbour};
 use crate::frame::{Bounds, Frame, Kind, Outgoing, Wait, receive};
@@ -126,6 +127,11 @@ impl RemoteStage {
         StageStatus { spares: self.dock.names(), ..status }
     }
 
+    /// What people call it.
+    fn shows(&self) -> String {
+        format!("layers {} to {}", self.layers.start, self.layers.end)
+    }
+
     fn note(&self, change: impl FnOnce(&mut StageStatus)) {
         change(&mut self.status.lock().unwrap_or_else(PoisonError::into_inner));
     }
@@ -150,6 +156,7 @@ impl RemoteStage {
         state.seen = Instant::now();
         let node = state.current.take().map(|docked| docked.node).unwrap_or_default();
         self.dock.remember_loss(&node);
+        self.dock.note(Verb::StageLost, &node, self.shows());
         node
     }
 
@@ -180,6 +187,8 @@ impl RemoteStage {
             // One that has waited may have gone meanwhile.
             if state.still_there(&self.dock, self.patience.silence).is_ok() {
                 state.taken_for = generation;
+                let node = state.current.as_ref().map(|docked| docked.node.as_str()).unwrap_or_default();
+                self.dock.note(Verb::StageTaken, node, self.shows());
                 self.note(|status| status.node = state.current.as_ref().map(|docked| docked.node.clone()));
                 return Ok(());
             }
@@ -191,7 +200,9 @@ impl RemoteStage {
     /// Sends a step and waits for its rows; says how many microseconds it was computed.
     fn exchange(&self, plan: &StepPlan, hidden: &mut Hidden, state: &mut State) -> Result<u32, Failure> {
         let State { current, not_finite, step, table, frame, table_bytes, row_bytes, buffer, .. } = state;
-        let Some(Docked { link, epoch, node }) = current else { return Err(Failure::Lost("it is gone".to_owned())) };
+        let Some(Docked { link, epoch, node, .. }) = current else {
+            return Err(Failure::Lost("it is gone".to_owned()));
+        };
         *step = step.checked_add(1).ok_or_else(|| Failure::Lost("its steps cannot be numbered any more".to_owned()))?;
         table_bytes.clear();
         row_bytes.clear();
@@ -208,8 +219,16 @@ impl RemoteStage {
         loop {
             receive(&mut **link, &bounds, frame, wait)?;
             let header = &frame.header;
-            if header.kind == Kind::Beat {
-                continue;
+            match header.kind {
+                Kind::Beat => continue,
+                Kind::Witness => {
+                    self.dock.heard(node, frame.table());
+                    continue;
+                }
+                Kind::Leaving if header.epoch == *epoch => {
+                    return Err(Failure::Lost(format!("it left, because {}", reason(frame.table())?)));
+                }
+                _ => {}
             }
             if header.epoch < *epoch || (header.epoch == *epoch && header.step < *step) {
                 self.note(|status| status.late += 1);
@@ -232,7 +251,7 @@ impl State {
     /// Asks for a sign of life of a machine that still belongs to the fleet.
     fn still_there(&mut self, dock: &Dock, patience: Duration) -> Result<(), LinkError> {
         let docked = self.current.as_mut().filter(|docked| dock.admits(&docked.node)).ok_or(LinkError::Closed)?;
-        docked.ping(self.step, patience)?;
+        docked.ping(self.step, patience, dock)?;
         (self.seen, self.asked) = (Instant::now(), Instant::now());
         Ok(())
     }

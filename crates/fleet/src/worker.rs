@@ -2,13 +2,15 @@
 
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use cascadia_model::{Hidden, Stage, StageError};
 
+use crate::Turn;
+use crate::audit::{SignedHead, Witnesses, testimony_bytes};
 use crate::codec::{NUMBER_BYTES, decode, encode};
 use crate::frame::{Bounds, Frame, Kind, Outgoing, Wait, receive};
 use crate::guest::PROBE;
@@ -17,6 +19,7 @@ use crate::lively::{Lively, hold, keep_alive};
 use crate::machine::MachineSpeed;
 use crate::message::{Hello, MOST_MESSAGE, Offer, StageLimits, Writer, reason};
 use crate::table::TableReader;
+use crate::testify::Testify;
 
 /// How long a worker waits for its coordinator to decide what it should do.
 const DECISION: Duration = Duration::from_secs(60);
@@ -30,6 +33,8 @@ pub struct WorkerStage {
     lease: Duration,
     load: LoadStage,
     loaded: Option<(StageLimits, Box<dyn Stage>)>,
+    witnesses: Option<Arc<Witnesses>>,
+    turn: Arc<Turn>,
 }
 
 /// Loads the stage within limits, or says why it cannot.
@@ -47,7 +52,17 @@ pub struct RowShape {
 impl WorkerStage {
     /// A worker that has not loaded its stage yet.
     pub fn new(hello: Hello, shape: RowShape, lease: Duration, load: LoadStage) -> WorkerStage {
-        WorkerStage { hello, shape, lease, load, loaded: None }
+        WorkerStage { hello, shape, lease, load, loaded: None, witnesses: None, turn: Arc::default() }
+    }
+
+    /// The same, countersigning the heads of the coordinator's audit log.
+    pub fn with_witnesses(self, witnesses: Arc<Witnesses>) -> WorkerStage {
+        WorkerStage { witnesses: Some(witnesses), ..self }
+    }
+
+    /// The same, leaving between steps when its owner needs the machine.
+    pub fn with_turn(self, turn: Arc<Turn>) -> WorkerStage {
+        WorkerStage { turn, ..self }
     }
 
     /// Serves a coordinator until the link ends; the error says how it did.
@@ -80,16 +95,21 @@ impl WorkerStage {
         let bounds = Bounds {
             rows: limits.rows_per_step,
             row_bytes: self.shape.hidden_width * NUMBER_BYTES,
-            table: table.most_bytes(limits.rows_per_step),
+            table: table.most_bytes(limits.rows_per_step).max(MOST_MESSAGE),
         };
         let hidden = Hidden { values: Vec::new(), width: self.shape.hidden_width };
         let link = Lively::new(link, epoch);
-        let mut work = Work { stage: &**stage, link: &link, epoch, step: 0, table, hidden, rows: Vec::new(), buffer };
+        let testify = self.witnesses.clone().map(Testify::start);
+        let mut work =
+            Work { stage: &**stage, link: &link, epoch, step: 0, table, hidden, rows: Vec::new(), buffer, testify };
         thread::scope(|scope| {
             // Dropped at the end of this closure, which ends the signs of life.
             let (_working, ended) = channel();
             scope.spawn(|| keep_alive(&link, &{ ended }));
             loop {
+                if let Some(reason) = self.turn.reason() {
+                    return work.leave(&reason);
+                }
                 receive(&mut *hold(&link), &bounds, &mut frame, Wait::of(self.lease))?;
                 work.obey(&frame)?;
             }
@@ -155,22 +175,41 @@ struct Work<'a> {
     hidden: Hidden,
     rows: Vec<u8>,
     buffer: Vec<u8>,
+    testify: Option<Testify>,
 }
 
 impl Work<'_> {
     fn obey(&mut self, frame: &Frame) -> Result<(), LinkError> {
         let header = &frame.header;
+        while let Some(testimony) = self.testify.as_ref().and_then(Testify::next) {
+            let message = testimony_bytes(&testimony);
+            let witness = Outgoing { epoch: self.epoch, ..Outgoing::message(Kind::Witness, &message) };
+            witness.send(&mut *hold(self.link), &mut self.buffer)?;
+        }
         match header.kind {
             _ if header.epoch != self.epoch => Err(LinkError::Broken("a frame of another connection came".to_owned())),
             Kind::Ping => {
                 let pong = Outgoing { epoch: self.epoch, step: header.step, ..Outgoing::message(Kind::Pong, &[]) };
                 pong.send(&mut *hold(self.link), &mut self.buffer).map(|_| ())
             }
+            Kind::Head => {
+                let head = SignedHead::parse(frame.table())?;
+                self.testify.iter().for_each(|testify| testify.show(head));
+                Ok(())
+            }
             // A plan says what changed, so none may be missed or taken twice.
             Kind::Step if header.step <= self.step => Ok(()),
             Kind::Step if header.step == self.step + 1 => self.run(frame),
             kind => Err(LinkError::Broken(format!("{kind:?} {} came after step {}", header.step, self.step))),
         }
+    }
+
+    /// Tells the coordinator that this machine goes, so that it need not find out.
+    fn leave(&mut self, reason: &str) -> Result<Infallible, LinkError> {
+        let message = Writer::default().text(reason).0;
+        let leaving = Outgoing { epoch: self.epoch, ..Outgoing::message(Kind::Leaving, &message) };
+        leaving.send(&mut *hold(self.link), &mut self.buffer)?;
+        Err(LinkError::Broken(format!("this machine left, because {reason}")))
     }
 
     fn run(&mut self, frame: &Frame) -> Result<(), LinkError> {

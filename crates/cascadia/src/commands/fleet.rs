@@ -35,10 +35,13 @@ pub(crate) fn init(flags: &FleetInitFlags) -> anyhow::Result<()> {
     let Some(listener) = listener else { return Ok(()) };
     remark("Run this on the other machine, while this one waits:  cascadia join <that line>");
     let (sender, joined) = channel();
-    let sender = Mutex::new(sender);
+    let (sender, auditor) = (Mutex::new(sender), home.auditor()?);
     listener.run(move |arrival| match arrival {
         Arrival::Joined { node } => drop(sender.lock().map(|sender| sender.send(node))),
-        Arrival::TurnedAway { address, problem } => remark(&format!("{address} was turned away: {problem}")),
+        Arrival::TurnedAway { address, problem } => {
+            auditor.refused(&address.ip().to_string(), &problem);
+            remark(&format!("{address} was turned away: {problem}"));
+        }
         Arrival::Member { .. } => {}
     });
     let end = Instant::now() + Duration::from_secs(60 * flags.minutes);
@@ -60,7 +63,7 @@ pub(crate) fn push(flags: &FleetPushFlags) -> anyhow::Result<()> {
     let (own, others): (Vec<_>, Vec<_>) =
         targets(flags, &manifest, &names)?.into_iter().partition(|(node, _)| node == HERE);
     if !others.is_empty() {
-        send_shards(&home.arrivals(&settings)?, &folder, others, Duration::from_secs(flags.wait_seconds))?;
+        send_shards(&home, &home.arrivals(&settings)?, (&folder, others), Duration::from_secs(flags.wait_seconds))?;
     }
     let number = |shard: &Shard| manifest.stages.iter().position(|stage| stage == shard).unwrap_or_default() as u32;
     let own_stages = own.into_iter().map(|(_, shard)| number(shard)).collect();

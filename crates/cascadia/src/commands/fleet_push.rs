@@ -7,8 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use cascadia_fleet::{Arrival, FleetError, Shard, push};
+use cascadia_fleet::{Arrival, Entry, FleetError, Shard, Verb, push};
 
+use crate::fleet_home::FleetHome;
 use crate::output::remark;
 use crate::progress::Progress;
 
@@ -21,9 +22,9 @@ const GLANCE: Duration = Duration::from_millis(50);
 /// Sends shards to machines as they connect, all at the same time, and waits no longer than `patience` for the next that
 /// should. One that fails does not keep the others from theirs.
 pub(crate) fn send_shards(
+    home: &FleetHome,
     arrivals: &Receiver<Arrival>,
-    folder: &Path,
-    targets: Vec<(String, &Shard)>,
+    (folder, targets): (&Path, Vec<(String, &Shard)>),
     patience: Duration,
 ) -> anyhow::Result<()> {
     let target = |(node, shard)| Target { node, shard, state: State::Waiting, failures: 0 };
@@ -40,11 +41,13 @@ pub(crate) fn send_shards(
                 && let Some(at) = take(&mut targets, &node)
             {
                 let (shard, sender, done, bar) = (targets[at].shard, sender.clone(), &done, &bar);
+                let entry = Entry { digest: Some(shard.digest), nodes: vec![node.clone()], ..Entry::admin(Verb::Push) };
                 scope.spawn(move || {
-                    let ended = push(&mut *link, &node, (folder, shard), |bytes| {
+                    let progress = |bytes| {
                         done[at].store(bytes, Ordering::Relaxed);
                         bar.set(done.iter().map(|done| done.load(Ordering::Relaxed)).sum(), total);
-                    });
+                    };
+                    let ended = home.audit_log().acting(entry, || push(&mut *link, &node, (folder, shard), progress));
                     drop(sender.send((at, ended)));
                 });
             }

@@ -1,5 +1,6 @@
 //! One file per command.
 
+mod audit;
 mod bench;
 mod chat;
 mod export;
@@ -18,8 +19,11 @@ mod serve_fleet;
 mod serve_model;
 mod tokenize;
 mod worker;
+mod worker_limits;
 
-use crate::flags::{Command, EvalCommand, Flags, FleetCommand, KeysCommand, WorkerCommand};
+pub(crate) use audit::tell;
+
+use crate::flags::{AuditCommand, Command, EvalCommand, Flags, FleetCommand, KeysCommand, WorkerCommand};
 
 /// Runs the command that the flags ask for.
 pub fn execute(flags: Flags) -> anyhow::Result<()> {
@@ -38,9 +42,13 @@ pub fn execute(flags: Flags) -> anyhow::Result<()> {
         Command::Fleet(FleetCommand::Push(flags)) => fleet::push(&flags),
         Command::Fleet(FleetCommand::Status(flags)) => fleet_status::status(&flags),
         Command::Fleet(FleetCommand::Revoke(flags)) => fleet::revoke(&flags),
+        Command::Audit(AuditCommand::Verify(flags)) => audit::verify(&flags),
+        Command::Audit(AuditCommand::Show(flags)) => audit::show(&flags),
         Command::Leave(flags) => worker::leave(&flags),
         Command::Join(flags) => worker::join(&flags),
         Command::Worker(WorkerCommand::Start(flags)) => worker::start(&flags),
+        Command::Worker(WorkerCommand::Head(flags)) => audit::worker_head(&flags),
+        Command::Worker(WorkerCommand::Limits(flags)) => worker_limits::limits(&flags),
         Command::Tokenize(flags) => tokenize::tokenize(&flags),
     }
 }

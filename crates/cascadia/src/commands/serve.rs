@@ -74,7 +74,10 @@ pub(crate) fn serve(flags: ServeFlags) -> anyhow::Result<()> {
     remark(&format!("Serving {name}: the page is at {url}/, the API at {url}/v1", url = server.url()));
     server.run()?;
     service.drain();
-    Ok(())
+    match flags.fleet.is_some() {
+        true => serve_fleet::ended(flags.home.as_deref()),
+        false => Ok(()),
+    }
 }
 
 /// The settings of a file, with those of the command line in place of theirs.

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use cascadia_engine::{Engine, EngineError, OpenOptions};
 use cascadia_fleet::{
-    Arrival, Digest, FleetError, FleetPlan, HERE, Harbour, MANIFEST_FILE, Manifest, OwnStage, Patience, RemoteStage,
-    Shard, StageLimits, StageStatus, seconds_now,
+    Arrival, Auditor, Digest, Entry, FleetError, FleetPlan, HERE, Harbour, MANIFEST_FILE, Manifest, OwnStage, Patience,
+    RemoteStage, Shard, StageLimits, StageStatus, Verb, seconds_now,
 };
 use cascadia_model::{Hidden, LoadOptions, Stage, StageError, StepPlan};
 use cascadia_weights::ModelFiles;
@@ -59,6 +59,9 @@ pub(crate) fn open(choice: &FleetChoice<'_>, options: &OpenOptions) -> anyhow::R
     if Digest::of_file(&ends)? != (manifest.token_io.digest, manifest.token_io.bytes) {
         bail!("{} is not what the manifest describes; export the model again", ends.display());
     }
+    let auditor = home.auditor()?;
+    let named = nodes.clone().unwrap_or_default();
+    auditor.record(Entry { digest: Some(manifest.model), nodes: named, ..Entry::admin(Verb::ServeStart) })?;
     let files = Arc::new(ModelFiles::open(&ends)?);
     let name = manifest.name.clone();
     let engine = Engine::with_stages::<anyhow::Error>(files, options, |spec, options| {
@@ -66,8 +69,8 @@ pub(crate) fn open(choice: &FleetChoice<'_>, options: &OpenOptions) -> anyhow::R
         let limits = StageLimits { context, rows_per_step, cache: options.cache_pages(spec) };
         let model = manifest.model;
         let harbour = Harbour::new(manifest, limits, env!("CARGO_PKG_VERSION")).for_members(&home.members());
-        let harbour = Arc::new(harbour);
-        receive(arrivals, &harbour, nodes);
+        let harbour = Arc::new(harbour.audited(&auditor));
+        receive(arrivals, &harbour, nodes, auditor);
         let memory = options.memory.map(|memory| memory.saturating_sub(harbour.manifest().token_io.bytes));
         let options = LoadOptions { memory, ..options.clone() };
         let stage = |(stage, shard): (usize, &Shard)| match own.contains(&(stage as u32)) {
@@ -81,6 +84,12 @@ pub(crate) fn open(choice: &FleetChoice<'_>, options: &OpenOptions) -> anyhow::R
         Ok(stages.into_iter().map(|stage| Box::new(stage) as Box<dyn Stage>).collect())
     })?;
     Ok((name, engine))
+}
+
+/// Writes down that the fleet serves no more.
+pub(crate) fn ended(home: Option<&Path>) -> anyhow::Result<()> {
+    FleetHome::find(home)?.audit_log().append(Entry::admin(Verb::ServeStop))?;
+    Ok(())
 }
 
 /// Who runs what.
@@ -143,22 +152,25 @@ fn check_stages(own: &[u32], manifest: &Manifest) -> anyhow::Result<()> {
 }
 
 /// Lets machines in for as long as the program runs, each on a thread of its own because it takes its time to load.
-fn receive(arrivals: Receiver<Arrival>, harbour: &Arc<Harbour>, nodes: Option<Vec<String>>) {
+fn receive(arrivals: Receiver<Arrival>, harbour: &Arc<Harbour>, nodes: Option<Vec<String>>, auditor: Arc<Auditor>) {
     let (harbour, nodes) = (Arc::clone(harbour), Arc::new(nodes));
     thread::spawn(move || {
         for arrival in arrivals {
-            let (harbour, nodes) = (Arc::clone(&harbour), Arc::clone(&nodes));
-            thread::spawn(move || welcome(&harbour, (*nodes).as_deref(), arrival));
+            let (harbour, nodes, auditor) = (Arc::clone(&harbour), Arc::clone(&nodes), Arc::clone(&auditor));
+            thread::spawn(move || welcome(&harbour, (*nodes).as_deref(), &auditor, arrival));
         }
     });
 }
 
-fn welcome(harbour: &Harbour, nodes: Option<&[String]>, arrival: Arrival) {
+fn welcome(harbour: &Harbour, nodes: Option<&[String]>, auditor: &Auditor, arrival: Arrival) {
     match arrival {
         Arrival::Member { node, link } if nodes.is_none_or(|nodes| nodes.contains(&node)) => {
             match harbour.admit(link, &node) {
                 Ok(stage) => remark(&format!("{node} is ready for stage {stage}.")),
-                Err(error) => remark(&format!("{node} cannot take part: {error}")),
+                Err(error) => {
+                    auditor.refused(&node, &error.to_string());
+                    remark(&format!("{node} cannot take part: {error}"));
+                }
             }
         }
         Arrival::Member { .. } => {}

@@ -80,7 +80,7 @@ pub(crate) fn prepare(
     let nodes = others.iter().map(|(node, _)| node.clone()).collect();
     // Who came while the model was cut may have given up; it comes again.
     while arrivals.try_recv().is_ok() {}
-    send_shards(arrivals, &folder, others, WAIT)?;
+    send_shards(home, arrivals, (&folder, others), WAIT)?;
     let number = |shard: &Shard| manifest.stages.iter().position(|stage| stage == shard).unwrap_or_default() as u32;
     let own_stages: Vec<u32> = own.into_iter().map(|(_, shard)| number(shard)).collect();
     let pushed = Some(folder.clone());

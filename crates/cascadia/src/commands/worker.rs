@@ -1,24 +1,29 @@
 //! `cascadia join` and `cascadia worker`.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use cascadia_fleet::{
-    Digest, Hello, Identity, Invitation, MachineSpeed, Order, ShardOptions, Store, TcpLink, WorkerStage,
-    greet_measured, join as join_fleet, open_shard,
+    Digest, FleetError, Hello, Identity, Invitation, MachineSpeed, Order, ShardOptions, Store, TcpLink, Turn,
+    Witnesses, WorkerStage, greet_measured, join as join_fleet, open_shard,
 };
 
-use crate::flags::{JoinFlags, LeaveFlags, WorkerFlags};
+use super::worker_limits::{threads, watch};
+use crate::flags::{JoinFlags, LeaveFlags, Priority, ThreadFlags, WorkerFlags};
 use crate::fleet_home::{FleetHome, WorkerSettings};
 use crate::known_machines::measure;
+use crate::os::lower_priority;
 use crate::output::remark;
 use crate::threads::pool;
 
 /// The longest pause between two attempts to connect.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+/// Bytes of shards that are kept unless the owner says otherwise.
+const DISK: u64 = 50_000_000_000;
 
 /// Joins a fleet with a key of its own.
 pub(crate) fn join(flags: &JoinFlags) -> anyhow::Result<()> {
@@ -52,24 +57,32 @@ pub(crate) fn start(flags: &WorkerFlags) -> anyhow::Result<()> {
     let _alone = home.lock_worker()?;
     let identity = Identity::open_or_make(&home.worker_key())?;
     let addresses = flags.coordinator.clone().map_or_else(|| settings.addresses.clone(), |address| vec![address]);
+    let limits = home.limits()?;
+    // Before any thread is started, so that all of them are like that.
+    if flags.priority == Priority::Low && !lower_priority() {
+        remark("This system offers no lower priority; other programs may feel this one.");
+    }
+    let turn = watch(limits.clone())?;
+    let threads = flags.threads.threads.or(threads(&limits)?);
     let options = ShardOptions {
         program: env!("CARGO_PKG_VERSION").to_owned(),
-        pool: pool(&flags.threads),
-        memory: flags.memory,
+        pool: pool(&ThreadFlags { threads, ..flags.threads }),
+        memory: flags.memory.or(limits.memory),
     };
-    let store = Store::open(&home.blobs(), flags.disk)?;
+    let store = Store::open(&home.blobs(), flags.disk.or(limits.disk).unwrap_or(DISK))?;
     let shard = first_shard(flags.shard.as_deref(), settings.shard, &store)?;
     let free = measure(&options.pool);
-    let stage = shard.map(|path| open_shard(&path, options.clone())).transpose()?;
-    let speed = MachineSpeed { memory_bytes: flags.memory.unwrap_or(u64::MAX).min(free.memory_bytes), ..free };
-    let mut worker = Worker { home, settings, store, options, speed, stage };
+    let speed = MachineSpeed { memory_bytes: options.memory.unwrap_or(u64::MAX).min(free.memory_bytes), ..free };
+    let witnesses = Arc::new(Witnesses::at(&home.heads(), identity.clone(), settings.coordinator));
+    let mut worker = Worker { home, settings, store, options, speed, witnesses, turn, stage: None };
+    shard.map(|path| worker.take(&path)).transpose()?;
     let mut pause = SHORTEST_PAUSE;
     let mut said = String::new();
     loop {
         let begin = Instant::now();
-        let ended = match TcpLink::dial(&addresses, &identity, worker.settings.coordinator) {
-            Ok(mut link) => worker.serve(&mut link)?,
-            Err(error) => format!("cannot reach the coordinator: {error}"),
+        let ended = match worker.turn.reason() {
+            Some(reason) => format!("this machine takes no part now, because {reason}"),
+            None => worker.connect(&addresses, &identity)?,
         };
         if ended != said {
             remark(&ended);
@@ -87,10 +100,20 @@ struct Worker {
     store: Store,
     options: ShardOptions,
     speed: MachineSpeed,
+    witnesses: Arc<Witnesses>,
+    turn: Arc<Turn>,
     stage: Option<WorkerStage>,
 }
 
 impl Worker {
+    /// Connects to the coordinator, and does what it wants; says how that ended.
+    fn connect(&mut self, addresses: &[String], identity: &Identity) -> anyhow::Result<String> {
+        match TcpLink::dial(addresses, identity, self.settings.coordinator) {
+            Ok(mut link) => self.serve(&mut link),
+            Err(error) => Ok(format!("cannot reach the coordinator: {error}")),
+        }
+    }
+
     /// Does what the coordinator wants on one connection; says how that ended.
     fn serve(&mut self, link: &mut TcpLink) -> anyhow::Result<String> {
         let shard = self.stage.as_ref().and_then(|stage| stage.hello.shard);
@@ -98,13 +121,16 @@ impl Worker {
         match (greet_measured(link, &hello, &self.speed), &mut self.stage) {
             (Ok(Order::Load { epoch, limits }), Some(stage)) => {
                 remark(&format!("{} computes for the coordinator.", self.settings.node));
-                Ok(format!("the coordinator is gone: {}", stage.work(link, epoch, limits)))
+                let ended = stage.work(link, epoch, limits);
+                Ok(match self.turn.reason() {
+                    Some(_) => ended.to_string(),
+                    None => format!("the coordinator is gone: {ended}"),
+                })
             }
             (Ok(Order::Load { .. }), None) => Ok("the coordinator wants a stage that is not here".to_owned()),
             (Ok(Order::Take(offer)), _) => match self.store.take(link, &offer) {
-                Ok(path) => match open_shard(&path, self.options.clone()) {
-                    Ok(stage) => {
-                        self.stage = Some(stage);
+                Ok(path) => match self.take(&path) {
+                    Ok(()) => {
                         self.settings.shard = Some(offer.digest);
                         self.home.set_worker(&self.settings)?;
                         Ok(format!("received shard {}", offer.digest.short()))
@@ -115,6 +141,12 @@ impl Worker {
             },
             (Err(error), _) => Ok(format!("the coordinator does not take this machine: {error}")),
         }
+    }
+
+    fn take(&mut self, path: &Path) -> Result<(), FleetError> {
+        let stage = open_shard(path, self.options.clone())?;
+        self.stage = Some(stage.with_witnesses(Arc::clone(&self.witnesses)).with_turn(Arc::clone(&self.turn)));
+        Ok(())
     }
 }
 

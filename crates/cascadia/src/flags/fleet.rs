@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::{Args, Subcommand};
+use cascadia_fleet::Hours;
+use clap::{Args, Subcommand, ValueEnum};
 
 use super::ThreadFlags;
 
@@ -153,6 +154,71 @@ pub struct FleetRevokeFlags {
 pub enum WorkerCommand {
     /// Run the shard that this machine was sent, or one that lies here, for the coordinator it has joined.
     Start(WorkerFlags),
+    /// Print what this machine remembers of the coordinator's audit log, for `audit verify --heads`.
+    Head(WorkerHeadFlags),
+    /// Set or show what this machine lends to the fleet, and when.
+    Limits(WorkerLimitsFlags),
+}
+
+/// How a program stands beside others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Priority {
+    /// Others go first.
+    Low,
+    /// As all others.
+    Normal,
+}
+
+/// Flags of `worker limits`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  cascadia worker limits --cpu 50% --memory 4G --disk 20G --hours 18-8\n  \
+    cascadia worker limits\n\nThey hold from the next `worker start` on; what is not given stays as it was.")]
+pub struct WorkerLimitsFlags {
+    /// The most of the machine's processors, such as 50%: so many threads compute.
+    #[arg(long, value_name = "SHARE", value_parser = parse_percent)]
+    pub cpu: Option<u32>,
+    /// The most threads.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub threads: Option<u32>,
+    /// The most memory; layers that do not fit are read from disk for every step, and a stage that cannot is refused.
+    #[arg(long, value_name = "SIZE", value_parser = super::parse_bytes)]
+    pub memory: Option<u64>,
+    /// The most disk space for shards.
+    #[arg(long, value_name = "SIZE", value_parser = super::parse_bytes)]
+    pub disk: Option<u64>,
+    /// The hours of the day in which it takes part, such as 18-8.
+    #[arg(long, value_name = "FROM-TO")]
+    pub hours: Option<Hours>,
+    /// Leave while other programs of usual priority take more than this share of the processors.
+    #[arg(long, value_name = "SHARE", value_parser = parse_percent)]
+    pub busy: Option<u32>,
+    /// Leave while it is hotter than this; 95 by default.
+    #[arg(long, value_name = "CELSIUS", value_parser = clap::value_parser!(u32).range(1..=150))]
+    pub hot: Option<u32>,
+    /// Take part on battery too.
+    #[arg(long)]
+    pub on_battery: bool,
+    /// Forget all limits that were set before.
+    #[arg(long)]
+    pub reset: bool,
+    /// Where keys and shards are.
+    #[command(flatten)]
+    pub home: HomeFlags,
+}
+
+/// A share such as `50%`.
+fn parse_percent(text: &str) -> Result<u32, String> {
+    let number = text.strip_suffix('%').and_then(|number| number.parse().ok());
+    number.filter(|number| (1..=100).contains(number)).ok_or_else(|| "give a share such as 50%".to_owned())
+}
+
+/// Flags of `worker head`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  cascadia worker head > node-00.json")]
+pub struct WorkerHeadFlags {
+    /// Where keys and shards are.
+    #[command(flatten)]
+    pub home: HomeFlags,
 }
 
 /// Flags of `worker start`.
@@ -165,15 +231,18 @@ pub struct WorkerFlags {
     /// Where the coordinator listens, if it is no longer where it was.
     #[arg(long, value_name = "HOST:PORT")]
     pub coordinator: Option<String>,
-    /// The most disk space for shards, such as 20G.
-    #[arg(long, value_name = "SIZE", default_value = "50G", value_parser = super::parse_bytes)]
-    pub disk: u64,
+    /// The most disk space for shards, such as 20G; what `worker limits` says, or 50G, by default.
+    #[arg(long, value_name = "SIZE", value_parser = super::parse_bytes)]
+    pub disk: Option<u64>,
     /// The most memory to take, such as 6G or 800MiB; layers that do not fit are read from disk for every step.
     #[arg(long, value_name = "SIZE", value_parser = super::parse_bytes)]
     pub memory: Option<u64>,
     /// Threads to compute with.
     #[command(flatten)]
     pub threads: ThreadFlags,
+    /// Whether other programs on this machine go first.
+    #[arg(long, value_enum, default_value_t = Priority::Low)]
+    pub priority: Priority,
     /// Where keys and shards are.
     #[command(flatten)]
     pub home: HomeFlags,

@@ -40,7 +40,18 @@ fn the_four_commands_give_the_answers_of_one_machine() {
     let given = office.at("shards/stage-0");
     let workers = [(0, given.as_str()), (1, "/nowhere/stage-1")].map(|(number, shard)| {
         let home = office.home(number);
-        Running::start(&["worker", "start", "--home", &home, "--threads", "1", "--shard", shard])
+        Running::start(&[
+            "worker",
+            "start",
+            "--home",
+            &home,
+            "--threads",
+            "1",
+            "--priority",
+            "normal",
+            "--shard",
+            shard,
+        ])
     });
     push.succeeds();
     workers[1].line("There is no /nowhere/stage-1 here");
@@ -95,7 +106,7 @@ fn machines_may_join_a_server_that_waits_for_them() {
     assert_eq!(join(2).code, 1, "it lets in two");
     let work = |number: usize| {
         let shard = format!("{shards}/stage-{number}");
-        Running::start(&["worker", "start", "--home", &office.home(number), "--shard", &shard])
+        Running::start(&["worker", "start", "--home", &office.home(number), "--priority", "normal", "--shard", &shard])
     };
     let _workers = [work(0), work(1)];
     server.line("the page is at");
@@ -152,7 +163,8 @@ fn a_push_is_not_stopped_by_one_machine_nor_a_worker_by_what_it_kept() {
     let shards = office.at("shards");
     assert_eq!(cascadia(&["export", &fixture("llama3"), "--stages", "1", "--out", &shards]).code, 0);
     let start = |number: usize, flags: &[&str]| {
-        Running::start(&[&["worker", "start", "--home", &office.home(number), "--threads", "1"], flags].concat())
+        let fixed = ["worker", "start", "--home", &office.home(number), "--threads", "1", "--priority", "normal"];
+        Running::start(&[&fixed[..], flags].concat())
     };
     // The first has no room, the second a shard, and the third none.
     let workers = [start(0, &["--disk", "1"]), start(1, &[]), start(2, &["--shard", "/nowhere/stage-0"])];

@@ -1,5 +1,6 @@
 //! The real program: help, exit codes, messages, JSON, determinism.
 
+mod audit;
 mod bad_input;
 mod fleet;
 mod hub;
@@ -7,6 +8,7 @@ mod hub;
 mod hub_server;
 mod measure;
 mod office;
+mod owner;
 mod planning;
 mod program;
 mod run;
@@ -16,7 +18,7 @@ use program::{cascadia, json};
 
 #[test]
 fn every_command_has_help_with_an_example() {
-    let commands: [&[&str]; 22] = [
+    let commands: [&[&str]; 26] = [
         &[],
         &["run"],
         &["inspect"],
@@ -38,6 +40,10 @@ fn every_command_has_help_with_an_example() {
         &["join"],
         &["leave"],
         &["worker", "start"],
+        &["worker", "head"],
+        &["worker", "limits"],
+        &["audit", "verify"],
+        &["audit", "show"],
         &["help", "run"],
     ];
     for command in commands {

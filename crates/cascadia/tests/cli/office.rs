@@ -82,6 +82,12 @@ impl Running {
         assert!(status.success(), "{}", self.said.lock().unwrap());
     }
 
+    /// Its number.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends a signal by its name.
     #[cfg(unix)]
     pub(crate) fn signal(&self, name: &str) {
@@ -126,9 +132,9 @@ impl Office {
         self.at(&format!("machine-{number}"))
     }
 
-    /// Starts a machine's worker.
+    /// Starts a machine's worker. Other programs do not go first, so that tests under load take no longer.
     pub(crate) fn worker(&self, number: usize) -> Running {
-        Running::start(&["worker", "start", "--home", &self.home(number), "--threads", "1"])
+        Running::start(&["worker", "start", "--home", &self.home(number), "--threads", "1", "--priority", "normal"])
     }
 
     /// Begins to push shards; workers may come before or after.

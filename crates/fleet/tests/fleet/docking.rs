@@ -1,11 +1,14 @@
 //! Who may dock, who computes, and how machines that hang are told from machines that are busy.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cascadia_fleet::link::{Weather, channel_pair, fair};
-use cascadia_fleet::{Digest, Hello, Patience, RemoteStage, RowShape, StageLimits, WorkerStage};
+use cascadia_fleet::{
+    Digest, Hello, OwnerLimits, Patience, Reading, RemoteStage, RowShape, StageLimits, Turn, WorkerStage,
+};
 use cascadia_model::{Hidden, SequenceStep, Stage, StageError, StepPlan, WindowPages};
 
 use crate::harness::PROGRAM;
@@ -91,6 +94,30 @@ fn a_machine_that_falls_silent_is_left_for_a_spare() {
     stage.check();
     assert_eq!(stage.status().node.as_deref(), Some("spare"));
     assert_eq!(harbour.docks()[0].count(), 0, "the one that was gone was let go");
+}
+
+#[test]
+fn a_machine_whose_owner_needs_it_leaves_between_steps() {
+    let (harbour, turn) = (harbour(), Arc::new(Turn::default()));
+    let (here, mut there) = channel_pair([fair(), fair()]);
+    let hello = Hello { program: PROGRAM.to_owned(), shard: Some(harbour.manifest().stages[0].digest) };
+    let shape = RowShape { hidden_width: WIDTH, needs_tokens: false };
+    let load = |_: &StageLimits| Ok(Box::new(Slow(Duration::ZERO)) as Box<dyn Stage>);
+    let worker = WorkerStage::new(hello, shape, Duration::from_secs(5), Box::new(load));
+    let mut worker = worker.with_turn(Arc::clone(&turn));
+    let left = thread::spawn(move || worker.serve(&mut there).to_string());
+    harbour.admit(Box::new(here), "laptop").expect("it fits");
+    harbour.admit(Box::new(self::worker(0, slow(Duration::ZERO), [fair(), fair()])), "spare").expect("it fits");
+    let stage = RemoteStage::new(&harbour, 0, PATIENCE);
+    assert_eq!(step(&stage, 0).expect("it computes"), [1.0; WIDTH]);
+    let reading = Reading { on_battery: Some(true), ..Reading::default() };
+    turn.update(&OwnerLimits::default(), &reading, Instant::now());
+    // It answers what comes while it decides, and then it is gone.
+    let error = (0..).find_map(|_| step(&stage, 0).err()).expect("it leaves").to_string();
+    assert!(error.contains("laptop: it left, because it runs on battery"), "{error}");
+    assert!(left.join().expect("it ends").contains("this machine left, because it runs on battery"));
+    assert_eq!(step(&stage, 1).expect("the spare computes"), [1.0; WIDTH]);
+    assert_eq!(stage.status().node.as_deref(), Some("spare"));
 }
 
 #[test]

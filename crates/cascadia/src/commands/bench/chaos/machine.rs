@@ -28,7 +28,7 @@ pub(super) fn program(arguments: &[&str]) -> anyhow::Result<Command> {
 impl Machine {
     /// Starts its worker.
     pub(super) fn start(&mut self) -> anyhow::Result<()> {
-        let mut command = program(&["worker", "start", "--threads", "1", "--coordinator"])?;
+        let mut command = program(&["worker", "start", "--threads", "1", "--priority", "normal", "--coordinator"])?;
         command.arg(self.relay.address.to_string());
         command.arg("--home").arg(&self.home).arg("--shard").arg(&self.shard);
         self.process = Some(command.spawn().context("cannot start a worker")?);

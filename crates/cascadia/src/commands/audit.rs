@@ -1,0 +1,139 @@
+//! `cascadia audit`, and what a worker remembers of the log.
+
+use std::collections::VecDeque;
+
+use anyhow::bail;
+use cascadia_fleet::{Entry, FleetError, Record, SignedHead, Verb, Verdict, Witnesses};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::flags::{AuditShowFlags, AuditVerifyFlags, WorkerHeadFlags};
+use crate::fleet_home::FleetHome;
+use crate::output::{print, print_json, remark};
+
+/// Compares the log with everything that was ever signed of it; an error if it is not the same.
+pub(crate) fn verify(flags: &AuditVerifyFlags) -> anyhow::Result<()> {
+    let home = FleetHome::find(flags.home.home.as_deref())?;
+    let log = home.audit_log();
+    let mut heads = log.own_heads()?;
+    for path in &flags.heads {
+        let seen: Vec<SignedHead> = Witnesses::read(path)?.iter().map(|witness| witness.seen).collect();
+        if seen.is_empty() {
+            bail!("{} holds no head; write it with `cascadia worker head` on a worker", path.display());
+        }
+        heads.extend(seen);
+    }
+    // A log that is gone while a key is here is not what was signed, and says so.
+    home.coordinator()?;
+    let Verdict { forgotten, end, torn, heads } = log.verify(home.coordinator_key()?.pin(), &heads)?;
+    if flags.json {
+        let hash = end.hash.to_string();
+        let object =
+            json!({"records": end.count, "forgotten": forgotten, "torn_bytes": torn, "heads": heads, "hash": hash});
+        return Ok(print_json(&object)?);
+    }
+    print(&format!("{} records, as they were written; {heads} signed heads agree.\n", end.count))?;
+    if forgotten > 0 {
+        remark(&format!("The first {forgotten} are no longer kept, as the log says itself."));
+    }
+    if torn > 0 {
+        remark(&format!("A crash left {torn} bytes of a record after them; the next one takes their place."));
+    }
+    if flags.heads.is_empty() {
+        remark(
+            "Whether it was replaced as a whole, only workers can tell: give what `cascadia worker head` prints there with --heads.",
+        );
+    }
+    Ok(())
+}
+
+/// Shows the newest records.
+pub(crate) fn show(flags: &AuditShowFlags) -> anyhow::Result<()> {
+    let home = FleetHome::find(flags.home.home.as_deref())?;
+    let mut records = VecDeque::new();
+    home.audit_log().read(|record, _| {
+        if records.len() >= flags.last as usize {
+            records.pop_front();
+        }
+        records.push_back(record.clone());
+    })?;
+    if flags.json {
+        let records = records.iter().map(serde_json::to_value).collect::<Result<Vec<Value>, _>>()?;
+        return Ok(print_json(&json!({ "records": records }))?);
+    }
+    let text: String = records.iter().map(line).collect();
+    Ok(print(&text)?)
+}
+
+/// Prints the heads that this machine has seen.
+pub(crate) fn worker_head(flags: &WorkerHeadFlags) -> anyhow::Result<()> {
+    let home = FleetHome::find(flags.home.home.as_deref())?;
+    home.worker()?;
+    let heads = Witnesses::read(&home.heads())?;
+    if heads.is_empty() {
+        bail!("this machine has seen no head yet; it is shown one when it computes for its coordinator");
+    }
+    Ok(print(&format!("{}\n", serde_json::to_string_pretty(&heads)?))?)
+}
+
+/// Tells people of what they should look at while the log is written; of a disk that fails only once.
+pub(crate) fn tell() -> impl FnMut(Result<&Entry, FleetError>) + Send {
+    let mut said = String::new();
+    move |written| match written {
+        Ok(entry) if entry.verb == Verb::Witness => {
+            remark(&format!("{} does not countersign the audit log: {}", entry.who, entry.note));
+        }
+        Ok(_) => said.clear(),
+        Err(error) if said != error.to_string() => {
+            said = error.to_string();
+            remark(&format!("The audit log cannot be written: {said}"));
+        }
+        Err(_) => {}
+    }
+}
+
+fn line(record: &Record) -> String {
+    let Record { count, time, entry } = record;
+    let digest = entry.digest.map(|digest| digest.short()).unwrap_or_default();
+    let (verb, decision) = (word(&entry.verb), word(&entry.decision));
+    let rest = [entry.nodes.join(","), digest, entry.note.clone()];
+    let rest: Vec<String> = rest.into_iter().filter(|part| !part.is_empty()).collect();
+    format!("{count:>8}  {}  {:<16} {verb:<12} {decision:<8} {}\n", date(*time), entry.who, rest.join("  "))
+}
+
+/// A choice as it stands in the log.
+fn word(choice: &impl Serialize) -> String {
+    serde_json::to_value(choice).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+/// Seconds since 1970 as a date and time of UTC.
+fn date(seconds: u64) -> String {
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    // Years begin in March here, so that a leap day is the last of its year.
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    let year = era * 400 + year_of_era + next;
+    let (hour, minute) = (second / 3600, second / 60 % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{:02}", second % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_are_dates() {
+        let check = |seconds: u64, expected: &str| assert_eq!(date(seconds), expected);
+        check(0, "1970-01-01 00:00:00");
+        check(951_782_399, "2000-02-28 23:59:59");
+        check(951_782_400, "2000-02-29 00:00:00");
+        check(951_868_800, "2000-03-01 00:00:00");
+        check(1_763_233_500, "2025-11-15 19:05:00");
+        check(4_107_542_400, "2100-03-01 00:00:00");
+    }
+}

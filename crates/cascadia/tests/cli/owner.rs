@@ -1,0 +1,37 @@
+//! A machine keeps to what its owner lends.
+
+use std::process::Command;
+
+use crate::office::{Office, Running};
+use crate::program::cascadia;
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_worker_goes_last_and_keeps_its_hours() {
+    let office = Office::with_machines(1);
+    let home = office.home(0);
+    let limits = |more: &[&str]| cascadia(&[&["worker", "limits", "--home", &home], more].concat());
+    let shown = limits(&["--memory", "4G", "--threads", "1", "--cpu", "100%"]);
+    assert!(shown.code == 0 && shown.stdout.contains("memory       4.00 GB"), "{shown:?}");
+    // Set on its own, the rest stays.
+    let hour = Command::new("date").arg("+%H").output().expect("there is a date").stdout;
+    let hour: u32 = std::str::from_utf8(&hour).unwrap().trim().parse().unwrap();
+    let hours = format!("{}-{}", (hour + 2) % 24, (hour + 3) % 24);
+    let shown = limits(&["--hours", &hours]);
+    assert!(shown.stdout.contains("4.00 GB") && shown.stdout.contains(&hours), "{shown:?}");
+    let worker = Running::start(&["worker", "start", "--home", &home]);
+    worker.line(&format!("this machine takes no part now, because its owner lends it from {hours} o'clock"));
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", worker.id())).unwrap();
+    assert_eq!(stat.rsplit_once(')').unwrap().1.split_whitespace().nth(16), Some("10"), "{stat}");
+    drop(worker);
+    let shown = limits(&["--reset"]);
+    assert!(shown.stdout.contains("hours        no limit"), "{shown:?}");
+    let worker = Running::start(&["worker", "start", "--home", &home]);
+    worker.line("cannot reach the coordinator");
+    for wrong in [["--cpu", "0%"], ["--cpu", "50"], ["--hours", "8-8"], ["--memory", "x"]] {
+        assert_eq!(limits(&wrong).code, 2, "{wrong:?}");
+    }
+    drop(worker);
+    assert_eq!(cascadia(&["leave", "--home", &home]).code, 0);
+    assert!(!std::path::Path::new(&home).join("worker").exists(), "limits go with the rest");
+}

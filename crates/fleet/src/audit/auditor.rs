@@ -1,0 +1,187 @@
+//! Keeps the log of a coordinator that runs: writes what happens, signs heads, keeps what workers countersign.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::head::parse_testimony;
+use super::record::{Decision, Entry, Verb};
+use super::{AuditLog, Refusals, SignedHead, Witness};
+use crate::manifest::write_json;
+use crate::{FleetError, Identity, Members};
+
+/// A head is signed after so many records, or so long after the one before if there is anything new.
+const HEAD_RECORDS: u64 = 1000;
+const HEAD_TIME: Duration = Duration::from_secs(60);
+/// Events that wait to be written; more are counted.
+const MOST_EVENTS: usize = 1024;
+/// How often what waits is written.
+const TICK: Duration = Duration::from_millis(500);
+
+/// The log of a coordinator and who has seen how far it goes.
+pub struct Auditor {
+    log: AuditLog,
+    identity: Identity,
+    refusals: Mutex<Refusals>,
+    pending: Mutex<Pending>,
+    head: Mutex<Option<(SignedHead, Instant)>>,
+}
+
+#[derive(Default)]
+struct Pending {
+    events: VecDeque<Entry>,
+    missed: u64,
+    witnesses: Vec<Kept>,
+}
+
+/// What a worker has countersigned last.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kept {
+    node: String,
+    witness: Witness,
+}
+
+impl Auditor {
+    /// Keeps a log with the coordinator's key.
+    pub fn new(log: AuditLog, identity: Identity) -> Auditor {
+        let (refusals, pending) = (Mutex::default(), Mutex::default());
+        Auditor { log, identity, refusals, pending, head: Mutex::new(None) }
+    }
+
+    /// Adds a record of something that happens after this, and signs a head with it at once.
+    pub fn record(&self, entry: Entry) -> Result<(), FleetError> {
+        self.log.append(entry)?;
+        *hold(&self.head) = None;
+        self.sign()
+    }
+
+    /// Remembers something that has happened, and waits for no disk.
+    pub fn note(&self, entry: Entry) {
+        let mut pending = hold(&self.pending);
+        match pending.events.len() < MOST_EVENTS {
+            true => pending.events.push_back(entry),
+            false => pending.missed += 1,
+        }
+    }
+
+    /// Records that someone was turned away.
+    pub fn refused(&self, who: &str, problem: &str) {
+        let entry = hold(&self.refusals).count(who, problem, Instant::now());
+        entry.into_iter().for_each(|entry| self.note(entry));
+    }
+
+    /// Writes what waits as long as the program runs; `hear` is told of every record and of every failure.
+    pub fn run(self: &Arc<Auditor>, mut hear: impl FnMut(Result<&Entry, FleetError>) + Send + 'static) {
+        let auditor = Arc::clone(self);
+        thread::spawn(move || {
+            loop {
+                if let Err(error) = auditor.tick(|entry| hear(Ok(entry))) {
+                    hear(Err(error));
+                }
+                thread::sleep(TICK);
+            }
+        });
+    }
+
+    /// Writes what waits, and signs a head if it is time. What cannot be written waits on.
+    pub fn tick(&self, mut hear: impl FnMut(&Entry)) -> Result<(), FleetError> {
+        let over = hold(&self.refusals).over(Instant::now());
+        over.into_iter().for_each(|entry| self.note(entry));
+        loop {
+            let Some(entry) = hold(&self.pending).events.front().cloned() else { break };
+            self.log.append(entry.clone())?;
+            hold(&self.pending).events.pop_front();
+            hear(&entry);
+        }
+        let missed = std::mem::take(&mut hold(&self.pending).missed);
+        if missed > 0 {
+            let note = format!("{missed} events came while nothing could be written");
+            self.note(Entry { note, ..Entry::new("coordinator", Verb::Recover, Decision::Noted) });
+        }
+        self.sign()?;
+        let witnesses = std::mem::take(&mut hold(&self.pending).witnesses);
+        if witnesses.is_empty() { Ok(()) } else { self.keep(witnesses) }
+    }
+
+    /// Signs how far the log goes, if that is due.
+    fn sign(&self) -> Result<(), FleetError> {
+        let position = self.log.position()?;
+        let mut head = hold(&self.head);
+        let due = match &*head {
+            None => position.count > 0,
+            Some((last, time)) => {
+                let new = position.count.saturating_sub(last.head.count);
+                new >= HEAD_RECORDS || (new > 0 && time.elapsed() >= HEAD_TIME)
+            }
+        };
+        if due {
+            let signed = SignedHead::new(&self.identity, position)?;
+            write_json(&self.log.folder().join("head.json"), &signed)?;
+            *head = Some((signed, Instant::now()));
+        }
+        Ok(())
+    }
+
+    /// The newest head, if a worker that was told of `count` records does not know it.
+    pub(crate) fn head_after(&self, count: u64) -> Option<SignedHead> {
+        hold(&self.head).as_ref().map(|(head, _)| *head).filter(|head| head.head.count > count)
+    }
+
+    /// Takes what a worker says to a head. What is not a member's signature of a head of this log counts for nothing.
+    pub(crate) fn heard(&self, node: &str, members: &Members, bytes: &[u8]) {
+        let refused = |note: String| self.note(Entry { note, ..Entry::new(node, Verb::Witness, Decision::Refused) });
+        match parse_testimony(bytes) {
+            Ok(Ok(witness)) => {
+                let worker = witness.seal.pin();
+                let is_its = members.name_of(worker).as_deref() == Some(node) && witness.is_signed_by(worker);
+                match is_its && witness.seen.is_signed_by(self.identity.pin()) {
+                    true => hold(&self.pending).witnesses.push(Kept { node: node.to_owned(), witness }),
+                    false => refused("it countersigned something else".to_owned()),
+                }
+            }
+            Ok(Err(problem)) => refused(problem),
+            Err(error) => refused(error.to_string()),
+        }
+    }
+
+    /// Keeps the last head that each worker has seen.
+    fn keep(&self, new: Vec<Kept>) -> Result<(), FleetError> {
+        let path = self.log.folder().join("witnesses.json");
+        let mut kept: Vec<Kept> = read_json(&path)?.unwrap_or_default();
+        for witness in new {
+            let worker = witness.witness.seal.pin();
+            kept.retain(|old| old.witness.seal.pin() != worker);
+            kept.push(witness);
+        }
+        write_json(&path, &kept)
+    }
+}
+
+impl AuditLog {
+    /// The heads that lie beside the log: the last that was signed, and those that workers have countersigned.
+    pub fn own_heads(&self) -> Result<Vec<SignedHead>, FleetError> {
+        let head: Option<SignedHead> = read_json(&self.folder().join("head.json"))?;
+        let kept: Option<Vec<Kept>> = read_json(&self.folder().join("witnesses.json"))?;
+        let seen = kept.unwrap_or_default().into_iter().map(|kept| kept.witness.seen);
+        Ok(head.into_iter().chain(seen).collect())
+    }
+}
+
+fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<Option<T>, FleetError> {
+    match fs::read(path) {
+        Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|error| FleetError::file(path, error.to_string())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(FleetError::io("read", path)(error)),
+    }
+}
+
+/// Nothing in there can be left half done.
+fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
