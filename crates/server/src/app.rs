@@ -9,11 +9,12 @@ use crate::desk::{Desk, ServedModel};
 use crate::keys::KeyRing;
 use crate::metrics::Metrics;
 use crate::options::ServerOptions;
+use crate::slot::ModelSlot;
 use crate::traces::Traces;
 
 /// The state behind every handler.
 pub(crate) struct App {
-    pub(crate) desk: Arc<Desk>,
+    pub(crate) model: ModelSlot,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) bodies: Bodies,
     /// How many requests may be rendered and tokenised at once.
@@ -36,7 +37,7 @@ impl App {
         let metrics = Arc::new(Metrics::default());
         let limits = &options.limits;
         App {
-            desk: Arc::new(Desk::new(model, Arc::clone(&metrics), limits.answer_time)),
+            model: ModelSlot::new(model, Arc::clone(&metrics), limits.answer_time),
             metrics,
             bodies: Bodies::new(limits.body_bytes, limits.bodies_bytes, limits.body_time),
             workers: Arc::new(Semaphore::new(limits.workers)),
@@ -45,5 +46,10 @@ impl App {
             origins: options.origins.clone(),
             traces,
         }
+    }
+
+    /// The desk of the model that is served now; a request asks once.
+    pub(crate) fn desk(&self) -> Arc<Desk> {
+        self.model.desk()
     }
 }

@@ -39,14 +39,15 @@ pub(crate) async fn answer<D: Door>(
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let desk = Arc::clone(&app.desk);
+    let desk = app.desk();
+    let preparing = Arc::clone(&desk);
     let (door, prepared) = read_body(&app, request, move |bytes| {
-        let (wanted, door) = D::read(parse(bytes)?, &desk)?;
-        desk.check_model(wanted.model.as_deref())?;
-        Ok((door, desk.prepare(wanted.check()?, caller)?))
+        let (wanted, door) = D::read(parse(bytes)?, &preparing)?;
+        preparing.check_model(wanted.model.as_deref())?;
+        Ok((door, preparing.prepare(wanted.check()?, caller)?))
     })
     .await?;
-    let teller = app.desk.submit(prepared)?;
+    let teller = desk.submit(prepared)?;
     match door.framing() {
         Some(framing) => Ok(stream::respond(teller, door.voice(), framing)),
         None => {

@@ -171,7 +171,7 @@ impl Log {
         app.metrics.in_flight.fetch_add(1, Ordering::Relaxed);
         Log {
             app: Arc::clone(app),
-            id: request_id(request.headers()).unwrap_or_else(|| app.desk.name("req_")),
+            id: request_id(request.headers()).unwrap_or_else(|| app.desk().name("req_")),
             method: request.method().clone(),
             path: request.uri().path().to_owned(),
             name: String::new(),

@@ -17,8 +17,9 @@ pub(crate) async fn live() -> &'static str {
 
 /// Whether the next request would be taken.
 pub(crate) async fn ready(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
-    let waiting = app.desk.model.service.snapshot().waiting;
-    if waiting >= app.desk.model.queue as u64 {
+    let desk = app.desk();
+    let waiting = desk.model.service.snapshot().waiting;
+    if waiting >= desk.model.queue as u64 {
         return Err(ApiError::new(
             Kind::Unavailable,
             format!("{waiting} requests wait already; send others elsewhere"),
@@ -29,10 +30,11 @@ pub(crate) async fn ready(State(app): State<Arc<App>>) -> Result<Response, ApiEr
 
 /// How it is, in short.
 pub(crate) async fn health(State(app): State<Arc<App>>) -> Response {
-    let snapshot = app.desk.model.service.snapshot();
+    let desk = app.desk();
+    let snapshot = desk.model.service.snapshot();
     json(&json!({
         "status": "ok",
-        "model": app.desk.model.name,
+        "model": desk.model.name,
         "version": env!("CARGO_PKG_VERSION"),
         "waiting": snapshot.waiting,
         "running": snapshot.running,

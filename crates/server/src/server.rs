@@ -12,6 +12,7 @@ use crate::desk::ServedModel;
 use crate::error::ServerError;
 use crate::keys::KeyRing;
 use crate::options::{Limits, ServerOptions};
+use crate::slot::ModelSlot;
 use crate::traces::{Collector, Exporter};
 use crate::{os, routes, tls, traces};
 
@@ -27,6 +28,7 @@ pub struct Server {
     exporter: Option<Exporter>,
     stop: watch::Sender<bool>,
     is_encrypted: bool,
+    model: ModelSlot,
 }
 
 /// Ends a running server.
@@ -62,8 +64,10 @@ impl Server {
         let (spans, exporter) = collector.map(traces::traces).unzip();
         let app = Arc::new(App::new(model, options, keys, spans));
         let (metrics, limits, is_encrypted) = (Arc::clone(&app.metrics), options.limits.clone(), tls.is_some());
+        let model = app.model.clone();
         let acceptor = Acceptor { router: routes::router(app), tls, limits: limits.clone(), metrics };
-        Ok(Server { listener, address, acceptor, limits, exporter, stop: watch::Sender::new(false), is_encrypted })
+        let stop = watch::Sender::new(false);
+        Ok(Server { listener, address, acceptor, limits, exporter, stop, is_encrypted, model })
     }
 
     /// Where it listens.
@@ -74,6 +78,11 @@ impl Server {
     /// Where the web page is.
     pub fn url(&self) -> String {
         format!("{}://{}", if self.is_encrypted { "https" } else { "http" }, self.address)
+    }
+
+    /// Where another model may take the place of the one that is served.
+    pub fn model(&self) -> ModelSlot {
+        self.model.clone()
     }
 
     /// What ends it from elsewhere.

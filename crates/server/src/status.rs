@@ -68,18 +68,19 @@ const DURATIONS: &[Duration] = &[
 
 /// The numbers in Prometheus' text format.
 pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
-    let text = prometheus(&app.desk.model.service.snapshot(), &app.metrics);
+    let text = prometheus(&app.desk().model.service.snapshot(), &app.metrics);
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }
 
 /// The numbers as JSON.
 pub(crate) async fn status(State(app): State<Arc<App>>) -> Response {
-    let service = &app.desk.model.service;
+    let desk = app.desk();
+    let service = &desk.model.service;
     let (snapshot, metrics) = (service.snapshot(), &app.metrics);
     let numbers = NUMBERS.iter().map(|(name, _, _, value)| ((*name).to_owned(), value(&snapshot).into()));
     let latencies = DURATIONS.iter().map(|(name, _, find)| ((*name).to_owned(), quantiles(find(metrics))));
     json(&json!({
-        "model": app.desk.model.name,
+        "model": desk.model.name,
         "version": env!("CARGO_PKG_VERSION"),
         "context": service.context(),
         "uptime_seconds": metrics.started.elapsed().as_secs_f64(),

@@ -194,7 +194,7 @@ impl Voice for MessagesDoor {
 
 /// Tokens of a conversation, before it is sent.
 pub(crate) async fn count(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
-    let desk = Arc::clone(&app.desk);
+    let desk = app.desk();
     let count = read_body(&app, request, move |bytes| {
         let (wanted, _) = wanted(parse(bytes)?)?;
         desk.check_model(wanted.model.as_deref())?;

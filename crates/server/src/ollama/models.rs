@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 
 use super::clock;
 use crate::app::App;
+use crate::desk::Desk;
 use crate::door::{json, parse, read_body};
 use crate::error::ApiError;
 
@@ -28,46 +29,48 @@ pub(crate) async fn version() -> Response {
 
 /// The models on this machine: the one that is served.
 pub(crate) async fn tags(State(app): State<Arc<App>>) -> Response {
-    let model = &app.desk.model;
+    let desk = app.desk();
+    let model = &desk.model;
     let name = format!("{}:latest", model.name);
     json(&json!({"models": [{
         "name": name,
         "model": name,
-        "modified_at": clock::written(app.desk.created),
+        "modified_at": clock::written(desk.created),
         "size": model.details.bytes,
         "digest": "",
-        "details": details(&app),
+        "details": details(&desk),
     }]}))
 }
 
 /// What the model is.
 pub(crate) async fn show(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
-    let desk = Arc::clone(&app.desk);
+    let desk = app.desk();
+    let reading = Arc::clone(&desk);
     read_body(&app, request, move |bytes| {
         let body: ShowRequest = parse(bytes)?;
-        desk.check_model(body.model.as_deref())
+        reading.check_model(body.model.as_deref())
     })
     .await?;
-    let model = &app.desk.model;
+    let model = &desk.model;
     let mut capabilities = vec!["completion"];
-    capabilities.extend(app.desk.speech.knows_calls().then_some("tools"));
+    capabilities.extend(desk.speech.knows_calls().then_some("tools"));
     Ok(json(&json!({
         "modelfile": "",
         "parameters": "",
         "template": model.text.template().unwrap_or_default(),
-        "details": details(&app),
+        "details": details(&desk),
         "model_info": {
             "general.architecture": model.details.family,
             "general.parameter_count": model.details.parameters,
             "context_length": model.service.context(),
         },
         "capabilities": capabilities,
-        "modified_at": clock::written(app.desk.created),
+        "modified_at": clock::written(desk.created),
     })))
 }
 
-fn details(app: &App) -> Value {
-    let details = &app.desk.model.details;
+fn details(desk: &Desk) -> Value {
+    let details = &desk.model.details;
     json!({
         "parent_model": "",
         "format": "gguf",

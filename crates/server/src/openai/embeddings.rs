@@ -45,12 +45,13 @@ pub(crate) async fn embed(
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let desk = Arc::clone(&app.desk);
+    let desk = app.desk();
+    let reading = Arc::clone(&desk);
     let (encoding, prompts) = read_body(&app, request, move |bytes| {
         let body: EmbeddingRequest = parse(bytes)?;
-        desk.check_model(body.model.as_deref())?;
+        reading.check_model(body.model.as_deref())?;
         let encoding = encoding(&body)?;
-        let prompts = body.input.0.iter().map(|source| desk.tokens(source)).collect::<Result<Vec<_>, _>>()?;
+        let prompts = body.input.0.iter().map(|source| reading.tokens(source)).collect::<Result<Vec<_>, _>>()?;
         Ok((encoding, prompts))
     })
     .await?;
@@ -58,12 +59,12 @@ pub(crate) async fn embed(
     let mut data = Vec::with_capacity(prompts.len());
     // One after the other: a long list takes one place in the queue, like any other request.
     for (index, prompt) in prompts.into_iter().enumerate() {
-        let vector = received(app.desk.submit_embedding(prompt, caller)?).await?;
+        let vector = received(desk.submit_embedding(prompt, caller)?).await?;
         data.push(json!({"object": "embedding", "index": index, "embedding": written(&vector, encoding)}));
     }
     Ok(json(&json!({
         "object": "list",
-        "model": app.desk.model.name,
+        "model": desk.model.name,
         "data": data,
         "usage": {"prompt_tokens": used, "total_tokens": used},
     })))

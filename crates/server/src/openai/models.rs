@@ -7,26 +7,28 @@ use axum::response::Response;
 use serde_json::{Value, json};
 
 use crate::app::App;
+use crate::desk::Desk;
 use crate::door::json;
 use crate::error::ApiError;
 
 /// The list of the one model that is served.
 pub(crate) async fn list(State(app): State<Arc<App>>) -> Response {
-    json(&json!({"object": "list", "data": [model(&app)]}))
+    json(&json!({"object": "list", "data": [model(&app.desk())]}))
 }
 
 /// One model.
 pub(crate) async fn one(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<Response, ApiError> {
-    app.desk.check_model(Some(&id))?;
-    Ok(json(&model(&app)))
+    let desk = app.desk();
+    desk.check_model(Some(&id))?;
+    Ok(json(&model(&desk)))
 }
 
-fn model(app: &App) -> Value {
+fn model(desk: &Desk) -> Value {
     json!({
-        "id": app.desk.model.name,
+        "id": desk.model.name,
         "object": "model",
-        "created": app.desk.created,
+        "created": desk.created,
         "owned_by": "cascadia",
-        "context_length": app.desk.model.service.context(),
+        "context_length": desk.model.service.context(),
     })
 }

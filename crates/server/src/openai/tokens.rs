@@ -44,7 +44,8 @@ pub(crate) struct DetokenizeRequest {
 
 /// Tokens of a text.
 pub(crate) async fn tokenize(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
-    let desk = Arc::clone(&app.desk);
+    let desk = app.desk();
+    let context = desk.model.service.context();
     let tokens = read_body(&app, request, move |bytes| {
         let body: TokenizeRequest = parse(bytes)?;
         desk.check_model(body.model.as_deref())?;
@@ -60,13 +61,12 @@ pub(crate) async fn tokenize(State(app): State<Arc<App>>, request: Request) -> R
         desk.tokens(&source)
     })
     .await?;
-    let context = app.desk.model.service.context();
     Ok(json(&json!({"count": tokens.len(), "max_model_len": context, "tokens": tokens})))
 }
 
 /// Text of tokens.
 pub(crate) async fn detokenize(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
-    let desk = Arc::clone(&app.desk);
+    let desk = app.desk();
     let text = read_body(&app, request, move |bytes| {
         let body: DetokenizeRequest = parse(bytes)?;
         desk.check_model(body.model.as_deref())?;
