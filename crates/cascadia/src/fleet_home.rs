@@ -19,11 +19,16 @@ use crate::known_machines::KnownMachines;
 const PORT: u16 = 7420;
 
 /// The folder with all of it.
+#[derive(Clone)]
 pub(crate) struct FleetHome {
     folder: PathBuf,
     /// One for the whole process.
     auditor: OnceLock<Arc<Auditor>>,
 }
+
+/// A file in that folder.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part(pub(crate) &'static str);
 
 /// What a coordinator remembers.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -47,9 +52,9 @@ pub(crate) struct WorkerSettings {
     pub(crate) coordinator: Digest,
     /// What this machine is called there.
     pub(crate) node: String,
-    /// The shard that it was sent last.
+    /// The shards that it was sent and that were of use.
     #[serde(default)]
-    pub(crate) shard: Option<Digest>,
+    pub(crate) shards: Vec<Digest>,
 }
 
 /// How the machines of a fleet are while it serves.
@@ -178,11 +183,35 @@ impl FleetHome {
 
     /// Makes sure that no other worker runs with this folder for as long as the result is held.
     pub(crate) fn lock_worker(&self) -> anyhow::Result<File> {
-        let path = self.folder.join("worker/lock");
+        let lock = self.lock(Part("worker/lock"))?;
+        lock.with_context(|| format!("a worker runs with {}; end it first", self.folder.display()))
+    }
+
+    /// Has a file to itself for as long as the result is held; nothing if another process has it.
+    pub(crate) fn lock(&self, part: Part) -> anyhow::Result<Option<File>> {
+        let path = self.folder.join(part.0);
         let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
-        match file.try_lock() {
-            Ok(()) => Ok(file),
-            Err(_) => bail!("a worker runs with {}; end it first", self.folder.display()),
+        Ok(file.try_lock().is_ok().then_some(file))
+    }
+
+    /// Reads a file of this folder, if it is there.
+    pub(crate) fn read<T: for<'de> Deserialize<'de>>(&self, part: Part) -> anyhow::Result<Option<T>> {
+        read(&self.folder.join(part.0))
+    }
+
+    /// Writes one.
+    pub(crate) fn write(&self, part: Part, value: &impl Serialize) -> anyhow::Result<()> {
+        write(&self.folder.join(part.0), value)
+    }
+
+    /// Removes one, if it is there.
+    pub(crate) fn remove(&self, part: Part) -> anyhow::Result<()> {
+        let path = self.folder.join(part.0);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("cannot remove {}", path.display()))
+            }
+            _ => Ok(()),
         }
     }
 

@@ -14,6 +14,7 @@ mod commands;
 mod failure;
 pub mod flags;
 mod fleet_home;
+mod handover;
 mod hub;
 mod known_machines;
 mod machine;

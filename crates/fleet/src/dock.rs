@@ -10,7 +10,7 @@ use crate::frame::{Bounds, Frame, Header, Kind, Outgoing, Wait, receive};
 use crate::link::{Link, LinkError};
 use crate::message::{Hello, MOST_MESSAGE, StageLimits, Writer, reason};
 use crate::places::Places;
-use crate::{Digest, Manifest, Members};
+use crate::{Digest, Manifest, Members, Shard};
 
 /// Workers that may wait for one stage; more are told to come back.
 const MOST_SPARES: usize = 8;
@@ -225,15 +225,16 @@ impl Harbour {
         let Some(_place) = self.arriving.take() else {
             return Err(LinkError::Broken("too many machines come at once".to_owned()));
         };
+        let hello = hear_hello(&mut *link, &mut Frame::default())?;
+        self.dock(link, &hello, node)
+    }
+
+    /// The same for a worker that has said what it holds.
+    pub(crate) fn dock(&self, mut link: Box<dyn Link>, hello: &Hello, node: &str) -> Result<usize, LinkError> {
         let (mut frame, mut buffer) = (Frame::default(), Vec::new());
-        let hello = hear_hello(&mut *link, &mut frame)?;
-        let stage = match self.stage_of(&hello, node) {
+        let stage = match self.check_program(&hello.program, node).and_then(|()| self.stage_of(hello, node)) {
             Ok(stage) => stage,
-            Err(problem) => {
-                let message = Writer::default().text(&problem).0;
-                Outgoing::message(Kind::Refused, &message).send(&mut *link, &mut buffer)?;
-                return Err(LinkError::Broken(problem));
-            }
+            Err(problem) => return Err(refuse(&mut *link, problem)),
         };
         let epoch = self.epochs.fetch_add(1, Ordering::Relaxed);
         let limits = self.limits.bytes();
@@ -251,23 +252,40 @@ impl Harbour {
         }
     }
 
+    /// An error if a worker's program is another version than this one.
+    pub(crate) fn check_program(&self, theirs: &str, node: &str) -> Result<(), String> {
+        let own = &self.program;
+        match theirs == own {
+            true => Ok(()),
+            false => Err(format!("{node} runs version {theirs}, the coordinator runs {own}; install the same on both")),
+        }
+    }
+
+    /// The stage whose shard this is.
+    pub(crate) fn stage_with(&self, shard: Digest) -> Option<usize> {
+        self.manifest.stages.iter().position(|stage| stage.digest == shard)
+    }
+
     /// The stage that a worker can run, or what it has that does not fit.
     fn stage_of(&self, hello: &Hello, node: &str) -> Result<usize, String> {
-        if hello.program != self.program {
-            let own = &self.program;
-            return Err(format!(
-                "{node} runs version {}, the coordinator runs {own}; install the same on both",
-                hello.program
-            ));
-        }
         let Some(shard) = hello.shard else {
             return Err(format!("{node} holds no shard; send it one with `cascadia fleet push`"));
         };
-        self.manifest.stages.iter().position(|stage| stage.digest == shard).ok_or_else(|| {
-            let digest = |digest: &Digest| digest.short();
-            let wanted: Vec<String> = self.manifest.stages.iter().map(|stage| digest(&stage.digest)).collect();
-            format!("{node} holds shard {}, which is none of {}; push it again", digest(&shard), wanted.join(", "))
+        self.stage_with(shard).ok_or_else(|| {
+            let stage = |(number, stage): (usize, &Shard)| format!("{} (stage {number})", stage.digest.short());
+            let wanted: Vec<String> = self.manifest.stages.iter().enumerate().map(stage).collect();
+            let (holds, model, wanted) = (shard.short(), &self.manifest.name, wanted.join(", "));
+            format!("{node} holds shard {holds}, which is none of {model}: {wanted}; push it again")
         })
+    }
+}
+
+/// Tells the other end why it is of no use; gives the error that this is.
+pub(crate) fn refuse(link: &mut dyn Link, problem: String) -> LinkError {
+    let message = Writer::default().text(&problem).0;
+    match Outgoing::message(Kind::Refused, &message).send(link, &mut Vec::new()) {
+        Ok(_) => LinkError::Broken(problem),
+        Err(error) => error,
     }
 }
 

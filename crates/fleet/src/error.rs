@@ -50,6 +50,14 @@ pub enum FleetError {
         /// Why not, and what to do next.
         problem: String,
     },
+    /// A model cannot be served yet.
+    #[error("{model} is not ready: {problem}")]
+    NotReady {
+        /// The model.
+        model: String,
+        /// What is missing, and which machine holds what.
+        problem: String,
+    },
     /// A machine cannot join.
     #[error("this invitation cannot be used: {problem}")]
     Invitation {

@@ -25,6 +25,7 @@ mod plan;
 mod plan_help;
 mod probe;
 mod push;
+mod quay;
 mod remote_stage;
 mod shard;
 mod split;
@@ -59,6 +60,7 @@ pub use plan::{
 pub use plan_help::{Help, helps};
 pub use probe::Probe;
 pub use push::push;
+pub use quay::{Berth, Quay};
 pub use remote_stage::{Patience, RemoteStage};
 pub use shard::{ShardOptions, open_shard};
 pub use split::{StageSplit, holds_ends, possible_starts, tells_stage};

@@ -3,7 +3,8 @@
 use cascadia_model::CachePages;
 
 use crate::Digest;
-use crate::link::LinkError;
+use crate::dock::refuse;
+use crate::link::{Link, LinkError};
 
 /// The longest text in a message.
 pub(crate) const MOST_TEXT: usize = 512;
@@ -113,6 +114,11 @@ impl Hello {
 }
 
 impl Offer {
+    /// Tells the coordinator why the file is not taken; gives the error that this is.
+    pub fn refuse(link: &mut dyn Link, problem: String) -> LinkError {
+        refuse(link, problem)
+    }
+
     pub(crate) fn bytes(&self) -> Vec<u8> {
         Writer::default().bytes(&self.digest.0).bytes(&self.bytes.to_le_bytes()).0
     }

@@ -27,6 +27,21 @@ pub fn push(
     link: &mut dyn Link,
     node: &str,
     (folder, shard): (&Path, &Shard),
+    progress: impl FnMut(u64),
+) -> Result<(), FleetError> {
+    let failed = |error: LinkError| {
+        let (node, file, problem) = (node.to_owned(), shard.file.clone(), error.to_string());
+        FleetError::Push { node, file, problem }
+    };
+    hear_hello(link, &mut Frame::default()).map_err(failed)?;
+    send(link, node, (folder, shard), progress)
+}
+
+/// The same to one that has said who it is.
+pub(crate) fn send(
+    link: &mut dyn Link,
+    node: &str,
+    (folder, shard): (&Path, &Shard),
     mut progress: impl FnMut(u64),
 ) -> Result<(), FleetError> {
     let path = folder.join(&shard.file);
@@ -34,7 +49,6 @@ pub fn push(
     let refuse = |problem: String| FleetError::Push { node: node.to_owned(), file: shard.file.clone(), problem };
     let failed = |error: LinkError| refuse(error.to_string());
     let (mut frame, mut buffer) = (Frame::default(), Vec::new());
-    hear_hello(link, &mut frame).map_err(failed)?;
     let offer = Offer { digest: shard.digest, bytes: shard.bytes };
     Outgoing::message(Kind::Offer, &offer.bytes()).send(link, &mut buffer).map_err(failed)?;
     let mut done = held(link, &mut frame).map_err(failed)?;

@@ -5,9 +5,10 @@ use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::dock::refuse;
 use crate::frame::{Bounds, Frame, Kind, Outgoing, Wait, receive};
 use crate::link::{Link, LinkError};
-use crate::message::{Offer, Writer};
+use crate::message::Offer;
 use crate::push::{CHUNK, chunk_bounds};
 use crate::{Digest, FleetError, os};
 
@@ -51,21 +52,48 @@ impl Store {
         self.folder.join(format!("{digest}.part"))
     }
 
-    /// Takes the file that was offered, from where an earlier attempt ended. Gives its place.
-    pub fn take(&self, link: &mut dyn Link, offer: &Offer) -> Result<PathBuf, LinkError> {
+    /// Takes the file that was offered, from where an earlier attempt ended, and says that it is here once `open` has
+    /// made something of it. For its sake, files may go that are not to be kept.
+    pub fn take<T>(
+        &self,
+        link: &mut dyn Link,
+        offer: &Offer,
+        keep: &[Digest],
+        open: impl FnOnce(&Path) -> Result<T, String>,
+    ) -> Result<T, LinkError> {
         let path = self.path(offer.digest);
-        let mut buffer = Vec::new();
         if !self.has(offer.digest)? {
+            self.make_room(offer, keep);
             if let Err(problem) = self.check_room(offer) {
-                let message = Writer::default().text(&problem).0;
-                Outgoing::message(Kind::Refused, &message).send(link, &mut buffer)?;
-                return Err(LinkError::Broken(problem));
+                return Err(refuse(link, problem));
             }
-            self.receive(link, offer)?;
-            self.finish(offer)?;
+            match self.receive(link, offer).and_then(|()| self.finish(offer)) {
+                Ok(()) => {}
+                Err(LinkError::Broken(problem)) => return Err(refuse(link, problem)),
+                Err(error) => return Err(error),
+            }
         }
-        have(link, offer.bytes)?;
-        Ok(path)
+        match open(&path) {
+            Ok(opened) => have(link, offer.bytes).map(|()| opened),
+            Err(problem) => Err(refuse(link, problem)),
+        }
+    }
+
+    /// Removes files that are not to be kept, the oldest first, until there is room for one more.
+    fn make_room(&self, offer: &Offer, keep: &[Digest]) {
+        let kept: Vec<String> = keep.iter().chain([&offer.digest]).map(Digest::to_string).collect();
+        let files = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        let unused = files.filter(|file| !kept.iter().any(|kept| file.file_name().to_string_lossy().starts_with(kept)));
+        let dated = unused.filter_map(|file| Some((file.metadata().ok()?.modified().ok()?, file.path())));
+        let mut unused: Vec<_> = dated.collect();
+        unused.sort();
+        for (_, path) in unused {
+            if self.held(offer.digest).saturating_add(offer.bytes) <= self.quota {
+                return;
+            }
+            // One that stays counts when it is asked whether there is room.
+            let _ = fs::remove_file(path);
+        }
     }
 
     /// Says why a file cannot be taken.

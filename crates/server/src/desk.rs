@@ -45,6 +45,8 @@ pub struct ModelDetails {
     pub parameters: u64,
     /// The number format of most weights.
     pub format: String,
+    /// What tells it from every model that may give other tokens.
+    pub digest: String,
 }
 
 /// For whom a job is, and what its key allows.
@@ -78,6 +80,13 @@ pub(crate) struct Prepared {
     prompts: Vec<PreparedPrompt>,
     priority: Priority,
     tenant: Tenant,
+}
+
+impl Prepared {
+    /// How many answers will be given.
+    pub(crate) fn answers(&self) -> usize {
+        self.prompts.iter().map(|prompt| prompt.answers.len()).sum()
+    }
 }
 
 /// One prompt of a request.
@@ -142,7 +151,8 @@ impl Desk {
     }
 
     /// Tokens of every prompt and settings of every answer; takes time, so not on a thread that serves connections.
-    pub(crate) fn prepare(&self, ask: Ask, caller: Caller) -> Result<Prepared, ApiError> {
+    /// Answers are drawn with `seed` unless the request says another.
+    pub(crate) fn prepare(&self, ask: Ask, caller: Caller, seed: u64) -> Result<Prepared, ApiError> {
         let limit = caller.max_tokens.unwrap_or(u32::MAX);
         if let Some(asked) = ask.max_tokens.filter(|&asked| asked > limit) {
             let message = format!("max_tokens is {asked} and this key allows {limit}; ask for less");
@@ -153,7 +163,7 @@ impl Desk {
             let message = format!("logit_bias names token {token}, and the model has {vocabulary}");
             return Err(ApiError::invalid("logit_bias", message));
         }
-        let seed = ask.seed.unwrap_or_else(|| self.number());
+        let seed = ask.seed.unwrap_or(seed);
         let mut prompts = Vec::with_capacity(ask.sources.len());
         for source in &ask.sources {
             let Reading { tokens, reader, required } = self.read(source)?;
@@ -245,7 +255,7 @@ impl Desk {
 
     /// Puts all jobs of a request into the service; when one does not fit, none stays.
     pub(crate) fn submit(&self, prepared: Prepared) -> Result<Teller, ApiError> {
-        let answers = prepared.prompts.iter().map(|prompt| prompt.answers.len()).sum::<usize>();
+        let answers = prepared.answers();
         let prompt_tokens = prepared.prompts.iter().map(|prompt| prompt.tokens.len()).sum();
         let choices = answers / prepared.prompts.len();
         let (tenant, priority) = (prepared.tenant, prepared.priority);

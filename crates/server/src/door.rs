@@ -12,6 +12,7 @@ use crate::answer::{Answer, Usage};
 use crate::app::App;
 use crate::desk::{Caller, Desk};
 use crate::error::{ApiError, Kind};
+use crate::resume::{LastEvent, Ticket};
 use crate::stream::{self, Framing, Voice};
 use crate::validate::Wanted;
 
@@ -41,15 +42,19 @@ pub(crate) async fn answer<D: Door>(
 ) -> Result<Response, ApiError> {
     let desk = app.desk();
     let preparing = Arc::clone(&desk);
-    let (door, prepared) = read_body(&app, request, move |bytes| {
+    let last = LastEvent::of(request.headers());
+    let (door, prepared, ticket) = read_body(&app, request, move |bytes| {
+        let ticket = Ticket::new(&preparing, &caller, bytes, &last)?;
         let (wanted, door) = D::read(parse(bytes)?, &preparing)?;
         preparing.check_model(wanted.model.as_deref())?;
-        Ok((door, preparing.prepare(wanted.check()?, caller)?))
+        let prepared = preparing.prepare(wanted.check()?, caller, ticket.seed)?;
+        ticket.check(prepared.answers())?;
+        Ok((door, prepared, ticket))
     })
     .await?;
     let teller = desk.submit(prepared)?;
     match door.framing() {
-        Some(framing) => Ok(stream::respond(teller, door.voice(), framing)),
+        Some(framing) => Ok(stream::respond(teller, door.voice(), (framing, ticket))),
         None => {
             let (answers, usage) = teller.whole().await?;
             Ok(json(&door.whole(answers, usage)))

@@ -75,6 +75,8 @@ pub(crate) enum Kind {
     Slow,
     /// The body is larger than the limit.
     TooLarge,
+    /// The request goes on with something that it does not belong to.
+    Conflict,
     /// Too many requests.
     Busy,
     /// The server is ending.
@@ -94,6 +96,7 @@ impl Kind {
         match self {
             Kind::Invalid => (StatusCode::BAD_REQUEST, wrong, None, wrong),
             Kind::Unsupported => (StatusCode::BAD_REQUEST, wrong, Some("unsupported"), wrong),
+            Kind::Conflict => (StatusCode::CONFLICT, wrong, Some("conflict"), wrong),
             Kind::ContextLength => (StatusCode::BAD_REQUEST, wrong, Some("context_length_exceeded"), wrong),
             Kind::NoKey => (StatusCode::UNAUTHORIZED, wrong, Some("invalid_api_key"), "authentication_error"),
             Kind::Forbidden => (StatusCode::FORBIDDEN, "permission_error", None, "permission_error"),

@@ -135,7 +135,7 @@ fn check_origin(headers: &HeaderMap, allowed: &[String]) -> Result<(), ApiError>
 fn preflight_response() -> Response {
     let headers = [
         (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST"),
-        (header::ACCESS_CONTROL_ALLOW_HEADERS, "*, authorization, content-type, x-api-key"),
+        (header::ACCESS_CONTROL_ALLOW_HEADERS, "*, authorization, content-type, last-event-id, x-api-key"),
         (header::ACCESS_CONTROL_MAX_AGE, "600"),
     ];
     (StatusCode::NO_CONTENT, headers).into_response()
@@ -198,7 +198,7 @@ impl Drop for Log {
         if let Some(traces) = self.app.traces.as_ref().filter(|_| routes::is_asked(&self.path)) {
             traces.ended(Span {
                 parent: self.parent,
-                numbers: std::array::from_fn(|_| self.app.desk.number()),
+                numbers: std::array::from_fn(|_| self.app.desk().number()),
                 name: format!("{} {}", self.method, self.path),
                 elapsed: self.begin.elapsed(),
                 request_id: std::mem::take(&mut self.id),

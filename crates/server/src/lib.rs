@@ -30,6 +30,7 @@ mod parts;
 mod places;
 mod prompts;
 mod queue;
+mod resume;
 mod routes;
 mod server;
 mod slot;

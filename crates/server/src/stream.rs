@@ -13,6 +13,7 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use crate::answer::{End, Said, Teller, Told, Usage};
 use crate::error::ApiError;
+use crate::resume::Ticket;
 
 /// How long nothing may be sent before a comment shows that the connection is alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -46,7 +47,10 @@ pub(crate) enum Framing {
 pub(crate) struct Frames {
     bytes: Vec<u8>,
     framing: Framing,
-    next_id: u64,
+    /// What events are called, and which the client has already. What tells of a failure is no part of the answer: it
+    /// has no name to go on from, and is always told.
+    ticket: Option<Ticket>,
+    next: u64,
 }
 
 impl Frames {
@@ -63,8 +67,14 @@ impl Frames {
     /// One event or line.
     pub(crate) fn text(&mut self, name: Option<&str>, data: &str) {
         if self.framing == Framing::Events {
-            self.bytes.extend_from_slice(format!("id: {}\n", self.next_id).as_bytes());
-            self.next_id += 1;
+            if let Some(ticket) = &self.ticket {
+                let number = self.next;
+                self.next += 1;
+                if number < ticket.seen {
+                    return;
+                }
+                self.bytes.extend_from_slice(format!("id: {}\n", ticket.event(number)).as_bytes());
+            }
             if let Some(name) = name {
                 self.bytes.extend_from_slice(format!("event: {name}\n").as_bytes());
             }
@@ -76,8 +86,8 @@ impl Frames {
 }
 
 /// The response that tells an answer while it is made.
-pub(crate) fn respond(teller: Teller, mut voice: Box<dyn Voice>, framing: Framing) -> Response {
-    let mut frames = Frames { bytes: Vec::new(), framing, next_id: 0 };
+pub(crate) fn respond(teller: Teller, mut voice: Box<dyn Voice>, (framing, ticket): (Framing, Ticket)) -> Response {
+    let mut frames = Frames { bytes: Vec::new(), framing, ticket: Some(ticket), next: 0 };
     voice.begin(teller.prompt_tokens(), &mut frames);
     let quiet = Box::pin(sleep(KEEP_ALIVE));
     let mut response = Response::new(Body::new(Stream { teller, voice, frames, quiet, over: false }));
@@ -113,6 +123,7 @@ impl Stream {
                 Some(Told::Done(usage)) => self.voice.done(usage, &mut self.frames),
                 Some(Told::Failed(error)) => {
                     tracing::warn!(error = %error, "a stream ended early");
+                    self.frames.ticket = None;
                     self.voice.failed(&error, &mut self.frames);
                 }
                 None => self.over = true,

@@ -10,6 +10,7 @@ use cascadia_fleet::{Arrival, HERE, Invitation, Listener, Manifest, Shard, secon
 use super::fleet_push::send_shards;
 use crate::flags::{FleetInitFlags, FleetPushFlags, FleetRevokeFlags};
 use crate::fleet_home::{CoordinatorSettings, FleetHome, reachable, usual_address};
+use crate::handover::PushWish;
 use crate::output::{print, remark};
 
 /// Makes this machine a coordinator and invites others; waits for them unless told otherwise.
@@ -60,13 +61,17 @@ pub(crate) fn push(flags: &FleetPushFlags) -> anyhow::Result<()> {
     let folder = flags.shards.canonicalize().with_context(|| format!("cannot open {}", flags.shards.display()))?;
     let manifest = Manifest::read(&folder)?;
     let names: Vec<String> = home.members().all()?.into_iter().map(|member| member.name).collect();
-    let (own, others): (Vec<_>, Vec<_>) =
-        targets(flags, &manifest, &names)?.into_iter().partition(|(node, _)| node == HERE);
+    let targets = targets(flags, &manifest, &names)?;
+    let number = |shard: &Shard| manifest.stages.iter().position(|stage| stage == shard).unwrap_or_default();
+    let numbered = targets.iter().map(|(node, shard)| (node.clone(), number(shard))).collect();
+    if PushWish::new(folder.clone(), numbered, flags.wait_seconds).fulfil(&home)? {
+        return Ok(());
+    }
+    let (own, others): (Vec<_>, Vec<_>) = targets.into_iter().partition(|(node, _)| node == HERE);
     if !others.is_empty() {
         send_shards(&home, &home.arrivals(&settings)?, (&folder, others), Duration::from_secs(flags.wait_seconds))?;
     }
-    let number = |shard: &Shard| manifest.stages.iter().position(|stage| stage == shard).unwrap_or_default() as u32;
-    let own_stages = own.into_iter().map(|(_, shard)| number(shard)).collect();
+    let own_stages = own.into_iter().map(|(_, shard)| number(shard) as u32).collect();
     home.set_coordinator(&CoordinatorSettings { pushed: Some(folder), own_stages, ..settings })
 }
 

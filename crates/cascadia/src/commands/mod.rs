@@ -3,6 +3,7 @@
 mod audit;
 mod bench;
 mod chat;
+mod crew;
 mod export;
 mod fleet;
 mod fleet_push;
@@ -16,6 +17,7 @@ mod quantize;
 mod run;
 mod serve;
 mod serve_fleet;
+mod serve_live;
 mod serve_model;
 mod tokenize;
 mod worker;

@@ -2,20 +2,21 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use cascadia_engine::service::schedule::Sharing;
 use cascadia_engine::service::{Service, ServiceOptions};
 use cascadia_engine::{CacheSize, Engine, OpenOptions};
-use cascadia_fleet::Patience;
+use cascadia_fleet::{Digest, Patience};
 use cascadia_server::{Limits, LogFormat, ModelDetails, ServedModel, Server, ServerOptions, TlsFiles, start_logs};
 use cascadia_weights::ModelFiles;
 use serde_json::Value;
 
 use super::inspect::{architecture, main_format, parameters, weight_bytes};
-use super::serve_fleet::{self, FleetChoice};
+use super::serve_fleet::{self, Fleet, FleetChoice};
+use super::serve_live::Live;
 use crate::flags::{LogChoice, ServeFlags, ThreadFlags, parse_bytes};
 use crate::output::remark;
 use crate::source::Located;
@@ -38,23 +39,60 @@ pub(crate) fn serve(flags: ServeFlags) -> anyhow::Result<()> {
         LogChoice::Json => LogFormat::Json,
     };
     start_logs(format, flags.log_level.as_deref().unwrap_or("info")).context("cannot start logging")?;
-    let mut options = open_options(&flags)?;
-    let draft = flags.draft.as_deref().map(|draft| open_draft(draft, &options)).transpose()?;
-    if let (Some(draft), Some(memory)) = (&draft, &mut options.memory) {
-        *memory = memory.saturating_sub(draft.memory_bytes());
-    }
+    let Preparation { options, draft } = Preparation::new(&flags)?;
+    let mut fleet = None;
     let (name, engine) = match (&flags.fleet, &flags.model) {
-        (Some(fleet), model) => {
+        (Some(nodes), model) => {
             let (home, own_stages) = (flags.home.as_deref(), flags.own_stage.as_slice());
             let (model, users, patience) = (model.as_deref(), parallel(&flags), patience(&flags));
-            serve_fleet::open(&FleetChoice { fleet, home, own_stages, model, users, patience }, &options)?
+            let choice = FleetChoice { fleet: nodes, home, own_stages, model, users, patience };
+            let (started, beginning) = Fleet::start(&choice, &options)?;
+            fleet.insert(started).begin(beginning, &options)?
         }
         (None, model) => {
             let located = model.as_ref().map_or(Ok(Located::Embedded), |model| Located::find(model))?;
             (located.name(), Engine::from_files(located.files()?, &options)?)
         }
     };
-    let (mut text, details) = (engine.text()?, details(engine.files()));
+    let (service, model) = start_service(&flags, (name.clone(), engine, fleet.as_ref().and_then(Fleet::model)), draft)?;
+    let server = Server::bind(model, &server_options(&flags))?;
+    remark(&format!("Serving {name}: the page is at {url}/, the API at {url}/v1", url = server.url()));
+    let service = Arc::new(Mutex::new(Some(service)));
+    let led = fleet.is_some().then(|| flags.home.clone());
+    if let Some(fleet) = fleet {
+        Live { fleet, slot: server.model(), flags, service: Arc::clone(&service) }.watch();
+    }
+    server.run()?;
+    let service = service.lock().unwrap_or_else(PoisonError::into_inner).take();
+    service.into_iter().for_each(Service::drain);
+    led.map_or(Ok(()), |home| serve_fleet::ended(home.as_deref()))
+}
+
+/// What a model is opened with.
+pub(super) struct Preparation {
+    pub(super) options: OpenOptions,
+    /// The small model that guesses for it.
+    pub(super) draft: Option<Engine>,
+}
+
+impl Preparation {
+    pub(super) fn new(flags: &ServeFlags) -> anyhow::Result<Preparation> {
+        let mut options = open_options(flags)?;
+        let draft = flags.draft.as_deref().map(|draft| open_draft(draft, &options)).transpose()?;
+        if let (Some(draft), Some(memory)) = (&draft, &mut options.memory) {
+            *memory = memory.saturating_sub(draft.memory_bytes());
+        }
+        Ok(Preparation { options, draft })
+    }
+}
+
+/// Starts the service of a model with this name.
+pub(super) fn start_service(
+    flags: &ServeFlags,
+    (name, engine, digest): (String, Engine, Option<Digest>),
+    draft: Option<Engine>,
+) -> anyhow::Result<(Service, ServedModel)> {
+    let (mut text, details) = (engine.text()?, details(engine.files(), digest));
     if let Some(path) = &flags.template {
         let source = fs::read_to_string(path);
         text = text.with_template(source.with_context(|| format!("cannot read the template {}", path.display()))?);
@@ -64,20 +102,13 @@ pub(crate) fn serve(flags: ServeFlags) -> anyhow::Result<()> {
     let usual = ServiceOptions::default();
     let draft_rows = flags.draft_tokens.unwrap_or(usual.draft_rows);
     let sharing = if flags.share_prefixes { Sharing::Everyone } else { Sharing::WithinTenant };
-    let options = ServiceOptions { queue, parallel: parallel(&flags), draft_rows, sharing, ..usual };
+    let options = ServiceOptions { queue, parallel: parallel(flags), draft_rows, sharing, ..usual };
     let service = match draft {
         None => Service::start(engine, Arc::clone(&text), options)?,
         Some(draft) => Service::start_with_draft(engine, draft, Arc::clone(&text), options)?,
     };
-    let model = ServedModel { name: name.clone(), text, service: service.handle(), queue, details };
-    let server = Server::bind(model, &server_options(&flags))?;
-    remark(&format!("Serving {name}: the page is at {url}/, the API at {url}/v1", url = server.url()));
-    server.run()?;
-    service.drain();
-    match flags.fleet.is_some() {
-        true => serve_fleet::ended(flags.home.as_deref()),
-        false => Ok(()),
-    }
+    let model = ServedModel { name, text, service: service.handle(), queue, details };
+    Ok((service, model))
 }
 
 /// The settings of a file, with those of the command line in place of theirs.
@@ -142,13 +173,29 @@ fn server_options(flags: &ServeFlags) -> ServerOptions {
     }
 }
 
-fn details(files: &ModelFiles) -> ModelDetails {
+fn details(files: &ModelFiles, digest: Option<Digest>) -> ModelDetails {
     ModelDetails {
         family: architecture(files).unwrap_or_default(),
         bytes: weight_bytes(files),
         parameters: parameters(files),
         format: main_format(files).unwrap_or_default().to_owned(),
+        digest: digest.unwrap_or_else(|| fingerprint(files)).to_string(),
     }
+}
+
+/// Tells files from others without reading all of them: by their tensors, and by when they were written.
+fn fingerprint(files: &ModelFiles) -> Digest {
+    let mut facts = String::new();
+    let mut last = Path::new("");
+    for tensor in files.tensors() {
+        facts += &format!("{} {} {:?}\n", tensor.name(), tensor.dtype().name(), tensor.shape());
+        if tensor.file() != last {
+            last = tensor.file();
+            let written = last.metadata().and_then(|metadata| metadata.modified());
+            facts += &format!("{} {written:?}\n", last.display());
+        }
+    }
+    Digest::of(facts.as_bytes())
 }
 
 #[cfg(test)]

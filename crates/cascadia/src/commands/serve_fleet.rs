@@ -1,22 +1,24 @@
 //! `cascadia serve --fleet`: both ends of a model here, its stages on the machines of a fleet, of which this is one.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use cascadia_engine::{Engine, EngineError, OpenOptions};
 use cascadia_fleet::{
-    Arrival, Auditor, Digest, Entry, FleetError, FleetPlan, HERE, Harbour, MANIFEST_FILE, Manifest, OwnStage, Patience,
-    RemoteStage, Shard, StageLimits, StageStatus, Verb, seconds_now,
+    Arrival, Auditor, Berth, Digest, Entry, FleetError, FleetPlan, HERE, Harbour, MANIFEST_FILE, Manifest, OwnStage,
+    Patience, Quay, RemoteStage, Shard, StageLimits, StageStatus, Verb, seconds_now,
 };
 use cascadia_model::{Hidden, LoadOptions, Stage, StageError, StepPlan};
 use cascadia_weights::ModelFiles;
 
 use super::serve_model::{ModelChoice, Prepared, prepare};
 use crate::fleet_home::{CoordinatorSettings, FleetHome, FleetStatus};
+use crate::handover::PushWish;
 use crate::output::remark;
 
 /// How often machines are asked for a sign of life.
@@ -38,52 +40,165 @@ pub(crate) struct FleetChoice<'a> {
     pub(crate) patience: Patience,
 }
 
-/// Opens a model whose stages run elsewhere, once a machine for each of them has come. Gives its name too.
-pub(crate) fn open(choice: &FleetChoice<'_>, options: &OpenOptions) -> anyhow::Result<(String, Engine)> {
-    let home = FleetHome::find(choice.home)?;
-    let settings = home.coordinator()?;
-    let arrivals = home.arrivals(&settings)?;
-    let Cast { folder, nodes, own, plan } = match choice.model {
-        None => Cast::find(choice, &settings)?,
-        Some(model) => {
-            let FleetChoice { fleet, users, .. } = *choice;
-            let choice = ModelChoice { model, fleet, context: options.context, users, pool: &options.pool };
-            let Prepared { folder, nodes, own_stages, plan } = prepare(&home, &settings, &choice, &arrivals)?;
-            Cast { folder, nodes: Some(nodes), own: own_stages, plan: Some(plan) }
-        }
-    };
-    let manifest = Manifest::read(&folder)?;
-    check_nodes(&home, nodes.as_deref().unwrap_or_default())?;
-    check_stages(&own, &manifest)?;
-    let ends = folder.join(&manifest.token_io.file);
-    if Digest::of_file(&ends)? != (manifest.token_io.digest, manifest.token_io.bytes) {
-        bail!("{} is not what the manifest describes; export the model again", ends.display());
-    }
-    let auditor = home.auditor()?;
-    let named = nodes.clone().unwrap_or_default();
-    auditor.record(Entry { digest: Some(manifest.model), nodes: named, ..Entry::admin(Verb::ServeStart) })?;
-    let files = Arc::new(ModelFiles::open(&ends)?);
-    let name = manifest.name.clone();
-    let engine = Engine::with_stages::<anyhow::Error>(files, options, |spec, options| {
-        let (context, rows_per_step) = (options.context, options.rows_per_step);
-        let limits = StageLimits { context, rows_per_step, cache: options.cache_pages(spec) };
-        let model = manifest.model;
-        let harbour = Harbour::new(manifest, limits, env!("CARGO_PKG_VERSION")).for_members(&home.members());
-        let harbour = Arc::new(harbour.audited(&auditor));
-        receive(arrivals, &harbour, nodes, auditor);
-        let memory = options.memory.map(|memory| memory.saturating_sub(harbour.manifest().token_io.bytes));
-        let options = LoadOptions { memory, ..options.clone() };
-        let stage = |(stage, shard): (usize, &Shard)| match own.contains(&(stage as u32)) {
-            true => Ok(Served::Here(Arc::new(OwnStage::open(&folder, shard, &options)?))),
-            false => Ok(Served::There(Arc::new(RemoteStage::new(&harbour, stage, choice.patience)))),
+/// A coordinator at its port, and the models for whose stages machines come there.
+pub(crate) struct Fleet {
+    pub(super) home: FleetHome,
+    pub(super) quay: Arc<Quay>,
+    /// The machines that may take part; all of the fleet if none are named.
+    nodes: Arc<Mutex<Option<Vec<String>>>>,
+    /// Those that are served, the newest last; the others have requests to finish.
+    running: Arc<Mutex<Vec<Running>>>,
+    patience: Patience,
+    pub(super) auditor: Arc<Auditor>,
+    /// Tells others that a server runs.
+    _serving: File,
+}
+
+/// A model that machines compute.
+#[derive(Clone)]
+struct Running {
+    harbour: Arc<Harbour>,
+    stages: Vec<Served>,
+    plan: Option<FleetPlan>,
+}
+
+/// What a server begins with.
+pub(crate) struct Beginning {
+    cast: Cast,
+    arrivals: Receiver<Arrival>,
+}
+
+impl Fleet {
+    /// Takes the coordinator's port for the machines that were asked for; none of them computes yet.
+    pub(crate) fn start(choice: &FleetChoice<'_>, options: &OpenOptions) -> anyhow::Result<(Fleet, Beginning)> {
+        let home = FleetHome::find(choice.home)?;
+        let settings = home.coordinator()?;
+        let serving = PushWish::expect(&home)?;
+        let arrivals = home.arrivals(&settings)?;
+        let (cast, nodes) = match choice.model {
+            None => Cast::find(choice, &settings)?,
+            Some(model) => {
+                let FleetChoice { fleet, users, .. } = *choice;
+                let choice = ModelChoice { model, fleet, context: options.context, users, pool: &options.pool };
+                let Prepared { folder, nodes, own_stages, plan } = prepare(&home, &settings, &choice, &arrivals)?;
+                (Cast { folder, own: own_stages, plan: Some(plan) }, Some(nodes))
+            }
         };
-        let stages: Vec<Served> =
-            harbour.manifest().stages.iter().enumerate().map(stage).collect::<Result<_, FleetError>>()?;
-        wait_for_all(&harbour, &own);
-        beat(Beat { stages: stages.clone(), harbour, home, model, plan });
-        Ok(stages.into_iter().map(|stage| Box::new(stage) as Box<dyn Stage>).collect())
-    })?;
-    Ok((name, engine))
+        check_nodes(&home, nodes.as_deref().unwrap_or_default())?;
+        let (quay, running) = (Arc::default(), Arc::default());
+        let (nodes, patience) = (Arc::new(Mutex::new(nodes)), choice.patience);
+        let auditor = home.auditor()?;
+        let fleet = Fleet { home, quay, nodes, running, patience, auditor, _serving: serving };
+        Ok((fleet, Beginning { cast, arrivals }))
+    }
+
+    /// Opens the first model, once a machine for each of its stages has come. Gives its name too.
+    pub(crate) fn begin(&self, beginning: Beginning, options: &OpenOptions) -> anyhow::Result<(String, Engine)> {
+        let Beginning { cast, arrivals } = beginning;
+        self.open(&cast, options, |harbour| {
+            self.receive(arrivals);
+            self.beat();
+            wait_for_all(harbour, &cast.own, &self.quay);
+            Ok(())
+        })
+    }
+
+    /// Lets machines in for as long as the program runs, each on a thread of its own because it takes its time to load.
+    fn receive(&self, arrivals: Receiver<Arrival>) {
+        let (quay, nodes, auditor) = (Arc::clone(&self.quay), Arc::clone(&self.nodes), Arc::clone(&self.auditor));
+        thread::spawn(move || {
+            for arrival in arrivals {
+                let (quay, nodes, auditor) = (Arc::clone(&quay), Arc::clone(&nodes), Arc::clone(&auditor));
+                thread::spawn(move || welcome(&quay, &nodes, &auditor, arrival));
+            }
+        });
+    }
+
+    /// Opens a model whose stages run elsewhere, once `fill` has seen to it that a machine for each of them is there.
+    pub(crate) fn open(
+        &self,
+        cast: &Cast,
+        options: &OpenOptions,
+        fill: impl FnOnce(&Arc<Harbour>) -> anyhow::Result<()>,
+    ) -> anyhow::Result<(String, Engine)> {
+        let Cast { folder, own, plan } = cast;
+        let manifest = Manifest::read(folder)?;
+        check_stages(own, &manifest)?;
+        let ends = folder.join(&manifest.token_io.file);
+        if Digest::of_file(&ends)? != (manifest.token_io.digest, manifest.token_io.bytes) {
+            bail!("{} is not what the manifest describes; export the model again", ends.display());
+        }
+        let nodes = lock(&self.nodes).clone().unwrap_or_default();
+        self.auditor.record(Entry { digest: Some(manifest.model), nodes, ..Entry::admin(Verb::ServeStart) })?;
+        let files = Arc::new(ModelFiles::open(&ends)?);
+        let name = manifest.name.clone();
+        let engine = Engine::with_stages::<anyhow::Error>(files, options, |spec, options| {
+            let (context, rows_per_step) = (options.context, options.rows_per_step);
+            let limits = StageLimits { context, rows_per_step, cache: options.cache_pages(spec) };
+            let harbour = Harbour::new(manifest, limits, env!("CARGO_PKG_VERSION")).for_members(&self.home.members());
+            let harbour = Arc::new(harbour.audited(&self.auditor));
+            let memory = options.memory.map(|memory| memory.saturating_sub(harbour.manifest().token_io.bytes));
+            let options = LoadOptions { memory, ..options.clone() };
+            let stage = |(stage, shard): (usize, &Shard)| match own.contains(&(stage as u32)) {
+                true => Ok(Served::Here(Arc::new(OwnStage::open(folder, shard, &options)?))),
+                false => Ok(Served::There(Arc::new(RemoteStage::new(&harbour, stage, self.patience)))),
+            };
+            let stages: Vec<Served> =
+                harbour.manifest().stages.iter().enumerate().map(stage).collect::<Result<_, FleetError>>()?;
+            self.quay.open(&harbour);
+            if let Err(error) = fill(&harbour) {
+                self.quay.close(&harbour);
+                return Err(error);
+            }
+            lock(&self.running).push(Running { harbour, stages: stages.clone(), plan: plan.clone() });
+            Ok(stages.into_iter().map(|stage| Box::new(stage) as Box<dyn Stage>).collect())
+        })?;
+        Ok((name, engine))
+    }
+
+    /// The model that was opened last.
+    pub(crate) fn model(&self) -> Option<Digest> {
+        lock(&self.running).last().map(|running| running.harbour.manifest().model)
+    }
+
+    /// Lets go of the machines of a model; the engine has to be gone.
+    pub(crate) fn retire(&self, model: Digest) {
+        lock(&self.running).retain(|running| {
+            let stays = running.harbour.manifest().model != model;
+            if !stays {
+                self.quay.close(&running.harbour);
+            }
+            stays
+        });
+    }
+
+    /// Lets a machine take part that was not asked for before.
+    pub(crate) fn invite(&self, node: &str) {
+        if let Some(nodes) = lock(&self.nodes).as_mut().filter(|nodes| !nodes.iter().any(|name| name == node)) {
+            nodes.push(node.to_owned());
+        }
+    }
+
+    /// Asks all machines for signs of life for as long as the program runs, and writes down how they are.
+    fn beat(&self) {
+        let (quay, running, home) = (Arc::clone(&self.quay), Arc::clone(&self.running), self.home.clone());
+        thread::spawn(move || {
+            loop {
+                quay.sweep(HEARTBEAT);
+                let all = lock(&running).clone();
+                all.iter().flat_map(|running| &running.stages).for_each(Served::check);
+                if let Some(Running { harbour, stages, plan }) = all.last() {
+                    let (model, plan) = (harbour.manifest().model, plan.clone());
+                    let stages = stages.iter().map(Served::status).collect();
+                    // Those who look see that it is old; serving goes on.
+                    let _ = home.set_status(&FleetStatus { time: seconds_now(), model, stages, plan });
+                }
+                // One whose place was taken ends with the last who has it.
+                drop(all);
+                thread::sleep(HEARTBEAT);
+            }
+        });
+    }
 }
 
 /// Writes down that the fleet serves no more.
@@ -92,28 +207,33 @@ pub(crate) fn ended(home: Option<&Path>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Who runs what.
-struct Cast {
-    folder: PathBuf,
-    /// The machines that may take part; all of the fleet if none are named.
-    nodes: Option<Vec<String>>,
+/// Nothing behind these locks can be left half done.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What is run, and which part of it here.
+pub(crate) struct Cast {
+    /// The folder of the export.
+    pub(crate) folder: PathBuf,
     /// The stages that run in this process.
-    own: Vec<u32>,
-    /// What is expected of them.
-    plan: Option<FleetPlan>,
+    pub(crate) own: Vec<u32>,
+    /// What is expected of all of them.
+    pub(crate) plan: Option<FleetPlan>,
 }
 
 impl Cast {
-    fn find(choice: &FleetChoice<'_>, settings: &CoordinatorSettings) -> anyhow::Result<Cast> {
+    /// What was asked for, and the machines that may take part; all of the fleet if none are named.
+    fn find(choice: &FleetChoice<'_>, settings: &CoordinatorSettings) -> anyhow::Result<(Cast, Option<Vec<String>>)> {
         let mut own = choice.own_stages.to_vec();
         if Path::new(choice.fleet).join(MANIFEST_FILE).exists() {
-            return Ok(Cast { folder: PathBuf::from(choice.fleet), nodes: None, own, plan: None });
+            return Ok((Cast { folder: PathBuf::from(choice.fleet), own, plan: None }, None));
         }
         let pushed = settings.pushed.clone();
         let folder = pushed.context("nothing was pushed to this fleet yet; use `cascadia fleet push` first")?;
         if choice.fleet == "all" {
             own.extend_from_slice(&settings.own_stages);
-            return Ok(Cast { folder, nodes: None, own, plan: None });
+            return Ok((Cast { folder, own, plan: None }, None));
         }
         let (here, nodes): (Vec<_>, Vec<_>) = choice.fleet.split(',').map(str::to_owned).partition(|node| node == HERE);
         if !here.is_empty() {
@@ -125,7 +245,7 @@ impl Cast {
                 );
             }
         }
-        Ok(Cast { folder, nodes: Some(nodes), own, plan: None })
+        Ok((Cast { folder, own, plan: None }, Some(nodes)))
     }
 }
 
@@ -151,37 +271,27 @@ fn check_stages(own: &[u32], manifest: &Manifest) -> anyhow::Result<()> {
     }
 }
 
-/// Lets machines in for as long as the program runs, each on a thread of its own because it takes its time to load.
-fn receive(arrivals: Receiver<Arrival>, harbour: &Arc<Harbour>, nodes: Option<Vec<String>>, auditor: Arc<Auditor>) {
-    let (harbour, nodes) = (Arc::clone(harbour), Arc::new(nodes));
-    thread::spawn(move || {
-        for arrival in arrivals {
-            let (harbour, nodes, auditor) = (Arc::clone(&harbour), Arc::clone(&nodes), Arc::clone(&auditor));
-            thread::spawn(move || welcome(&harbour, (*nodes).as_deref(), &auditor, arrival));
-        }
-    });
-}
-
-fn welcome(harbour: &Harbour, nodes: Option<&[String]>, auditor: &Auditor, arrival: Arrival) {
+fn welcome(quay: &Quay, nodes: &Mutex<Option<Vec<String>>>, auditor: &Auditor, arrival: Arrival) {
     match arrival {
-        Arrival::Member { node, link } if nodes.is_none_or(|nodes| nodes.contains(&node)) => {
-            match harbour.admit(link, &node) {
-                Ok(stage) => remark(&format!("{node} is ready for stage {stage}.")),
-                Err(error) => {
+        Arrival::Member { node, link } => {
+            let takes_part = lock(nodes).as_ref().is_none_or(|nodes| nodes.contains(&node));
+            match takes_part.then(|| quay.admit(link, &node)) {
+                Some(Ok(Berth::Stage(stage))) => remark(&format!("{node} is ready for stage {stage}.")),
+                Some(Err(error)) => {
                     auditor.refused(&node, &error.to_string());
                     remark(&format!("{node} cannot take part: {error}"));
                 }
+                Some(Ok(Berth::Waits)) | None => {}
             }
         }
-        Arrival::Member { .. } => {}
         Arrival::Joined { node } => remark(&format!("{node} has joined the fleet.")),
         Arrival::TurnedAway { address, problem } => remark(&format!("{address} was turned away: {problem}")),
     }
 }
 
 /// Waits until every stage that is not run here has a machine.
-fn wait_for_all(harbour: &Harbour, own: &[u32]) {
-    let (mut said, mut swept) = (Vec::new(), Instant::now());
+fn wait_for_all(harbour: &Harbour, own: &[u32], quay: &Quay) {
+    let mut said = Vec::new();
     loop {
         let docks = harbour.docks().iter().enumerate().filter(|(stage, _)| !own.contains(&(*stage as u32)));
         let empty = docks.filter(|(_, dock)| dock.count() == 0);
@@ -190,44 +300,11 @@ fn wait_for_all(harbour: &Harbour, own: &[u32]) {
             return;
         }
         if said != missing {
-            remark(&format!("Waiting for a machine for {}.", missing.join(", ")));
+            remark(&format!("Waiting for a machine for {}; {}.", missing.join(", "), quay.holdings()));
             said = missing;
-        }
-        if swept.elapsed() > HEARTBEAT {
-            // Those that came first are asked whether they are still there.
-            harbour.docks().iter().for_each(|dock| dock.sweep(HEARTBEAT));
-            swept = Instant::now();
         }
         thread::sleep(Duration::from_millis(50));
     }
-}
-
-/// What is looked after while a fleet serves.
-struct Beat {
-    stages: Vec<Served>,
-    harbour: Arc<Harbour>,
-    home: FleetHome,
-    model: Digest,
-    plan: Option<FleetPlan>,
-}
-
-/// Asks all machines for signs of life for as long as the program runs, and writes down how they are.
-fn beat(Beat { stages, harbour, home, model, plan }: Beat) {
-    thread::spawn(move || {
-        loop {
-            for (stage, dock) in stages.iter().zip(harbour.docks()) {
-                match stage {
-                    Served::There(stage) => stage.check(),
-                    // Who holds a stage that runs here waits in vain, but may.
-                    Served::Here(_) => dock.sweep(HEARTBEAT),
-                }
-            }
-            let stages = stages.iter().map(Served::status).collect();
-            // Those who look see that it is old; serving goes on.
-            let _ = home.set_status(&FleetStatus { time: seconds_now(), model, stages, plan: plan.clone() });
-            thread::sleep(HEARTBEAT);
-        }
-    });
 }
 
 /// A stage that is looked after while the engine has it.
@@ -242,6 +319,14 @@ impl Served {
         match self {
             Served::Here(stage) => &**stage,
             Served::There(stage) => &**stage,
+        }
+    }
+
+    /// Asks for a sign of life.
+    fn check(&self) {
+        match self {
+            Served::Here(_) => {}
+            Served::There(stage) => stage.check(),
         }
     }
 

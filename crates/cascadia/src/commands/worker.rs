@@ -2,15 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use cascadia_fleet::{
-    Digest, FleetError, Hello, Identity, Invitation, MachineSpeed, Order, ShardOptions, Store, TcpLink, Turn,
-    Witnesses, WorkerStage, greet_measured, join as join_fleet, open_shard,
-};
+use cascadia_fleet::{Digest, Identity, Invitation, MachineSpeed, ShardOptions, Store, Witnesses, join as join_fleet};
 
+use super::crew::{Crew, Manners};
 use super::worker_limits::{threads, watch};
 use crate::flags::{JoinFlags, LeaveFlags, Priority, ThreadFlags, WorkerFlags};
 use crate::fleet_home::{FleetHome, WorkerSettings};
@@ -19,9 +15,6 @@ use crate::os::lower_priority;
 use crate::output::remark;
 use crate::threads::pool;
 
-/// The longest pause between two attempts to connect.
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 /// Bytes of shards that are kept unless the owner says otherwise.
 const DISK: u64 = 50_000_000_000;
 
@@ -35,7 +28,7 @@ pub(crate) fn join(flags: &JoinFlags) -> anyhow::Result<()> {
     let identity = Identity::open_or_make(&home.worker_key())?;
     let node = join_fleet(&invitation, &identity, &flags.name)?;
     let Invitation { addresses, coordinator, .. } = invitation;
-    home.set_worker(&WorkerSettings { addresses, coordinator, node: node.clone(), shard: None })?;
+    home.set_worker(&WorkerSettings { addresses, coordinator, node: node.clone(), shards: Vec::new() })?;
     remark(&format!("This machine is {node} now. Start it with:  cascadia worker start"));
     Ok(())
 }
@@ -63,100 +56,32 @@ pub(crate) fn start(flags: &WorkerFlags) -> anyhow::Result<()> {
         remark("This system offers no lower priority; other programs may feel this one.");
     }
     let turn = watch(limits.clone())?;
-    let threads = flags.threads.threads.or(threads(&limits)?);
-    let options = ShardOptions {
-        program: env!("CARGO_PKG_VERSION").to_owned(),
-        pool: pool(&ThreadFlags { threads, ..flags.threads }),
-        memory: flags.memory.or(limits.memory),
-    };
+    let threads = ThreadFlags { threads: flags.threads.threads.or(threads(&limits)?), ..flags.threads };
+    let memory = flags.memory.or(limits.memory);
+    let program = || env!("CARGO_PKG_VERSION").to_owned();
+    let options = move || ShardOptions { program: program(), pool: pool(&threads), memory };
     let store = Store::open(&home.blobs(), flags.disk.or(limits.disk).unwrap_or(DISK))?;
-    let shard = first_shard(flags.shard.as_deref(), settings.shard, &store)?;
-    let free = measure(&options.pool);
-    let speed = MachineSpeed { memory_bytes: options.memory.unwrap_or(u64::MAX).min(free.memory_bytes), ..free };
+    let shards = first_shards(flags.shard.as_deref(), &settings.shards, &store)?;
+    let free = measure(&options().pool);
+    let speed = MachineSpeed { memory_bytes: memory.unwrap_or(u64::MAX).min(free.memory_bytes), ..free };
     let witnesses = Arc::new(Witnesses::at(&home.heads(), identity.clone(), settings.coordinator));
-    let mut worker = Worker { home, settings, store, options, speed, witnesses, turn, stage: None };
-    shard.map(|path| worker.take(&path)).transpose()?;
-    let mut pause = SHORTEST_PAUSE;
-    let mut said = String::new();
-    loop {
-        let begin = Instant::now();
-        let ended = match worker.turn.reason() {
-            Some(reason) => format!("this machine takes no part now, because {reason}"),
-            None => worker.connect(&addresses, &identity)?,
-        };
-        if ended != said {
-            remark(&ended);
-            said = ended;
-        }
-        // A connection that held for a while was a good one.
-        pause = if begin.elapsed() > LONGEST_PAUSE { SHORTEST_PAUSE } else { (2 * pause).min(LONGEST_PAUSE) };
-        thread::sleep(pause);
+    let manners = Manners { speed, witnesses, turn, options: Box::new(options) };
+    let crew = Crew::new((home, settings), (identity, addresses), store, manners);
+    for path in shards {
+        let bytes = path.metadata().map_or(0, |metadata| metadata.len());
+        crew.add(crew.manners.open(&path)?, bytes);
     }
+    crew.wait();
+    Ok(())
 }
 
-struct Worker {
-    home: FleetHome,
-    settings: WorkerSettings,
-    store: Store,
-    options: ShardOptions,
-    speed: MachineSpeed,
-    witnesses: Arc<Witnesses>,
-    turn: Arc<Turn>,
-    stage: Option<WorkerStage>,
-}
-
-impl Worker {
-    /// Connects to the coordinator, and does what it wants; says how that ended.
-    fn connect(&mut self, addresses: &[String], identity: &Identity) -> anyhow::Result<String> {
-        match TcpLink::dial(addresses, identity, self.settings.coordinator) {
-            Ok(mut link) => self.serve(&mut link),
-            Err(error) => Ok(format!("cannot reach the coordinator: {error}")),
-        }
-    }
-
-    /// Does what the coordinator wants on one connection; says how that ended.
-    fn serve(&mut self, link: &mut TcpLink) -> anyhow::Result<String> {
-        let shard = self.stage.as_ref().and_then(|stage| stage.hello.shard);
-        let hello = Hello { program: self.options.program.clone(), shard };
-        match (greet_measured(link, &hello, &self.speed), &mut self.stage) {
-            (Ok(Order::Load { epoch, limits }), Some(stage)) => {
-                remark(&format!("{} computes for the coordinator.", self.settings.node));
-                let ended = stage.work(link, epoch, limits);
-                Ok(match self.turn.reason() {
-                    Some(_) => ended.to_string(),
-                    None => format!("the coordinator is gone: {ended}"),
-                })
-            }
-            (Ok(Order::Load { .. }), None) => Ok("the coordinator wants a stage that is not here".to_owned()),
-            (Ok(Order::Take(offer)), _) => match self.store.take(link, &offer) {
-                Ok(path) => match self.take(&path) {
-                    Ok(()) => {
-                        self.settings.shard = Some(offer.digest);
-                        self.home.set_worker(&self.settings)?;
-                        Ok(format!("received shard {}", offer.digest.short()))
-                    }
-                    Err(error) => Ok(format!("received shard {}, which cannot be used: {error}", offer.digest.short())),
-                },
-                Err(error) => Ok(format!("the coordinator sent a shard: {error}")),
-            },
-            (Err(error), _) => Ok(format!("the coordinator does not take this machine: {error}")),
-        }
-    }
-
-    fn take(&mut self, path: &Path) -> Result<(), FleetError> {
-        let stage = open_shard(path, self.options.clone())?;
-        self.stage = Some(stage.with_witnesses(Arc::clone(&self.witnesses)).with_turn(Arc::clone(&self.turn)));
-        Ok(())
-    }
-}
-
-/// The shard to begin with: the one that was asked for, or the one that was sent last. Without either, the coordinator
-/// sends one.
-fn first_shard(asked: Option<&Path>, kept: Option<Digest>, store: &Store) -> anyhow::Result<Option<PathBuf>> {
+/// The shards to begin with: the one that was asked for, or those that were sent. Without any, the coordinator sends
+/// one.
+fn first_shards(asked: Option<&Path>, kept: &[Digest], store: &Store) -> anyhow::Result<Vec<PathBuf>> {
     if let Some(asked) = asked {
         let path = with_ending(asked);
         if path.exists() {
-            return Ok(Some(path));
+            return Ok(vec![path]);
         }
         if !is_stage(asked) {
             let shown = asked.display();
@@ -164,19 +89,21 @@ fn first_shard(asked: Option<&Path>, kept: Option<Digest>, store: &Store) -> any
                 "there is no {shown}; give a shard that `cascadia export` wrote, or stage-0 and so on to be sent one"
             );
         }
-    }
-    match (kept, asked) {
-        (Some(digest), _) if store.has(digest)? => return Ok(Some(store.path(digest))),
-        (Some(digest), _) => {
-            let digest = digest.short();
-            remark(&format!("The shard {digest} that was kept here is damaged or gone; push it again."));
-        }
-        (None, Some(asked)) => {
+        if kept.is_empty() {
             remark(&format!("There is no {} here; waiting for the coordinator to send a shard.", asked.display()));
         }
-        (None, None) => {}
     }
-    Ok(None)
+    let mut shards = Vec::new();
+    for digest in kept {
+        match store.has(*digest)? {
+            true => shards.push(store.path(*digest)),
+            false => {
+                let digest = digest.short();
+                remark(&format!("The shard {digest} that was kept here is damaged or gone; push it again."));
+            }
+        }
+    }
+    Ok(shards)
 }
 
 /// Whether a file is called as shards of stages are, so that it may be meant to be sent here.

@@ -6,6 +6,7 @@ mod fleet;
 mod hub;
 #[path = "../../../weights/tests/weights/hub_server.rs"]
 mod hub_server;
+mod live;
 mod measure;
 mod office;
 mod owner;

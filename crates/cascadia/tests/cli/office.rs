@@ -71,11 +71,6 @@ impl Running {
         self.said.lock().unwrap().clone()
     }
 
-    /// Waits for its end, which is an error.
-    pub(crate) fn fails(mut self) {
-        assert!(!self.child.wait().expect("it ends").success(), "{}", self.said.lock().unwrap());
-    }
-
     /// Waits for its end.
     pub(crate) fn succeeds(mut self) {
         let status = self.child.wait().expect("it ends");
@@ -86,6 +81,21 @@ impl Running {
     #[cfg(target_os = "linux")]
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Waits for its end, and says whether it went well.
+    pub(crate) fn ends(mut self) -> bool {
+        self.child.wait().expect("it ends").success()
+    }
+
+    /// Waits for it to fail; gives what it said.
+    pub(crate) fn fails(mut self) -> String {
+        let status = self.child.wait().expect("it ends");
+        // Its last words may still be on the way.
+        self.line("error:");
+        let said = self.said.lock().unwrap().clone();
+        assert!(!status.success(), "{said}");
+        said
     }
 
     /// Sends a signal by its name.
@@ -201,8 +211,13 @@ impl Server {
         let stream: Value = stream.parse().expect("JSON");
         let body =
             json!({"model": "default", "prompt": prompt, "max_tokens": tokens, "temperature": 0, "stream": stream});
+        self.send(&body, "")
+    }
+
+    /// Sends any body, with a line of headers.
+    pub(crate) fn send(&self, body: &Value, header: &str) -> TcpStream {
         let body = body.to_string();
-        let head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
+        let head = format!("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n{header}");
         let mut socket = TcpStream::connect(("127.0.0.1", self.port)).expect("it listens");
         socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
         write!(socket, "{head}Connection: close\r\nContent-Length: {}\r\n\r\n{body}", body.len()).expect("it is sent");

@@ -30,7 +30,10 @@ pub(crate) fn check(
     let worker = thread::spawn(move || {
         let hello = Hello { program: PROGRAM.to_owned(), shard: None };
         let Order::Take(offer) = greet(&mut there, &hello)? else { panic!("a file is offered") };
-        store.take(&mut there, &offer).map(|path| assert!(path.metadata().unwrap().permissions().readonly()))
+        store.take(&mut there, &offer, &[], |path| {
+            assert!(path.metadata().unwrap().permissions().readonly());
+            Ok(())
+        })
     });
     let (mut first, mut last) = (None, 0);
     let pushed = push(&mut here, "node-00", (from, shard), |done| {

@@ -37,7 +37,7 @@ pub(crate) async fn tags(State(app): State<Arc<App>>) -> Response {
         "model": name,
         "modified_at": clock::written(desk.created),
         "size": model.details.bytes,
-        "digest": "",
+        "digest": model.details.digest,
         "details": details(&desk),
     }]}))
 }

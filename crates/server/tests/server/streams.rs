@@ -92,3 +92,40 @@ fn answers_that_take_too_long_are_cut_at_the_end() {
     let _ = stream.read_to_string(&mut rest);
     assert!(!rest.contains("[DONE]"));
 }
+
+#[test]
+fn a_stream_goes_on_after_the_last_event_its_reader_saw() {
+    let (server, started_anew) = (Running::shared(), Running::start(ServerOptions::default()));
+    let body = json!({"prompt": "a", "max_tokens": 40, "temperature": 1.0, "stream": true});
+    let ask = |server: &Running, body: &Value, last: &str| {
+        server.request("POST /v1/completions", &[("last-event-id", last)], body.to_string().as_bytes())
+    };
+    let whole = ask(server, &body, "").text();
+    let (ids, events): (Vec<&str>, Vec<&str>) =
+        whole.split_terminator("\n\n").filter_map(|event| event.split_once('\n')).unzip();
+    assert!(events.len() > 5);
+    // What is told again differs in the name and time of the response, and in nothing else.
+    let texts = |events: &[&str]| -> Vec<String> {
+        let text = |event: &&str| match event.strip_prefix("data: ").and_then(|data| serde_json::from_str(data).ok()) {
+            Some::<Value>(data) => data["choices"].to_string(),
+            None => (*event).to_owned(),
+        };
+        events.iter().map(text).collect()
+    };
+    for (at, server) in [(0, server), (events.len() / 2, &started_anew), (events.len() - 1, server)] {
+        let rest = ask(server, &body, ids[at].strip_prefix("id: ").unwrap()).text();
+        let (more, rest): (Vec<&str>, Vec<&str>) =
+            rest.split_terminator("\n\n").filter_map(|event| event.split_once('\n')).unzip();
+        assert_eq!((more, texts(&rest)), (ids[at + 1..].to_vec(), texts(&events[at + 1..])), "after event {at}");
+    }
+    let last = ids[2].strip_prefix("id: ").unwrap();
+    let mut other = body.clone();
+    other["prompt"] = "b".into();
+    assert_eq!(ask(server, &other, last).status, 409);
+    assert_eq!(ask(server, &body, "7").status, 400);
+    other = body.clone();
+    other["n"] = 2.into();
+    let two = ask(server, &other, "").text();
+    let last = two.lines().nth(3).and_then(|line| line.strip_prefix("id: ")).expect("a second event");
+    assert_eq!(ask(server, &other, last).status, 400);
+}

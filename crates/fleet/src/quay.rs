@@ -1,0 +1,194 @@
+//! Where machines arrive while models come and go: each finds the harbour its shard belongs to, or waits to be sent one.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::dock::{Harbour, hear_hello, refuse};
+use crate::frame::Frame;
+use crate::link::{Link, LinkError};
+use crate::places::Places;
+use crate::push::send;
+use crate::{FleetError, Shard};
+
+/// A look at whether all have come.
+const GLANCE: Duration = Duration::from_millis(50);
+
+/// The harbours of a coordinator. The first that was opened is the one that serves; another fills up beside it until
+/// it takes its place.
+#[derive(Default)]
+pub struct Quay {
+    open: Mutex<Vec<Open>>,
+    /// Connections of machines that wait for a shard: one of each, the latest.
+    waiting: Mutex<HashMap<String, Box<dyn Link>>>,
+    arrived: Condvar,
+    /// For those that have not docked yet.
+    arriving: Places,
+    /// What each machine has said that it holds, for people.
+    held: Mutex<BTreeMap<String, String>>,
+}
+
+struct Open {
+    harbour: Arc<Harbour>,
+    /// Why a machine with one of its shards could not dock.
+    problem: Option<String>,
+}
+
+/// What becomes of a machine that has connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Berth {
+    /// It is ready to run this stage.
+    Stage(usize),
+    /// It waits for a shard.
+    Waits,
+}
+
+impl Quay {
+    /// Lets machines dock at a harbour from now on.
+    pub fn open(&self, harbour: &Arc<Harbour>) {
+        self.harbours().push(Open { harbour: Arc::clone(harbour), problem: None });
+    }
+
+    /// Lets no more machines dock there. The connections of those that have end with the harbour.
+    pub fn close(&self, harbour: &Arc<Harbour>) {
+        self.harbours().retain(|open| !Arc::ptr_eq(&open.harbour, harbour));
+    }
+
+    /// Talks to a machine that has connected: it docks, waits for a shard, or hears why it cannot.
+    pub fn admit(&self, mut link: Box<dyn Link>, node: &str) -> Result<Berth, LinkError> {
+        let Some(_place) = self.arriving.take() else {
+            return Err(LinkError::Broken("too many machines come at once".to_owned()));
+        };
+        let hello = hear_hello(&mut *link, &mut Frame::default())?;
+        let Some(shard) = hello.shard else { return self.wait(link, (&hello.program, node)) };
+        let harbour = {
+            let open = self.harbours();
+            // The newest first: who holds a shard of two models is sent it anew for the second.
+            let holding = open.iter().rev().filter(|open| open.harbour.stage_with(shard).is_some());
+            let lacking = |open: &&Open| {
+                open.harbour
+                    .stage_with(shard)
+                    .is_some_and(|stage| !open.harbour.docks()[stage].names().iter().any(|name| name == node))
+            };
+            let chosen = holding.clone().find(lacking).or_else(|| holding.clone().next()).or(open.first());
+            chosen.map(|open| Arc::clone(&open.harbour))
+        };
+        let Some(harbour) = harbour else { return Err(LinkError::Closed) };
+        let docked = harbour.dock(link, &hello, node);
+        let holds = match harbour.stage_with(shard) {
+            Some(stage) => format!("stage {stage} of {}", harbour.manifest().name),
+            None => format!("shard {}", shard.short()),
+        };
+        lock(&self.held).insert(node.to_owned(), holds);
+        if let Err(error) = &docked {
+            let mut open = self.harbours();
+            let concerned = open.iter_mut().find(|open| Arc::ptr_eq(&open.harbour, &harbour));
+            if let Some(open) = concerned.filter(|_| harbour.stage_with(shard).is_some()) {
+                open.problem = Some(format!("{node}: {error}"));
+            }
+        }
+        docked.map(Berth::Stage)
+    }
+
+    fn wait(&self, mut link: Box<dyn Link>, (program, node): (&str, &str)) -> Result<Berth, LinkError> {
+        let first = self.harbours().first().map(|open| Arc::clone(&open.harbour));
+        if let Some(problem) = first.and_then(|harbour| harbour.check_program(program, node).err()) {
+            return Err(refuse(&mut *link, problem));
+        }
+        lock(&self.waiting).insert(node.to_owned(), link);
+        self.arrived.notify_all();
+        Ok(Berth::Waits)
+    }
+
+    /// Sends machines their shards, all at once, each over the connection on which it waits or comes to wait within
+    /// `patience`. `say` hears of every one that has its shard.
+    pub fn send(
+        &self,
+        folder: &Path,
+        targets: &[(&str, &Shard)],
+        patience: Duration,
+        say: impl Fn(&str) + Sync,
+    ) -> Result<(), FleetError> {
+        let send_one = |node: &str, shard: &Shard| {
+            let deadline = Instant::now() + patience;
+            let Some(mut link) = self.take(node, deadline) else {
+                let problem = "it did not connect in time; is `cascadia worker start` running there?".to_owned();
+                return Err(FleetError::Push { node: node.to_owned(), file: shard.file.clone(), problem });
+            };
+            send(&mut *link, node, (folder, shard), |_| {})?;
+            say(&format!("{node} holds {} ({})", shard.file, shard.digest.short()));
+            Ok(())
+        };
+        thread::scope(|scope| {
+            let sent: Vec<_> = targets.iter().map(|(node, shard)| scope.spawn(|| send_one(node, shard))).collect();
+            sent.into_iter().try_for_each(|sent| sent.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        })
+    }
+
+    /// The connection on which a machine waits for a shard.
+    fn take(&self, node: &str, deadline: Instant) -> Option<Box<dyn Link>> {
+        let mut waiting = lock(&self.waiting);
+        loop {
+            if let Some(link) = waiting.remove(node) {
+                return Some(link);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            waiting = self.arrived.wait_timeout(waiting, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Waits until a machine has docked for each of these stages; an error as soon as one cannot, or at `deadline`.
+    pub fn fill(&self, harbour: &Arc<Harbour>, stages: &[usize], deadline: Instant) -> Result<(), FleetError> {
+        let refused = |problem: String| FleetError::NotReady { model: harbour.manifest().name.clone(), problem };
+        loop {
+            let open = self.harbours();
+            let problem =
+                open.iter().find(|open| Arc::ptr_eq(&open.harbour, harbour)).and_then(|open| open.problem.clone());
+            drop(open);
+            if let Some(problem) = problem {
+                return Err(refused(problem));
+            }
+            let missing: Vec<usize> =
+                stages.iter().copied().filter(|stage| harbour.docks()[*stage].count() == 0).collect();
+            if missing.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                let missing: Vec<String> = missing.iter().map(|stage| format!("stage {stage}")).collect();
+                return Err(refused(format!("no machine came for {}; {}", missing.join(", "), self.holdings())));
+            }
+            thread::sleep(GLANCE);
+        }
+    }
+
+    /// Lets go of machines that have docked and give no sign of life; those that do know that they are needed. To be
+    /// called well within their lease.
+    pub fn sweep(&self, patience: Duration) {
+        let harbours: Vec<_> = self.harbours().iter().map(|open| Arc::clone(&open.harbour)).collect();
+        harbours.iter().flat_map(|harbour| harbour.docks()).for_each(|dock| dock.sweep(patience));
+    }
+
+    /// What every machine holds, as far as it has said so.
+    pub fn holdings(&self) -> String {
+        let mut held = lock(&self.held).clone();
+        for node in lock(&self.waiting).keys() {
+            held.entry(node.clone()).or_insert_with(|| "no shard".to_owned());
+        }
+        let held: Vec<String> = held.iter().map(|(node, holds)| format!("{node} holds {holds}")).collect();
+        if held.is_empty() { "no machine has connected".to_owned() } else { held.join(", ") }
+    }
+
+    fn harbours(&self) -> MutexGuard<'_, Vec<Open>> {
+        lock(&self.open)
+    }
+}
+
+/// Nothing behind these locks can be left half done.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
