@@ -123,11 +123,14 @@ fn what_a_lost_stage_held_is_computed_again() {
 fn several_steps_under_way_change_no_token() {
     let alone = setup().alone(&requests());
     let places = [[false, false], [true, false], [false, true], [true, true]];
-    let weather: [fn(u32) -> Option<Loss>; 2] = [|_| None, |run| (run % 13 == 7).then_some(Loss::Away)];
+    // Losses follow no rhythm: one that met the same tokens every time would look like their fault.
+    let weather: [fn(u32) -> Option<Loss>; 2] =
+        [|_| None, |run| (run.wrapping_mul(0x9e37_79b1) >> 27 == 7).then_some(Loss::Computing)];
     for (lost, here) in weather.into_iter().flat_map(|lost| places.map(|here| (lost, here))) {
         let service = start_stages(lost, &here);
         for (updates, alone) in submit(&service, &requests()).iter().zip(&alone) {
-            assert!(hear(updates).numbers() == *alone);
+            let heard = hear(updates);
+            assert!(heard.numbers() == *alone, "{:?} {} of {}", heard.error, heard.numbers().len(), alone.len());
         }
         let handle = service.handle();
         service.drain();

@@ -24,8 +24,8 @@ impl Scheduler {
         }
     }
 
-    /// A machine was lost while it computed this plan: each job in it may be why, and has steps of its own until it has
-    /// got past this one. Says how often a job that has one already was lost in such a step; zero of several.
+    /// A machine was lost while it computed this plan: each job in it may be why, and has steps of its own when it
+    /// happens again. Says how often a job was lost in a step that it had for itself; zero of several.
     pub fn suspect(&mut self, plan: &Plan) -> u32 {
         for part in &plan.parts {
             let Some(sequence) = self.sequences.get_mut(&part.id) else { continue };

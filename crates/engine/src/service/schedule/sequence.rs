@@ -62,9 +62,11 @@ pub(super) struct Sequence {
     pub(super) lost: bool,
     /// A step with it failed, so it runs in steps of its own until one works.
     pub(super) alone: bool,
-    /// A machine was lost while it computed these tokens, so it runs in steps of its own until it has got past them.
+    /// A machine was lost while it computed these tokens.
     pub(super) suspect: Range<usize>,
-    /// How often that happened with nothing else in the step.
+    /// How often that happened. Once may be chance; from twice on it runs in steps of its own until it has got past them.
+    pub(super) losses: u32,
+    /// How often it happened with nothing else in the step.
     pub(super) lost_alone: u32,
 }
 
@@ -83,6 +85,7 @@ impl Sequence {
             lost: false,
             alone: false,
             suspect: 0..0,
+            losses: 0,
             lost_alone: 0,
             work,
         }
@@ -95,7 +98,7 @@ impl Sequence {
 
     /// Whether it may be why a step failed, and so has steps of its own.
     pub(super) fn runs_alone(&self) -> bool {
-        self.alone || self.computed < self.suspect.end
+        self.alone || (self.losses > 1 && self.computed < self.suspect.end)
     }
 
     /// A machine was lost while it computed so many of the next tokens. Where it was not some of those that were suspect
@@ -104,8 +107,8 @@ impl Sequence {
         let lost = self.computed..self.computed + rows;
         let both = lost.start.max(self.suspect.start)..lost.end.min(self.suspect.end);
         match both.is_empty() {
-            true => (self.suspect, self.lost_alone) = (lost, 0),
-            false => self.suspect = both,
+            true => (self.suspect, self.losses, self.lost_alone) = (lost, 1, 0),
+            false => (self.suspect, self.losses) = (both, self.losses + 1),
         }
     }
 
@@ -122,7 +125,7 @@ impl Sequence {
         self.reached = self.reached.max(self.computed);
         self.work.tokens.extend_from_slice(new);
         if self.computed >= self.suspect.end {
-            (self.suspect, self.lost_alone) = (0..0, 0);
+            (self.suspect, self.losses, self.lost_alone) = (0..0, 0, 0);
         }
     }
 }

@@ -40,7 +40,7 @@ pub(crate) fn chaos(flags: &ChaosFlags) -> anyhow::Result<()> {
             })
         };
         let listening: Vec<_> = (0..flags.streams).map(stream).collect();
-        let strikes = strike_all(flags, &mut office);
+        let strikes = strike_all(flags, &mut office, &streams);
         over.store(true, Ordering::Relaxed);
         let heard: Vec<_> = listening.into_iter().filter_map(|stream| stream.join().ok()).collect();
         (strikes, heard)
@@ -57,8 +57,8 @@ pub(crate) fn chaos(flags: &ChaosFlags) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Does one fault after the other, each to a fleet that is whole.
-fn strike_all(flags: &ChaosFlags, office: &mut Office) -> anyhow::Result<Vec<Strike>> {
+/// Does one fault after the other, each to a fleet that is whole and to answers that go on again.
+fn strike_all(flags: &ChaosFlags, office: &mut Office, streams: &Streams) -> anyhow::Result<Vec<Strike>> {
     let (mut chance, mut strikes, mut kills) = (Chance(flags.seed), Vec::new(), 0);
     let bar = Progress::new("kills");
     while kills < flags.kills {
@@ -66,7 +66,9 @@ fn strike_all(flags: &ChaosFlags, office: &mut Office) -> anyhow::Result<Vec<Str
         thread::sleep(Duration::from_millis(chance.below(CALM_MS)));
         let fault = Fault::choose(&mut chance);
         let victim = chance.below(office.machines.len() as u64) as usize;
+        let so_far = streams.tokens();
         strikes.push(strike(office, victim, fault)?);
+        streams.wait_for_all(&so_far);
         kills += u32::from(fault == Fault::Kill);
         bar.set(kills.into(), flags.kills.into());
     }

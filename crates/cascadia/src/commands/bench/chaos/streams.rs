@@ -1,9 +1,10 @@
 //! Answers under way: what each must be, what it was, and when its tokens came.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use cascadia_engine::service::{
     Generation, Job, Priority, Service, ServiceHandle, ServiceOptions, Task, Tenant, Update,
@@ -23,12 +24,16 @@ const PROMPT: u64 = 200;
 const ANSWER: u32 = 120;
 /// Different requests; streams take them in turn.
 const REQUESTS: u64 = 8;
+/// For how long the next fault waits for a stream that does not go on.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Requests, and what one process answers.
 pub(super) struct Streams {
     options: OpenOptions,
     requests: Vec<(Vec<u32>, Sampling)>,
     expected: Vec<Vec<u32>>,
+    /// Tokens that every stream has heard.
+    tokens: Vec<AtomicU64>,
 }
 
 /// What one stream heard.
@@ -65,11 +70,26 @@ impl Streams {
         let engine = Engine::from_files(files, &options)?;
         let text = Arc::new(engine.text()?);
         let service = Service::start(engine, text, ServiceOptions::default())?;
-        let mut streams = Streams { options, requests, expected: Vec::new() };
+        let tokens = (0..flags.streams).map(|_| AtomicU64::new(0)).collect();
+        let mut streams = Streams { options, requests, expected: Vec::new(), tokens };
         let mut heard = Heard::default();
-        streams.expected = (0..REQUESTS as usize).map(|at| streams.ask(&service.handle(), at, &mut heard)).collect();
+        streams.expected =
+            (0..REQUESTS as usize).map(|at| streams.ask(&service.handle(), (0, at), &mut heard)).collect();
         anyhow::ensure!(heard.dropped.is_empty(), "one process cannot answer: {}", heard.dropped.join("; "));
         Ok(streams)
+    }
+
+    /// Tokens that every stream has heard so far.
+    pub(super) fn tokens(&self) -> Vec<u64> {
+        self.tokens.iter().map(|tokens| tokens.load(Ordering::Relaxed)).collect()
+    }
+
+    /// Waits until every stream has heard more.
+    pub(super) fn wait_for_all(&self, so_far: &[u64]) {
+        let begin = Instant::now();
+        while begin.elapsed() < PATIENCE && self.tokens().iter().zip(so_far).any(|(now, before)| now == before) {
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// How a service for them is opened.
@@ -84,7 +104,7 @@ impl Streams {
             if over.load(Ordering::Relaxed) {
                 break;
             }
-            let (tokens, expected) = (self.ask(handle, at, &mut heard), &self.expected[at]);
+            let (tokens, expected) = (self.ask(handle, (number, at), &mut heard), &self.expected[at]);
             heard.answers += 1;
             heard.tokens += tokens.len() as u64;
             heard.differing += tokens.iter().zip(expected).filter(|(token, expected)| token != expected).count() as u64;
@@ -93,8 +113,8 @@ impl Streams {
         heard
     }
 
-    /// The tokens of the answer to a request.
-    fn ask(&self, handle: &ServiceHandle, at: usize, heard: &mut Heard) -> Vec<u32> {
+    /// The tokens of the answer to a request, as one of the streams hears them.
+    fn ask(&self, handle: &ServiceHandle, (stream, at): (usize, usize), heard: &mut Heard) -> Vec<u32> {
         let (sender, updates) = channel();
         let (prompt, sampling) = self.requests[at].clone();
         let task = Task::Generate(Generation {
@@ -119,6 +139,7 @@ impl Streams {
                 Update::Token(token) => {
                     heard.times.push(Instant::now());
                     tokens.push(token.token);
+                    self.tokens[stream].fetch_add(1, Ordering::Relaxed);
                 }
                 Update::Failed(error) => heard.dropped.push(error.to_string()),
                 Update::Started { .. } | Update::Finished(_) | Update::Embedded(_) => {}
