@@ -146,17 +146,17 @@ impl Quay {
     pub fn fill(&self, harbour: &Arc<Harbour>, stages: &[usize], deadline: Instant) -> Result<(), FleetError> {
         let refused = |problem: String| FleetError::NotReady { model: harbour.manifest().name.clone(), problem };
         loop {
+            let missing: Vec<usize> =
+                stages.iter().copied().filter(|stage| harbour.docks()[*stage].count() == 0).collect();
+            if missing.is_empty() {
+                return Ok(());
+            }
             let open = self.harbours();
             let problem =
                 open.iter().find(|open| Arc::ptr_eq(&open.harbour, harbour)).and_then(|open| open.problem.clone());
             drop(open);
             if let Some(problem) = problem {
                 return Err(refused(problem));
-            }
-            let missing: Vec<usize> =
-                stages.iter().copied().filter(|stage| harbour.docks()[*stage].count() == 0).collect();
-            if missing.is_empty() {
-                return Ok(());
             }
             if Instant::now() >= deadline {
                 let missing: Vec<String> = missing.iter().map(|stage| format!("stage {stage}")).collect();

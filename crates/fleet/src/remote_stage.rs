@@ -63,8 +63,8 @@ struct State {
     served: Option<u64>,
     /// The generation for which the present machine was taken: its cache has nothing of earlier ones.
     taken_for: u64,
-    /// The last machine whose rows were no numbers, and the sequences of that step.
-    not_finite: Option<(String, Vec<u64>)>,
+    /// The last machine that gave no numbers for a step, and the sequences of that step.
+    suspected: Option<(String, Vec<u64>)>,
     /// When there was last a machine.
     seen: Instant,
     /// When it was last known to belong to the fleet.
@@ -108,7 +108,7 @@ impl RemoteStage {
                 current: None,
                 served: None,
                 taken_for: 0,
-                not_finite: None,
+                suspected: None,
                 seen: Instant::now(),
                 asked: Instant::now(),
                 step: 0,
@@ -199,7 +199,7 @@ impl RemoteStage {
 
     /// Sends a step and waits for its rows; says how many microseconds it was computed.
     fn exchange(&self, plan: &StepPlan, hidden: &mut Hidden, state: &mut State) -> Result<u32, Failure> {
-        let State { current, not_finite, step, table, frame, table_bytes, row_bytes, buffer, .. } = state;
+        let State { current, suspected, step, table, frame, table_bytes, row_bytes, buffer, .. } = state;
         let Some(Docked { link, epoch, node, .. }) = current else {
             return Err(Failure::Lost("it is gone".to_owned()));
         };
@@ -238,9 +238,11 @@ impl RemoteStage {
             return match header.kind {
                 Kind::Rows if expected && header.rows == rows => match decode(frame.rows(), &mut hidden.values) {
                     true => Ok(microseconds(frame.table())?),
-                    false => Err(blame(plan, node, not_finite)),
+                    false => Err(blame(plan, node, "it computed numbers that are not finite".to_owned(), suspected)),
                 },
-                Kind::Refused if expected && header.rows == 0 => Err(Failure::Plan(reason(frame.table())?)),
+                Kind::Refused if expected && header.rows == 0 => {
+                    Err(blame(plan, node, reason(frame.table())?, suspected))
+                }
                 kind => Err(Failure::Lost(format!("it answered step {step} with {kind:?} of step {}", header.step))),
             };
         }
@@ -299,16 +301,17 @@ impl Stage for RemoteStage {
     }
 }
 
-/// Who is at fault for rows that are no numbers: the machine, unless another gave such rows for the same sequences.
-fn blame(plan: &StepPlan, node: &str, before: &mut Option<(String, Vec<u64>)>) -> Failure {
+/// Who is at fault for a step that was answered without rows that are numbers: the machine, unless another one had
+/// trouble with the same sequences.
+fn blame(plan: &StepPlan, node: &str, problem: String, before: &mut Option<(String, Vec<u64>)>) -> Failure {
     let sequences: Vec<u64> = plan.steps.iter().map(|step| step.id).collect();
     match before {
         Some((other, suspects)) if other != node && sequences.iter().all(|sequence| suspects.contains(sequence)) => {
-            Failure::Plan(format!("{other} and {node} both computed numbers that are not finite"))
+            Failure::Plan(format!("neither {other} nor {node} could compute it: {problem}"))
         }
         _ => {
             *before = Some((node.to_owned(), sequences));
-            Failure::Lost("it sent numbers that are not finite".to_owned())
+            Failure::Lost(problem)
         }
     }
 }

@@ -16,6 +16,7 @@ use cascadia_fleet::{
 use cascadia_model::{Hidden, LoadOptions, Stage, StageError, StepPlan};
 use cascadia_weights::ModelFiles;
 
+use super::serve_live;
 use super::serve_model::{ModelChoice, Prepared, prepare};
 use crate::fleet_home::{CoordinatorSettings, FleetHome, FleetStatus};
 use crate::handover::PushWish;
@@ -98,9 +99,30 @@ impl Fleet {
         self.open(&cast, options, |harbour| {
             self.receive(arrivals);
             self.beat();
-            wait_for_all(harbour, &cast.own, &self.quay);
+            self.wait_for_all(harbour, &cast.own);
             Ok(())
         })
+    }
+
+    /// Waits until every stage that is not run here has a machine. One that lacks its shard can be sent it meanwhile.
+    fn wait_for_all(&self, harbour: &Harbour, own: &[u32]) {
+        let mut said = Vec::new();
+        loop {
+            let docks = harbour.docks().iter().enumerate().filter(|(stage, _)| !own.contains(&(*stage as u32)));
+            let empty = docks.filter(|(_, dock)| dock.count() == 0);
+            let missing: Vec<String> = empty.map(|(stage, _)| format!("stage {stage}")).collect();
+            if missing.is_empty() {
+                return;
+            }
+            if said != missing {
+                remark(&format!("Waiting for a machine for {}; {}.", missing.join(", "), self.quay.holdings()));
+                said = missing;
+            }
+            if let Some(wish) = PushWish::take(&self.home) {
+                serve_live::push_to_waiting(self, harbour.manifest(), &wish);
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
     }
 
     /// Lets machines in for as long as the program runs, each on a thread of its own because it takes its time to load.
@@ -286,24 +308,6 @@ fn welcome(quay: &Quay, nodes: &Mutex<Option<Vec<String>>>, auditor: &Auditor, a
         }
         Arrival::Joined { node } => remark(&format!("{node} has joined the fleet.")),
         Arrival::TurnedAway { address, problem } => remark(&format!("{address} was turned away: {problem}")),
-    }
-}
-
-/// Waits until every stage that is not run here has a machine.
-fn wait_for_all(harbour: &Harbour, own: &[u32], quay: &Quay) {
-    let mut said = Vec::new();
-    loop {
-        let docks = harbour.docks().iter().enumerate().filter(|(stage, _)| !own.contains(&(*stage as u32)));
-        let empty = docks.filter(|(_, dock)| dock.count() == 0);
-        let missing: Vec<String> = empty.map(|(stage, _)| format!("stage {stage}")).collect();
-        if missing.is_empty() {
-            return;
-        }
-        if said != missing {
-            remark(&format!("Waiting for a machine for {}; {}.", missing.join(", "), quay.holdings()));
-            said = missing;
-        }
-        thread::sleep(Duration::from_millis(50));
     }
 }
 

@@ -74,11 +74,7 @@ impl Live {
         let targets = targets(&elsewhere, &manifest)?;
         let patience = Duration::from_secs(wish.wait_seconds);
         elsewhere.iter().for_each(|(node, _)| self.fleet.invite(node));
-        for (node, shard) in &targets {
-            let nodes = vec![(*node).to_owned()];
-            let entry = Entry { digest: Some(shard.digest), nodes, ..Entry::admin(Verb::Push) };
-            self.fleet.auditor.record(entry)?;
-        }
+        record(&self.fleet, &targets)?;
         if manifest.model == served {
             self.fleet.quay.send(&wish.folder, &targets, patience, say)?;
             return Ok(None);
@@ -121,6 +117,38 @@ impl Live {
         old.service.into_iter().for_each(Service::drain);
         self.fleet.retire(old.model);
     }
+}
+
+/// Sends machines their shards of a model that is to be served as soon as each of its stages has one.
+pub(super) fn push_to_waiting(fleet: &Fleet, awaited: &Manifest, wish: &PushWish) {
+    let teller = Mutex::new(wish.teller(&fleet.home));
+    let say = |line: &str| {
+        remark(line);
+        teller.lock().unwrap_or_else(PoisonError::into_inner).say(line);
+    };
+    let push = || {
+        let manifest = Manifest::read(&wish.folder)?;
+        if manifest.model != awaited.model {
+            bail!("the server waits for machines with {}; end it, push, and start it again", awaited.name);
+        }
+        let elsewhere: Vec<_> = wish.targets.iter().filter(|(node, _)| node != HERE).collect();
+        let targets = targets(&elsewhere, &manifest)?;
+        elsewhere.iter().for_each(|(node, _)| fleet.invite(node));
+        record(fleet, &targets)?;
+        fleet.quay.send(&wish.folder, &targets, Duration::from_secs(wish.wait_seconds), say)?;
+        Ok(())
+    };
+    let outcome = push().map_err(|error: anyhow::Error| format!("{error:#}"));
+    teller.into_inner().unwrap_or_else(PoisonError::into_inner).end(outcome);
+}
+
+/// Writes down what is pushed, before it is.
+fn record(fleet: &Fleet, targets: &[(&str, &Shard)]) -> anyhow::Result<()> {
+    for (node, shard) in targets {
+        let nodes = vec![(*node).to_owned()];
+        fleet.auditor.record(Entry { digest: Some(shard.digest), nodes, ..Entry::admin(Verb::Push) })?;
+    }
+    Ok(())
 }
 
 /// Which machine gets which shard.

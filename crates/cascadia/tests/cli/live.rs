@@ -75,6 +75,21 @@ fn a_model_is_replaced_under_load_without_a_failed_request() {
 }
 
 #[test]
+fn a_server_that_waits_for_machines_sends_them_what_they_lack() {
+    let office = Office::with_machines(1);
+    let [one, two] = [("int4", "one"), ("q8_0", "two")].map(|wanted| export(&office, &fixture("llama3"), wanted));
+    let coordinator = office.at("coordinator");
+    let _worker = office.worker(0);
+    let serve = ["serve", "--fleet", &one, "--own-stage", "0", "--home", &coordinator, "--port", "0", "--threads", "1"];
+    let server = Running::start(&serve);
+    server.line("Waiting for a machine for stage 1");
+    let said = office.push(&two, &["here:stage-0", "node-00:stage-1"]).fails();
+    assert!(said.contains("the server waits for machines with"), "{said}");
+    office.push(&one, &["here:stage-0", "node-00:stage-1"]).succeeds();
+    server.line("the page is at");
+}
+
+#[test]
 fn a_push_that_fails_leaves_the_old_model_serving() {
     let office = Office::with_machines(2);
     let [one, two] = [("int4", "one"), ("q8_0", "two")].map(|wanted| export(&office, &fixture("llama3"), wanted));

@@ -163,19 +163,39 @@ impl Stage for Nonsense {
     }
 }
 
-#[test]
-fn rows_that_are_no_numbers_are_the_fault_of_the_step_where_two_machines_agree() {
-    let harbour = harbour();
-    for node in ["one", "other"] {
-        let link = worker(0, || Box::new(Nonsense), [fair(), fair()]);
-        harbour.admit(Box::new(link), node).expect("it fits");
+/// A stage that computes nothing.
+struct Refusal;
+
+impl Stage for Refusal {
+    fn layers(&self) -> Range<u32> {
+        0..1
     }
+
+    fn run(&self, _: &StepPlan, _: &mut Hidden) -> Result<(), StageError> {
+        Err(StageError::Plan { problem: "it will not".into() })
+    }
+}
+
+#[test]
+fn a_step_is_at_fault_where_two_machines_agree() {
+    let kinds: [fn() -> Box<dyn Stage>; 2] = [|| Box::new(Nonsense), || Box::new(Refusal)];
+    for kind in kinds {
+        let harbour = harbour();
+        for node in ["one", "other"] {
+            let link = worker(0, kind, [fair(), fair()]);
+            harbour.admit(Box::new(link), node).expect("it fits");
+        }
+        let stage = RemoteStage::new(&harbour, 0, PATIENCE);
+        let error = step(&stage, 0).expect_err("it gives no numbers");
+        assert!(matches!(error, StageError::Lost { while_computing: true, .. }), "{error}");
+        let error = step(&stage, 1).expect_err("nor does the other");
+        let both = error.to_string().contains("neither one nor other");
+        assert!(matches!(error, StageError::Plan { .. }) && both, "{error}");
+        assert_eq!(stage.status().node.as_deref(), Some("other"), "the machine is not at fault");
+    }
+    let harbour = harbour();
+    harbour.admit(Box::new(worker(0, kinds[0], [fair(), fair()])), "one").expect("it fits");
     let stage = RemoteStage::new(&harbour, 0, PATIENCE);
-    let error = step(&stage, 0).expect_err("it sends nonsense");
-    assert!(matches!(error, StageError::Lost { while_computing: true, .. }), "{error}");
-    let error = step(&stage, 1).expect_err("so does the other");
-    assert!(matches!(error, StageError::Plan { .. }) && error.to_string().contains("one and other"), "{error}");
-    assert_eq!(stage.status().node.as_deref(), Some("other"), "the machine is not at fault");
     let mut hidden = Hidden { values: vec![f32::INFINITY; WIDTH], width: WIDTH };
     let error = stage.run(&plan(2), &mut hidden).expect_err("nobody is asked to compute with that");
     assert!(matches!(error, StageError::Plan { .. }), "{error}");

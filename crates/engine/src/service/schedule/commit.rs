@@ -30,7 +30,8 @@ impl Scheduler {
         for part in &plan.parts {
             let Some(sequence) = self.sequences.get_mut(&part.id) else { continue };
             sequence.suspect_next(part.rows.len());
-            sequence.lost_alone += u32::from(plan.parts.len() == 1);
+            // The first two losses made it suspect; those of its own steps follow.
+            sequence.lost_alone += u32::from(plan.parts.len() == 1 && sequence.losses > 2);
         }
         let [part] = plan.parts.as_slice() else { return 0 };
         self.sequences.get(&part.id).map_or(0, |sequence| sequence.lost_alone)
