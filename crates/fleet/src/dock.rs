@@ -109,9 +109,10 @@ impl Dock {
         losses.iter().filter(|(name, time)| name == node && time.elapsed() < LATELY).count()
     }
 
-    /// Lets a worker wait here; `false` when enough do.
+    /// Lets a worker wait here; `false` when enough do. One place for each machine: a new connection replaces the old.
     pub fn put(&self, docked: Docked) -> bool {
         let mut waiting = self.waiting();
+        waiting.retain(|other| other.node != docked.node);
         if waiting.len() >= MOST_SPARES {
             return false;
         }
@@ -139,10 +140,11 @@ impl Dock {
         }
     }
 
-    /// Lets go of workers that wait and give no sign of life, or no longer belong to the fleet.
+    /// Lets go of workers that wait and give no sign of life, or no longer belong to the fleet. The others stay there
+    /// while one is asked.
     pub fn sweep(&self, patience: Duration) {
-        let waiting = std::mem::take(&mut *self.waiting());
-        for mut docked in waiting {
+        for _ in 0..self.count() {
+            let Some(mut docked) = self.waiting().pop_front() else { return };
             if self.admits(&docked.node) && docked.ping(0, patience, self).is_ok() {
                 self.put(docked);
             }

@@ -109,17 +109,17 @@ fn points(table: &[Point]) -> impl Iterator<Item = (&Point, Moment, String)> {
 /// The tokens of a fleet whose first machine dies there; the others live.
 fn survive(point: &Point, moment: Moment, name: &str) -> Vec<Vec<u32>> {
     let harbour = harbour();
-    let dock = |stage: usize, weather: [Weather; 2]| {
+    let dock = |node: &str, stage: usize, weather: [Weather; 2]| {
         let cache = Cache::default();
         let hashes = move || Box::new(HashStage { cache: Arc::clone(&cache), layer: stage as u32 }) as Box<dyn Stage>;
-        harbour.admit(Box::new(worker(stage, hashes, weather)), &format!("node-{stage}"))
+        harbour.admit(Box::new(worker(stage, hashes, weather)), node)
     };
     let (weather, dead) = deadly(point, moment);
     // One that dies before it is let in is not let in.
-    let docked = dock(0, weather);
+    let docked = dock("first", 0, weather);
     assert!(docked.is_ok() || dead.load(Ordering::SeqCst), "{name}");
     for stage in 0..STAGES {
-        assert_eq!(dock(stage, [fair(), fair()]), Ok(stage));
+        assert_eq!(dock("other", stage, [fair(), fair()]), Ok(stage));
     }
     let silence = Duration::from_millis(100);
     let patience = Patience { worker: Duration::from_secs(2), silence, ..Patience::default() };
@@ -129,7 +129,7 @@ fn survive(point: &Point, moment: Moment, name: &str) -> Vec<Vec<u32>> {
             let ran = stage.run(plan, hidden);
             // A machine may be taken for dead where this one has too much to do.
             if ran.is_err() && harbour.docks()[index].count() == 0 {
-                drop(dock(index, [fair(), fair()]));
+                drop(dock("another", index, [fair(), fair()]));
             }
             ran
         })
