@@ -87,6 +87,19 @@ impl Prepared {
     pub(crate) fn answers(&self) -> usize {
         self.prompts.iter().map(|prompt| prompt.answers.len()).sum()
     }
+
+    /// The prompt of each answer, and the most tokens of it.
+    pub(crate) fn asked(&self) -> impl Iterator<Item = (&[u32], u32)> {
+        self.prompts.iter().flat_map(|prompt| {
+            let limits = prompt.answers.iter().map(|answer| answer.max_tokens);
+            limits.map(|max_tokens| (prompt.tokens.as_slice(), max_tokens))
+        })
+    }
+
+    /// For whom it is.
+    pub(crate) fn tenant(&self) -> Tenant {
+        self.tenant
+    }
 }
 
 /// One prompt of a request.
@@ -293,7 +306,7 @@ impl Desk {
         self.numbers.next()
     }
 
-    /// A name for something new, such as `chatcmpl-5f…`.
+    /// A name for something new, such as `req_5f…`.
     pub(crate) fn name(&self, prefix: &str) -> String {
         format!("{prefix}{:016x}{:016x}", self.number(), self.number())
     }

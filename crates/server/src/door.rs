@@ -12,7 +12,7 @@ use crate::answer::{Answer, Usage};
 use crate::app::App;
 use crate::desk::{Caller, Desk};
 use crate::error::{ApiError, Kind};
-use crate::resume::{LastEvent, Ticket};
+use crate::resume::{self, LastEvent, Ticket};
 use crate::stream::{self, Framing, Voice};
 use crate::validate::Wanted;
 
@@ -23,6 +23,9 @@ pub(crate) trait Door: Sized + Send + 'static {
 
     /// Understands a body. The validator and the template come after this.
     fn read(body: Self::Body, desk: &Arc<Desk>) -> Result<(Wanted, Self), ApiError>;
+
+    /// Takes the rest of the answer's name, where the protocol has one that begins with a prefix of its own.
+    fn take_name(&mut self, _name: &str) {}
 
     /// How the answer is to be streamed, if it is.
     fn framing(&self) -> Option<Framing>;
@@ -42,13 +45,16 @@ pub(crate) async fn answer<D: Door>(
 ) -> Result<Response, ApiError> {
     let desk = app.desk();
     let preparing = Arc::clone(&desk);
-    let last = LastEvent::of(request.headers());
+    let (last, path) = (LastEvent::of(request.headers()), request.uri().path().to_owned());
     let (door, prepared, ticket) = read_body(&app, request, move |bytes| {
-        let ticket = Ticket::new(&preparing, &caller, bytes, &last)?;
-        let (wanted, door) = D::read(parse(bytes)?, &preparing)?;
+        let last = last.ticket()?;
+        let seed = last.as_ref().map_or_else(|| preparing.number(), |last| last.seed);
+        let (wanted, mut door) = D::read(parse(bytes)?, &preparing)?;
         preparing.check_model(wanted.model.as_deref())?;
-        let prepared = preparing.prepare(wanted.check()?, caller, ticket.seed)?;
-        ticket.check(prepared.answers())?;
+        let prepared = preparing.prepare(wanted.check()?, caller, seed)?;
+        let digest = resume::digest(&preparing, &prepared, &path, bytes);
+        let ticket = Ticket::new(seed, digest).after(last, prepared.answers())?;
+        door.take_name(&ticket.name());
         Ok((door, prepared, ticket))
     })
     .await?;

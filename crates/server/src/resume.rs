@@ -7,7 +7,7 @@
 
 use axum::http::HeaderMap;
 
-use crate::desk::{Caller, Desk};
+use crate::desk::{Desk, Prepared};
 use crate::error::{ApiError, Kind};
 
 /// The header that names the last event a client has seen.
@@ -18,7 +18,7 @@ const LAST_EVENT_ID: &str = "last-event-id";
 pub(crate) struct Ticket {
     /// What the answer is drawn with unless the request says it.
     pub(crate) seed: u64,
-    /// Tells the request from all others: by model, key and body.
+    /// Tells what was asked from all else that may be: see [`digest`].
     digest: u64,
     /// Events that are not told again.
     pub(crate) seen: u64,
@@ -32,41 +32,75 @@ impl LastEvent {
         let value = headers.get(LAST_EVENT_ID).filter(|value| !value.is_empty());
         LastEvent(value.map(|value| value.to_str().unwrap_or("?").to_owned()))
     }
+
+    /// The ticket of the stream it belongs to; whether that is what is asked for now, [`Ticket::after`] knows.
+    pub(crate) fn ticket(&self) -> Result<Option<Ticket>, ApiError> {
+        let Some(event) = &self.0 else { return Ok(None) };
+        let message = "Last-Event-ID is no event of this server; leave it out to begin anew";
+        Ticket::parse(event).map(Some).ok_or_else(|| ApiError::invalid(LAST_EVENT_ID, message))
+    }
+}
+
+/// A digest of all that an answer follows from besides its seed. The prompt is taken as the model gets it, because a
+/// template may tell the time; the context, because positions may be stretched to it.
+pub(crate) fn digest(desk: &Desk, prepared: &Prepared, path: &str, body: &[u8]) -> u64 {
+    let mut hasher = blake3::Hasher::new();
+    // With its length before it, no part can be mistaken for the end of another.
+    let mut add = |part: &[u8]| {
+        hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
+    };
+    add(desk.model.details.digest.as_bytes());
+    add(&desk.model.service.context().to_le_bytes());
+    add(&prepared.tenant().0.to_le_bytes());
+    add(path.as_bytes());
+    add(body);
+    for (tokens, max_tokens) in prepared.asked() {
+        add(&tokens.iter().flat_map(|token| token.to_le_bytes()).collect::<Vec<u8>>());
+        add(&max_tokens.to_le_bytes());
+    }
+    let mut digest = [0; 8];
+    hasher.finalize_xof().fill(&mut digest);
+    u64::from_le_bytes(digest)
 }
 
 impl Ticket {
-    /// A ticket for a request: a new one, or one that goes on after the event it names.
-    pub(crate) fn new(desk: &Desk, caller: &Caller, body: &[u8], last: &LastEvent) -> Result<Ticket, ApiError> {
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(desk.model.details.digest.as_bytes()).update(&caller.tenant.0.to_le_bytes()).update(body);
-        let mut digest = [0; 8];
-        hasher.finalize_xof().fill(&mut digest);
-        let digest = u64::from_le_bytes(digest);
-        let Some(last) = &last.0 else { return Ok(Ticket { seed: desk.number(), digest, seen: 0 }) };
-        let parsed = Ticket::parse(last).ok_or_else(|| {
-            ApiError::invalid(LAST_EVENT_ID, "Last-Event-ID is no event of this server; leave it out to begin anew")
-        })?;
-        match parsed.digest == digest {
-            true => Ok(parsed),
-            false => {
-                let message = "Last-Event-ID belongs to another request, key or model; send the request as it was, or \
-                               leave it out to begin anew";
+    /// The ticket of a stream that begins.
+    pub(crate) fn new(seed: u64, digest: u64) -> Ticket {
+        Ticket { seed, digest, seen: 0 }
+    }
+
+    /// The same after the last event that the client saw, if it saw any; an error where that is of another stream, or
+    /// of one with several answers: which comes first may be different each time.
+    pub(crate) fn after(self, last: Option<Ticket>, answers: usize) -> Result<Ticket, ApiError> {
+        match last {
+            None => Ok(self),
+            Some(last) if last.digest != self.digest => {
+                let message = "Last-Event-ID belongs to another request, key or model, or to a prompt or limit that has \
+                               changed since; send the request as it was, or leave it out to begin anew";
                 Err(ApiError { param: Some(LAST_EVENT_ID.to_owned()), ..ApiError::new(Kind::Conflict, message) })
             }
+            Some(_) if answers != 1 => {
+                Err(ApiError::invalid(LAST_EVENT_ID, "a stream of several answers cannot go on; ask for it anew"))
+            }
+            Some(last) => Ok(last),
         }
     }
 
-    /// An error if a stream of several answers should go on: which comes first may be different each time.
-    pub(crate) fn check(&self, answers: usize) -> Result<(), ApiError> {
-        match self.seen == 0 || answers == 1 {
-            true => Ok(()),
-            false => Err(ApiError::invalid(LAST_EVENT_ID, "a stream of several answers cannot go on; ask for it anew")),
-        }
+    /// Why a stream cannot go on whose answer, computed again, ended before the event that the client saw.
+    pub(crate) fn fell_short() -> ApiError {
+        let message = "the answer ended before the event that Last-Event-ID names, as when the time for it is over; \
+                       leave it out to begin anew";
+        ApiError { param: Some(LAST_EVENT_ID.to_owned()), ..ApiError::new(Kind::Conflict, message) }
+    }
+
+    /// What the answer is called, after a prefix: the same when the stream goes on.
+    pub(crate) fn name(&self) -> String {
+        format!("{:016x}{:016x}", self.seed, self.digest)
     }
 
     /// What an event is called.
     pub(crate) fn event(&self, number: u64) -> String {
-        format!("{:016x}{:016x}-{number}", self.seed, self.digest)
+        format!("{}-{number}", self.name())
     }
 
     fn parse(event: &str) -> Option<Ticket> {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
+use cascadia_engine::FinishReason;
 use hyper::body::Frame;
 use serde_json::Value;
 use tokio::time::{Instant, Sleep, sleep};
@@ -47,8 +48,8 @@ pub(crate) enum Framing {
 pub(crate) struct Frames {
     bytes: Vec<u8>,
     framing: Framing,
-    /// What events are called, and which the client has already. What tells of a failure is no part of the answer: it
-    /// has no name to go on from, and is always told.
+    /// What events are called, and which the client has already; lines have no names. What tells of a failure is no
+    /// part of the answer: it has no name to go on from, and is always told.
     ticket: Option<Ticket>,
     next: u64,
 }
@@ -62,6 +63,11 @@ impl Frames {
     /// An event whose name is the object's own `type`, as several protocols have it.
     pub(crate) fn typed(&mut self, object: &Value) {
         self.text(object["type"].as_str(), &object.to_string());
+    }
+
+    /// Whether the client has seen more than was said until now.
+    fn is_behind(&self) -> bool {
+        self.ticket.as_ref().is_some_and(|ticket| self.next < ticket.seen)
     }
 
     /// One event or line.
@@ -87,7 +93,8 @@ impl Frames {
 
 /// The response that tells an answer while it is made.
 pub(crate) fn respond(teller: Teller, mut voice: Box<dyn Voice>, (framing, ticket): (Framing, Ticket)) -> Response {
-    let mut frames = Frames { bytes: Vec::new(), framing, ticket: Some(ticket), next: 0 };
+    let ticket = (framing == Framing::Events).then_some(ticket);
+    let mut frames = Frames { bytes: Vec::new(), framing, ticket, next: 0 };
     voice.begin(teller.prompt_tokens(), &mut frames);
     let quiet = Box::pin(sleep(KEEP_ALIVE));
     let mut response = Response::new(Body::new(Stream { teller, voice, frames, quiet, over: false }));
@@ -119,16 +126,29 @@ impl Stream {
             let Poll::Ready(told) = self.teller.poll_told(context) else { return };
             match told {
                 Some(Told::Said(said)) => self.voice.said(said, &mut self.frames),
-                Some(Told::Ended { choice, end }) => self.voice.ended(choice, &end, &mut self.frames),
-                Some(Told::Done(usage)) => self.voice.done(usage, &mut self.frames),
-                Some(Told::Failed(error)) => {
-                    tracing::warn!(error = %error, "a stream ended early");
-                    self.frames.ticket = None;
-                    self.voice.failed(&error, &mut self.frames);
+                // Where time cut it may be different now; all other ends are as they were.
+                Some(Told::Ended { end, .. }) if end.finish == FinishReason::Deadline && self.frames.is_behind() => {
+                    self.fail(&Ticket::fell_short());
                 }
+                Some(Told::Ended { choice, end }) => self.voice.ended(choice, &end, &mut self.frames),
+                Some(Told::Done(usage)) => {
+                    self.voice.done(usage, &mut self.frames);
+                    if self.frames.is_behind() {
+                        self.fail(&Ticket::fell_short());
+                    }
+                }
+                Some(Told::Failed(error)) => self.fail(&error),
                 None => self.over = true,
             }
         }
+    }
+
+    /// Tells what went wrong, and ends.
+    fn fail(&mut self, error: &ApiError) {
+        tracing::warn!(error = %error, "a stream ended early");
+        self.frames.ticket = None;
+        self.voice.failed(error, &mut self.frames);
+        self.over = true;
     }
 }
 

@@ -1,10 +1,12 @@
 //! A span per request for an OpenTelemetry collector, as OTLP in JSON over HTTP.
 
+use std::io;
+use std::net::SocketAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::{sleep, timeout};
 
@@ -42,8 +44,16 @@ impl Collector {
         Ok(Collector { host: format!("{name}:{port}"), path: format!("/{path}") })
     }
 
-    async fn send(&self, body: &str) -> std::io::Result<()> {
-        let mut stream = TcpStream::connect(&self.host).await?;
+    /// Sends a message. Nobody can end a lookup, which holds one of the threads that prepare requests: it is waited
+    /// for however long it takes, so that there is never a second one.
+    async fn send(&self, body: &str) -> io::Result<()> {
+        let addresses: Vec<SocketAddr> = lookup_host(&self.host).await?.collect();
+        let late = || io::Error::other(format!("no answer in {} s", SEND_TIME.as_secs()));
+        timeout(SEND_TIME, self.post(&addresses, body)).await.unwrap_or_else(|_| Err(late()))
+    }
+
+    async fn post(&self, addresses: &[SocketAddr], body: &str) -> io::Result<()> {
+        let mut stream = TcpStream::connect(addresses).await?;
         let head = format!(
             "POST {} HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
             self.path,
@@ -56,7 +66,7 @@ impl Collector {
         stream.read_exact(&mut answer).await?;
         match &answer {
             [b'H', b'T', b'T', b'P', b'/', _, _, _, b' ', b'2', ..] => Ok(()),
-            _ => Err(std::io::Error::other(format!("it answered {}", String::from_utf8_lossy(&answer)))),
+            _ => Err(io::Error::other(format!("it answered {}", String::from_utf8_lossy(&answer)))),
         }
     }
 }
@@ -87,7 +97,7 @@ impl Parent {
 pub(crate) struct Span {
     /// What caused it, where the client said.
     pub(crate) parent: Option<Parent>,
-    /// Two random numbers for names of its own.
+    /// Three random numbers for names of its own.
     pub(crate) numbers: [u64; 3],
     /// Such as `POST /v1/chat/completions`.
     pub(crate) name: String,
@@ -157,15 +167,10 @@ impl Exporter {
         let mut batch = Vec::new();
         while self.spans.recv_many(&mut batch, BATCH).await > 0 {
             let spans: Vec<Value> = batch.drain(..).map(|(span, end)| span.to_json(end)).collect();
-            let sent = timeout(SEND_TIME, self.collector.send(&message(spans).to_string())).await;
-            let problem = match sent {
-                Ok(Ok(())) => None,
-                Ok(Err(error)) => Some(error.to_string()),
-                Err(_) => Some(format!("no answer in {} s", SEND_TIME.as_secs())),
-            };
+            let problem = self.collector.send(&message(spans).to_string()).await.err();
             // Once, and again only after it had worked.
             if let Some(problem) = problem.as_ref().filter(|_| is_well) {
-                tracing::warn!(collector = self.collector.host, problem, "spans are lost");
+                tracing::warn!(collector = self.collector.host, %problem, "spans are lost");
             }
             is_well = problem.is_none();
             if !self.spans.is_closed() {

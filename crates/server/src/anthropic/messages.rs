@@ -80,13 +80,17 @@ impl Door for MessagesDoor {
         let wanted = wanted(body)?;
         let door = MessagesDoor {
             desk: Arc::clone(desk),
-            id: desk.name("msg_"),
+            id: "msg_".to_owned(),
             streams: wanted.1,
             stops: wanted.0.stop.clone(),
             parts: Parts::default(),
             end: None,
         };
         Ok((wanted.0, door))
+    }
+
+    fn take_name(&mut self, name: &str) {
+        self.id.push_str(name);
     }
 
     fn framing(&self) -> Option<Framing> {

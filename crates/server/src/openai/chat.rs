@@ -123,7 +123,7 @@ impl Door for ChatDoor {
     fn read(body: ChatRequest, desk: &Arc<Desk>) -> Result<(Wanted, ChatDoor), ApiError> {
         let door = ChatDoor {
             desk: Arc::clone(desk),
-            id: desk.name("chatcmpl-"),
+            id: "chatcmpl-".to_owned(),
             created: unix_seconds(),
             streams: body.stream == Some(true),
             with_usage: StreamOptions::wants_usage(body.stream_options.as_ref()),
@@ -131,6 +131,10 @@ impl Door for ChatDoor {
             choices: body.n.map_or(1, |n| usize::try_from(n).unwrap_or(1)),
         };
         Ok((wanted(body)?, door))
+    }
+
+    fn take_name(&mut self, name: &str) {
+        self.id.push_str(name);
     }
 
     fn framing(&self) -> Option<Framing> {

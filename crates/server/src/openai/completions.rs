@@ -104,7 +104,7 @@ impl Door for CompletionDoor {
         let choices = usize::try_from(body.n.unwrap_or(1)).unwrap_or(1);
         let door = CompletionDoor {
             desk: Arc::clone(desk),
-            id: desk.name("cmpl-"),
+            id: "cmpl-".to_owned(),
             created: unix_seconds(),
             streams: body.stream == Some(true),
             with_usage: StreamOptions::wants_usage(body.stream_options.as_ref()),
@@ -112,6 +112,10 @@ impl Door for CompletionDoor {
             offsets: vec![0; body.prompt.0.len().saturating_mul(choices.min(8))],
         };
         Ok((wanted(body)?, door))
+    }
+
+    fn take_name(&mut self, name: &str) {
+        self.id.push_str(name);
     }
 
     fn framing(&self) -> Option<Framing> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use cascadia_server::{Limits, ServerOptions};
 use serde_json::{Value, json};
 
-use crate::harness::Running;
+use crate::harness::{Running, model_with_template};
 
 /// Asks for an answer that the model does not end by itself.
 fn ask(server: &Running, mut body: Value) -> TcpStream {
@@ -106,10 +106,13 @@ fn a_stream_goes_on_after_the_last_event_its_reader_saw() {
     let (ids, events): (Vec<&str>, Vec<&str>) =
         whole.split_terminator("\n\n").filter_map(|event| event.split_once('\n')).unzip();
     assert!(events.len() > 5);
-    // What is told again differs in the name and time of the response, and in nothing else.
+    // What is told again differs in the time of the response, and in nothing else.
     let texts = |events: &[&str]| -> Vec<String> {
         let text = |event: &&str| match event.strip_prefix("data: ").and_then(|data| serde_json::from_str(data).ok()) {
-            Some::<Value>(data) => data["choices"].to_string(),
+            Some::<Value>(mut data) => {
+                data["created"] = Value::Null;
+                data.to_string()
+            }
             None => (*event).to_owned(),
         };
         events.iter().map(text).collect()
@@ -130,4 +133,45 @@ fn a_stream_goes_on_after_the_last_event_its_reader_saw() {
     let two = ask(server, &other, "").text();
     let last = two.lines().nth(3).and_then(|line| line.strip_prefix("id: ")).expect("a second event");
     assert_eq!(ask(server, &other, last).status, 400);
+}
+
+/// The ids of a stream's events.
+fn ids(stream: &str) -> Vec<&str> {
+    stream.lines().filter_map(|line| line.strip_prefix("id: ")).collect()
+}
+
+#[test]
+fn a_stream_goes_on_only_where_its_answer_would_be_the_same() {
+    let server = Running::shared();
+    let body = json!({"messages": [{"role": "user", "content": "a"}], "max_tokens": 6, "stream": true});
+    let go_on = |server: &Running, path: &str, last: &str| {
+        server.request(&format!("POST {path}"), &[("last-event-id", last)], body.to_string().as_bytes())
+    };
+    let path = "/v1/chat/completions";
+    let whole = go_on(server, path, "").text();
+    let last = ids(&whole)[1];
+    assert_eq!(go_on(server, path, last).status, 200);
+    assert_eq!(go_on(server, "/v1/messages", last).status, 409, "another path");
+    let smaller = Running::with_context(256, ServerOptions::default());
+    assert_eq!(go_on(&smaller, path, last).status, 409, "another context");
+    let template = "{% for message in messages %}Today: {{ message.content }}{% endfor %}";
+    let templated = Running::serve(model_with_template(template), ServerOptions::default());
+    assert_eq!(go_on(&templated, path, last).status, 409, "another prompt");
+}
+
+#[test]
+fn a_stream_that_ends_before_what_its_reader_saw_has_failed() {
+    let limits = Limits { answer_time: Duration::ZERO, ..Limits::default() };
+    let (server, hasty) = (Running::shared(), Running::start(ServerOptions { limits, ..ServerOptions::default() }));
+    let body = json!({"prompt": "a", "max_tokens": 6, "stream": true});
+    let go_on = |server: &Running, last: &str| {
+        server.request("POST /v1/completions", &[("last-event-id", last)], body.to_string().as_bytes()).text()
+    };
+    let whole = go_on(server, "");
+    let last = *ids(&whole).last().unwrap();
+    assert_eq!(go_on(server, last), "", "all was seen");
+    let (name, _) = last.split_once('-').unwrap();
+    for rest in [go_on(server, &format!("{name}-1000")), go_on(&hasty, last)] {
+        assert!(rest.contains("Last-Event-ID") && !rest.contains("[DONE]"), "{rest}");
+    }
 }

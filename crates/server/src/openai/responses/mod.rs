@@ -84,8 +84,12 @@ impl Door for ResponsesDoor {
         check_supported(&body)?;
         let head = head(&body);
         let streams = body.stream == Some(true);
-        let door = ResponsesDoor { desk: Arc::clone(desk), id: desk.name("resp_"), streams, head };
+        let door = ResponsesDoor { desk: Arc::clone(desk), id: "resp_".to_owned(), streams, head };
         Ok((wanted(body)?, door))
+    }
+
+    fn take_name(&mut self, name: &str) {
+        self.id.push_str(name);
     }
 
     fn framing(&self) -> Option<Framing> {
