@@ -15,17 +15,19 @@ use crate::output::{print, print_json, remark};
 pub(crate) fn verify(flags: &AuditVerifyFlags) -> anyhow::Result<()> {
     let home = FleetHome::find(flags.home.home.as_deref())?;
     let log = home.audit_log();
-    let mut heads = log.own_heads()?;
+    let mut remembered = Vec::new();
     for path in &flags.heads {
         let seen: Vec<SignedHead> = Witnesses::read(path)?.iter().map(|witness| witness.seen).collect();
         if seen.is_empty() {
             bail!("{} holds no head; write it with `cascadia worker head` on a worker", path.display());
         }
-        heads.extend(seen);
+        remembered.push(seen);
     }
     // A log that is gone while a key is here is not what was signed, and says so.
     home.coordinator()?;
-    let Verdict { forgotten, end, torn, heads } = log.verify(home.coordinator_key()?.pin(), &heads)?;
+    let verdict = log.verify(home.coordinator_key()?.pin(), &log.own_heads()?, &remembered)?;
+    let Verdict { begin, end, torn, heads } = verdict;
+    let forgotten = begin.count;
     if flags.json {
         let hash = end.hash.to_string();
         let object =

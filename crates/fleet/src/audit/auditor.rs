@@ -28,6 +28,8 @@ pub struct Auditor {
     log: AuditLog,
     identity: Identity,
     refusals: Mutex<Refusals>,
+    /// Of workers that did not countersign a head.
+    doubts: Mutex<Refusals>,
     pending: Mutex<Pending>,
     head: Mutex<Option<(SignedHead, Instant)>>,
 }
@@ -36,6 +38,7 @@ pub struct Auditor {
 struct Pending {
     events: VecDeque<Entry>,
     missed: u64,
+    /// One of each key, the latest.
     witnesses: Vec<Kept>,
 }
 
@@ -50,8 +53,8 @@ struct Kept {
 impl Auditor {
     /// Keeps a log with the coordinator's key.
     pub fn new(log: AuditLog, identity: Identity) -> Auditor {
-        let (refusals, pending) = (Mutex::default(), Mutex::default());
-        Auditor { log, identity, refusals, pending, head: Mutex::new(None) }
+        let [refusals, doubts] = [Verb::Connect, Verb::Witness].map(|verb| Mutex::new(Refusals::of(verb)));
+        Auditor { log, identity, refusals, doubts, pending: Mutex::default(), head: Mutex::new(None) }
     }
 
     /// Adds a record of something that happens after this, and signs a head with it at once.
@@ -72,7 +75,11 @@ impl Auditor {
 
     /// Records that someone was turned away.
     pub fn refused(&self, who: &str, problem: &str) {
-        let entry = hold(&self.refusals).count(who, problem, Instant::now());
+        self.count(&self.refusals, who, problem);
+    }
+
+    fn count(&self, refusals: &Mutex<Refusals>, who: &str, problem: &str) {
+        let entry = hold(refusals).count(who, problem, Instant::now());
         entry.into_iter().for_each(|entry| self.note(entry));
     }
 
@@ -91,8 +98,10 @@ impl Auditor {
 
     /// Writes what waits, and signs a head if it is time. What cannot be written waits on.
     pub fn tick(&self, mut hear: impl FnMut(&Entry)) -> Result<(), FleetError> {
-        let over = hold(&self.refusals).over(Instant::now());
-        over.into_iter().for_each(|entry| self.note(entry));
+        for refusals in [&self.refusals, &self.doubts] {
+            let over = hold(refusals).over(Instant::now());
+            over.into_iter().for_each(|entry| self.note(entry));
+        }
         loop {
             let Some(entry) = hold(&self.pending).events.front().cloned() else { break };
             self.log.append(entry.clone())?;
@@ -135,13 +144,13 @@ impl Auditor {
 
     /// Takes what a worker says to a head. What is not a member's signature of a head of this log counts for nothing.
     pub(crate) fn heard(&self, node: &str, members: &Members, bytes: &[u8]) {
-        let refused = |note: String| self.note(Entry { note, ..Entry::new(node, Verb::Witness, Decision::Refused) });
+        let refused = |problem: String| self.count(&self.doubts, node, &problem);
         match parse_testimony(bytes) {
             Ok(Ok(witness)) => {
                 let worker = witness.seal.pin();
                 let is_its = members.name_of(worker).as_deref() == Some(node) && witness.is_signed_by(worker);
                 match is_its && witness.seen.is_signed_by(self.identity.pin()) {
-                    true => hold(&self.pending).witnesses.push(Kept { node: node.to_owned(), witness }),
+                    true => replace(&mut hold(&self.pending).witnesses, Kept { node: node.to_owned(), witness }),
                     false => refused("it countersigned something else".to_owned()),
                 }
             }
@@ -154,11 +163,7 @@ impl Auditor {
     fn keep(&self, new: Vec<Kept>) -> Result<(), FleetError> {
         let path = self.log.folder().join("witnesses.json");
         let mut kept: Vec<Kept> = read_json(&path)?.unwrap_or_default();
-        for witness in new {
-            let worker = witness.witness.seal.pin();
-            kept.retain(|old| old.witness.seal.pin() != worker);
-            kept.push(witness);
-        }
+        new.into_iter().for_each(|new| replace(&mut kept, new));
         write_json(&path, &kept)
     }
 }
@@ -171,6 +176,12 @@ impl AuditLog {
         let seen = kept.unwrap_or_default().into_iter().map(|kept| kept.witness.seen);
         Ok(head.into_iter().chain(seen).collect())
     }
+}
+
+/// Puts in what a worker has countersigned, in place of what it did before.
+fn replace(kept: &mut Vec<Kept>, new: Kept) {
+    kept.retain(|old| old.witness.seal.pin() != new.witness.seal.pin());
+    kept.push(new);
 }
 
 fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<Option<T>, FleetError> {

@@ -45,6 +45,10 @@ impl AuditLog {
         AuditLog { limits, ..self }
     }
 
+    pub(crate) fn limits(&self) -> LogLimits {
+        self.limits
+    }
+
     /// Where it is.
     pub fn folder(&self) -> &Path {
         &self.folder

@@ -24,8 +24,6 @@ pub enum Verb {
     Join,
     /// A machine is taken out.
     Revoke,
-    /// A machine left by itself.
-    Leave,
     /// A shard goes to a machine.
     Push,
     /// A model is served with the fleet.

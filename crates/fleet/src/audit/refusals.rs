@@ -1,4 +1,5 @@
-//! Who was turned away, without letting strangers fill the log: one record for each in a minute says how often.
+//! Who was turned away or not believed, without letting anyone fill the log: one record for each in a minute says how
+//! often.
 
 use std::time::{Duration, Instant};
 
@@ -12,8 +13,9 @@ const MOST: usize = 256;
 const OTHERS: &str = "others";
 
 /// Refusals of the last minute.
-#[derive(Default)]
 pub(crate) struct Refusals {
+    /// What was refused.
+    verb: Verb,
     recent: Vec<Refused>,
 }
 
@@ -25,6 +27,11 @@ struct Refused {
 }
 
 impl Refusals {
+    /// Nobody was refused this yet.
+    pub(crate) fn of(verb: Verb) -> Refusals {
+        Refusals { verb, recent: Vec::new() }
+    }
+
     /// Counts a refusal; gives the record of it, if there should be one now.
     pub(crate) fn count(&mut self, who: &str, problem: &str, now: Instant) -> Option<Entry> {
         let known = self.recent.iter().any(|refused| refused.who == who);
@@ -34,16 +41,17 @@ impl Refusals {
             return None;
         }
         self.recent.push(Refused { who: who.to_owned(), since: now, more: 0 });
-        Some(Entry { note: problem.to_owned(), ..Entry::new(who, Verb::Connect, Decision::Refused) })
+        Some(Entry { note: problem.to_owned(), ..Entry::new(who, self.verb, Decision::Refused) })
     }
 
     /// Records of those that were only counted, once their minute is over.
     pub(crate) fn over(&mut self, now: Instant) -> Vec<Entry> {
+        let verb = self.verb;
         let is_over = |refused: &Refused| now.saturating_duration_since(refused.since) >= MINUTE;
         let over = self.recent.extract_if(.., |refused| is_over(refused)).filter(|refused| refused.more > 0);
         let entry = |refused: Refused| Entry {
             note: format!("{} more times within a minute", refused.more),
-            ..Entry::new(&refused.who, Verb::Connect, Decision::Refused)
+            ..Entry::new(&refused.who, verb, Decision::Refused)
         };
         over.map(entry).collect()
     }
@@ -55,7 +63,7 @@ mod tests {
 
     #[test]
     fn a_stranger_who_knocks_a_thousand_times_makes_two_records() {
-        let (mut refusals, begin) = (Refusals::default(), Instant::now());
+        let (mut refusals, begin) = (Refusals::of(Verb::Connect), Instant::now());
         let mut knock = |who: &str| refusals.count(who, "no key", begin).map(|entry| entry.who);
         assert_eq!(knock("10.0.0.1").as_deref(), Some("10.0.0.1"));
         assert!((0..1000).all(|_| knock("10.0.0.1").is_none()));

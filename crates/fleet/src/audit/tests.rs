@@ -40,8 +40,9 @@ impl Office {
     /// What `audit verify --heads` says.
     fn verify(&self) -> Result<Verdict, String> {
         let seen = Witnesses::read(&self.heads()).expect("it was written").into_iter().map(|witness| witness.seen);
-        let heads: Vec<SignedHead> = seen.chain(self.log().own_heads().expect("it was written")).collect();
-        self.log().verify(self.coordinator.pin(), &heads).map_err(|error| error.to_string())
+        let remembered: Vec<SignedHead> = seen.collect();
+        let own = self.log().own_heads().expect("it was written");
+        self.log().verify(self.coordinator.pin(), &own, &[remembered]).map_err(|error| error.to_string())
     }
 }
 
@@ -79,6 +80,17 @@ fn forge(log: &AuditLog, records: &[Record]) {
     fs::write(only_file(log), text).expect("it can be written");
 }
 
+/// Writes a log in place of another that says that it has let go of so many records.
+fn forge_after(log: &AuditLog, count: u64) {
+    let position = Position { count, hash: Digest::of(b"anything") };
+    let forget =
+        Entry { note: format!("records up to {count}"), ..Entry::new("coordinator", Verb::Forget, Decision::Noted) };
+    let (line, _, _) = Record::after(position, seconds_now(), forget).expect("it fits");
+    log.files().expect("a folder").iter().for_each(|file| fs::remove_file(file).expect("it is there"));
+    let path = log.folder().join(format!("{count:020}.log"));
+    fs::write(path, format!("cascadia-audit-1 {count} {}\n{line}", position.hash)).expect("it can be written");
+}
+
 fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("a folder");
     for file in fs::read_dir(from).expect("a folder").flatten() {
@@ -90,8 +102,8 @@ fn copy(from: &Path, to: &Path) {
 type Attack<'a> = (&'a str, &'a dyn Fn(&AuditLog, Vec<Record>));
 
 #[test]
-fn seven_of_seven_attacks_are_noticed() {
-    let attacks: [Attack<'_>; 7] = [
+fn eight_of_eight_attacks_are_noticed() {
+    let attacks: [Attack<'_>; 8] = [
         ("edit", &|log, mut records| {
             records[4].entry.nodes = vec!["node-07".to_owned()];
             forge(log, &records);
@@ -123,6 +135,7 @@ fn seven_of_seven_attacks_are_noticed() {
             fs::remove_dir_all(log.folder()).expect("it is there");
             copy(&earlier, log.folder());
         }),
+        ("throw away the past", &|log, records| forge_after(log, records.len() as u64)),
     ];
     for (name, attack) in attacks {
         let (office, mut noticed_alone) = (Office::open(), None);
@@ -135,13 +148,14 @@ fn seven_of_seven_attacks_are_noticed() {
         attack(&log, records(&log));
         for _ in 0..2 {
             let problem = office.verify().expect_err(name);
-            assert!(problem.contains("signed"), "{name}: {problem}");
+            assert!(problem.contains("signed") || problem.contains("are missing"), "{name}: {problem}");
             // Signing it anew helps nothing, and the worker refuses what cannot be the same log.
             crate::manifest::write_json(&log.folder().join("head.json"), &office.sign()).expect("it can be written");
             noticed_alone = Some(worker.see(office.sign()).is_err());
         }
         // A longer log with another past looks honest to a worker, which still remembers how it was.
-        assert_eq!(noticed_alone, Some(name != "truncate and append"), "{name}");
+        let is_longer = ["truncate and append", "throw away the past"].contains(&name);
+        assert_eq!(noticed_alone, Some(!is_longer), "{name}");
     }
 }
 
@@ -173,7 +187,8 @@ fn changes_that_leave_the_chain_as_it_is_need_no_head_to_be_noticed() {
     fs::write(&path, text).expect("it can be written");
     assert_eq!(office.verify().map(|verdict| verdict.end.count), Ok(4));
     let other = Office::open();
-    let problem = log.verify(office.coordinator.pin(), &[other.sign()]).expect_err("it is of another log").to_string();
+    let problem =
+        log.verify(office.coordinator.pin(), &[other.sign()], &[]).expect_err("it is of another log").to_string();
     assert!(problem.contains("not signed with this coordinator's key"), "{problem}");
 }
 
@@ -216,14 +231,26 @@ fn files_roll_over_and_old_ones_are_let_go_openly() {
     }
     let files = log.files().expect("a folder");
     assert_eq!(files.len(), 3);
-    let verdict = log.verify(office.coordinator.pin(), &heads).expect("it is honest");
-    assert!(verdict.forgotten > 50 && verdict.end.count > 100, "{verdict:?}");
+    let verify = |own: &[SignedHead], remembered: &[Vec<SignedHead>]| {
+        log.verify(office.coordinator.pin(), own, remembered).map_err(|error| error.to_string())
+    };
+    let verdict = verify(&heads[..3], &[heads.clone()]).expect("it is honest");
+    assert!(verdict.begin.count > 50 && verdict.end.count > 100, "{verdict:?}");
+    // Who was last there before the oldest record that is kept cannot say whether it is the same log.
+    assert!(verify(&heads, &[heads[..3].to_vec()]).is_err_and(|problem| problem.contains("are no longer kept")));
+    // The place where it begins is compared too.
+    let hash = Digest::of(b"anything");
+    let other = SignedHead::new(&office.coordinator, Position { hash, ..verdict.begin }).expect("a key signs");
+    assert!(verify(&[other], &[]).is_err_and(|problem| problem.contains("not those that were signed")));
     // Nobody else may let go of more.
     fs::remove_file(&files[0]).expect("it is there");
-    let problem = log.verify(office.coordinator.pin(), &heads).expect_err("a file is missing").to_string();
+    let problem = verify(&heads, &[]).expect_err("a file is missing");
     assert!(problem.contains("are missing"), "{problem}");
     fs::remove_file(&files[2]).expect("it is there");
-    assert!(log.verify(office.coordinator.pin(), &heads).is_err());
+    assert!(verify(&heads, &[]).is_err());
+    // Nor does it help to say so.
+    forge_after(&log, 200);
+    assert!(verify(&[], &[]).is_err_and(|problem| problem.contains("are kept before any goes")));
 }
 
 #[test]
@@ -260,4 +287,20 @@ fn a_worker_remembers_a_long_past_in_little_space() {
     let counts: Vec<u64> = Witnesses::read(&office.heads()).unwrap().iter().map(|seen| seen.seen.head.count).collect();
     assert!(counts.len() <= 256 && counts.first() == Some(&1) && counts.last() == Some(&300), "{counts:?}");
     assert!(counts.is_sorted());
+}
+
+#[test]
+fn a_worker_cannot_fill_the_log_with_what_it_does_not_countersign() {
+    let office = Office::open();
+    let members = Members::at(&office.folder.path().join("members.json"));
+    let auditor = Auditor::new(office.log(), office.coordinator.clone());
+    for number in 0..1000_u32 {
+        let testimony = Err(format!("problem {number}"));
+        auditor.heard("node-00", &members, &testimony_bytes(&testimony));
+    }
+    auditor.heard("node-01", &members, b"nonsense");
+    auditor.tick(|_| {}).expect("it can be written");
+    let refused: Vec<(String, Verb)> =
+        records(&office.log()).into_iter().map(|record| (record.entry.who, record.entry.verb)).collect();
+    assert_eq!(refused, ["node-00", "node-01"].map(|node| (node.to_owned(), Verb::Witness)));
 }

@@ -1,5 +1,6 @@
 //! Reads an audit log from its first record to its last, and compares it with what was signed.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use super::log::{forgotten, parse_header};
@@ -10,8 +11,8 @@ use crate::{Digest, FleetError};
 /// A log that is what was signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// Records before the first that is kept.
-    pub forgotten: u64,
+    /// Where the oldest file that is kept begins.
+    pub begin: Position,
     /// How far the log goes.
     pub end: Position,
     /// Bytes of an unfinished record, as a crash leaves them; the next record is written in their place.
@@ -22,35 +23,46 @@ pub struct Verdict {
 
 impl AuditLog {
     /// Checks that every record is what was written, in the order in which it was, and that all records are there that
-    /// were ever signed. `heads` are those that others remember.
-    pub fn verify(&self, coordinator: Digest, heads: &[SignedHead]) -> Result<Verdict, FleetError> {
+    /// were ever signed. `own` heads lie beside the log, where whoever changes it can change them too; of what each other
+    /// machine has `remembered`, the newest must be in it.
+    pub fn verify(
+        &self,
+        coordinator: Digest,
+        own: &[SignedHead],
+        remembered: &[Vec<SignedHead>],
+    ) -> Result<Verdict, FleetError> {
         let refuse = |problem: String| FleetError::file(self.folder(), problem);
-        if let Some(head) = heads.iter().find(|head| !head.is_signed_by(coordinator)) {
-            return Err(refuse(format!(
-                "the head of {} records was not signed with this coordinator's key",
-                head.head.count
-            )));
+        let mut signed: BTreeMap<u64, Vec<Digest>> = BTreeMap::new();
+        for head in own.iter().chain(remembered.iter().flatten()) {
+            let count = head.head.count;
+            if !head.is_signed_by(coordinator) {
+                return Err(refuse(format!("the head of {count} records was not signed with this coordinator's key")));
+            }
+            signed.entry(count).or_default().push(head.head.hash);
         }
-        let mut heads: Vec<&SignedHead> = heads.iter().collect();
-        heads.sort_by_key(|head| head.head.count);
-        let (mut waiting, mut found) = (heads.iter().peekable(), 0);
-        let mut mismatch = None;
-        let mut verdict = self.read(|_, position| {
-            while let Some(head) = waiting.next_if(|head| head.head.count <= position.count) {
-                match (head.head.count == position.count, head.head.hash == position.hash) {
-                    (true, true) => found += 1,
-                    (true, false) => mismatch = mismatch.or(Some(position.count)),
-                    // Signed before the oldest record that is kept.
-                    (false, _) => {}
+        let (mut found, mut mismatch) = (0, None);
+        let mut compare = |position: Position| {
+            for hash in signed.get(&position.count).into_iter().flatten() {
+                match *hash == position.hash {
+                    true => found += 1,
+                    false => mismatch = mismatch.or(Some(position.count)),
                 }
             }
-        })?;
+        };
+        let mut verdict = self.read(|_, position| compare(position))?;
+        let (begin, end) = (verdict.begin, verdict.end);
+        compare(begin);
         if let Some(count) = mismatch {
             return Err(refuse(format!("the first {count} records are not those that were signed")));
         }
-        if let Some(head) = waiting.last() {
-            let (signed, kept) = (head.head.count, verdict.end.count);
-            return Err(refuse(format!("it ends after {kept} records, but {signed} were signed")));
+        if let Some((count, _)) = signed.last_key_value().filter(|(count, _)| **count > end.count) {
+            return Err(refuse(format!("it ends after {} records, but {count} were signed", end.count)));
+        }
+        let newest = remembered.iter().filter_map(|heads| heads.iter().map(|head| head.head.count).max());
+        if let Some(count) = newest.into_iter().find(|count| *count < begin.count) {
+            let problem =
+                "whether these were those that were signed cannot be told; ask a machine that was there later";
+            return Err(refuse(format!("the first {count} records are no longer kept, and {problem}")));
         }
         verdict.heads = found;
         Ok(verdict)
@@ -60,9 +72,11 @@ impl AuditLog {
     /// with it.
     pub fn read(&self, mut hear: impl FnMut(&Record, Position)) -> Result<Verdict, FleetError> {
         let files = self.files()?;
-        let (mut verdict, mut gone) = (Verdict { forgotten: 0, end: Position::START, torn: 0, heads: 0 }, 0);
+        let mut verdict = Verdict { begin: Position::START, end: Position::START, torn: 0, heads: 0 };
+        let (mut gone, mut full) = (0, 0);
         for (index, path) in files.iter().enumerate() {
             let bytes = fs::read(path).map_err(FleetError::io("read", path))?;
+            full += usize::from(bytes.len() as u64 >= self.limits().file_bytes);
             let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
             verdict.torn = (bytes.len() - whole) as u64;
             if verdict.torn > 0 && index + 1 < files.len() {
@@ -75,7 +89,7 @@ impl AuditLog {
                     let begin =
                         parse_header(line).ok_or_else(|| refuse("it does not begin an audit log".to_owned()))?;
                     if index == 0 {
-                        (verdict.forgotten, verdict.end) = (begin.count, begin);
+                        (verdict.begin, verdict.end) = (begin, begin);
                     } else if begin != verdict.end {
                         return Err(refuse("it does not go on where the file before ends".to_owned()));
                     }
@@ -87,11 +101,17 @@ impl AuditLog {
                 hear(&record, position);
             }
         }
-        if verdict.forgotten > gone {
-            let (missing, said) = (verdict.forgotten, gone);
-            let problem = format!("records up to {missing} are missing; the log says that it let go of {said}");
-            return Err(FleetError::file(self.folder(), problem));
+        let missing = verdict.begin.count;
+        let refuse =
+            |why: String| FleetError::file(self.folder(), format!("records up to {missing} are missing; {why}"));
+        if missing > gone {
+            return Err(refuse(format!("the log says that it let go of {gone}")));
         }
-        Ok(verdict)
+        // Only who has filled so many files lets go of the oldest, and begins a new one then.
+        let expected = self.limits().files.max(1) - 1;
+        match missing > 0 && full < expected {
+            true => Err(refuse(format!("{full} full files are here, and {expected} are kept before any goes"))),
+            false => Ok(verdict),
+        }
     }
 }
