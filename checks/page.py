@@ -13,6 +13,7 @@ import tempfile
 import time
 
 import browser
+import page_fleet
 import page_markdown
 import page_pictures
 from browser import Browser, until
@@ -314,6 +315,11 @@ def main():
                 scene(page_pictures.make, address)
         with Server(tenants=1) as server:
             scene(asks_for_a_key, server.url + "/", server.keys[0], allowed=["401"])
+        with page_fleet.Fleet() as fleet:
+            server = fleet.server
+            scene(page_fleet.shows_a_fleet, fleet, check)
+            if "--screenshots" in sys.argv:
+                scene(page_pictures.make_fleet, fleet)
 
 
 if __name__ == "__main__":

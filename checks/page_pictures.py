@@ -11,6 +11,7 @@ QUESTION = "How do I create a workflow? Show an example in YAML."
 PROMPTS = ["What is a Pod?", "Tell me about the sea.", "Explain how to configure a Deployment, step by step.",
            "Repeat this word for word: the ship lay at anchor, and the ship lay at rest, and the ship lay at anchor."]
 BUSY_SECONDS = 75
+FLEET_SECONDS = 3
 
 
 def make(page, address):
@@ -41,6 +42,22 @@ def make(page, address):
     time.sleep(BUSY_SECONDS - 3)
     page.run("document.activeElement.blur()")
     page.screenshot(program.ROOT / "docs" / "page-dashboard.png")
+    for client in clients:
+        client.join()
+
+
+def make_fleet(page, fleet):
+    """After a machine was lost, while two clients are answered."""
+    address = fleet.server.url + "/"
+    clients = [threading.Thread(target=ask, args=(address, {"messages": [{"role": "user", "content": prompt}],
+                                                            "max_tokens": 700})) for prompt in PROMPTS[1:3]]
+    page.size(1280, 540, scale=1.25)
+    page.prefer("light")
+    for client in clients:
+        client.start()
+    time.sleep(FLEET_SECONDS)
+    page.run("document.querySelector('section[aria-label=Fleet]').scrollIntoView({block: 'end'})")
+    page.screenshot(program.ROOT / "docs" / "page-fleet.png")
     for client in clients:
         client.join()
 

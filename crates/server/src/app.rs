@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
+use crate::board::FleetBoard;
 use crate::body::Bodies;
 use crate::desk::{Desk, ServedModel};
 use crate::keys::KeyRing;
@@ -25,6 +26,8 @@ pub(crate) struct App {
     /// Whether only names of this machine are accepted in `Host`.
     pub(crate) local_only: bool,
     pub(crate) traces: Option<Traces>,
+    /// How the machines of a fleet are.
+    pub(crate) fleet: Option<FleetBoard>,
 }
 
 impl App {
@@ -45,6 +48,7 @@ impl App {
             keys,
             origins: options.origins.clone(),
             traces,
+            fleet: options.fleet.clone(),
         }
     }
 

@@ -6,6 +6,7 @@ mod answer;
 mod anthropic;
 mod app;
 mod base64;
+mod board;
 mod body;
 mod bounded;
 mod calls;
@@ -41,6 +42,7 @@ mod tls;
 mod traces;
 mod validate;
 
+pub use board::FleetBoard;
 pub use desk::{ModelDetails, ServedModel};
 pub use error::ServerError;
 pub use keys::{KeyEntry, new_key};

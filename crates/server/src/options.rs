@@ -4,6 +4,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::board::FleetBoard;
+
 /// Settings of a server.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
@@ -21,6 +23,8 @@ pub struct ServerOptions {
     pub origins: Vec<String>,
     /// An OpenTelemetry collector that hears of every request, such as `http://localhost:4318`.
     pub collector: Option<String>,
+    /// Where to look for how the machines of a fleet are, if one computes.
+    pub fleet: Option<FleetBoard>,
     /// Limits on what clients may use up.
     pub limits: Limits,
 }
@@ -70,6 +74,7 @@ impl Default for ServerOptions {
             insecure: false,
             origins: Vec::new(),
             collector: None,
+            fleet: None,
             limits: Limits::default(),
         }
     }

@@ -20,6 +20,8 @@ const FILES: &[(&str, &[u8])] = &[
     ("/page/dashboard.js", include_bytes!("../web/dashboard.js")),
     ("/page/dialogs.js", include_bytes!("../web/dialogs.js")),
     ("/page/elements.js", include_bytes!("../web/elements.js")),
+    ("/page/fleet.css", include_bytes!("../web/fleet.css")),
+    ("/page/fleet.js", include_bytes!("../web/fleet.js")),
     ("/page/frame.js", include_bytes!("../web/frame.js")),
     ("/page/history.js", include_bytes!("../web/history.js")),
     ("/page/inline.js", include_bytes!("../web/inline.js")),

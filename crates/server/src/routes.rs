@@ -75,7 +75,7 @@ pub const ROUTES: &[Route] = &[
     tells("/health", "How the server is, in short."),
     tells("/readyz", "Whether the next request would be taken."),
     tells("/metrics", "Numbers for Prometheus."),
-    tells("/status", "The same numbers as JSON, with percentiles."),
+    tells("/status", "The same numbers as JSON, with percentiles, and how the machines of a fleet are."),
     tells("/openapi.json", "This document."),
     // The same answer whatever the server does, for whoever starts it again when it is gone.
     open("/livez", "Whether the process answers."),

@@ -12,6 +12,7 @@ use cascadia_engine::service::schedule::TenantShare;
 use serde_json::{Value, json};
 
 use crate::app::App;
+use crate::board::FleetBoard;
 use crate::door::json;
 use crate::metrics::{Histogram, Metrics};
 
@@ -90,6 +91,7 @@ pub(crate) async fn status(State(app): State<Arc<App>>) -> Response {
         "service": numbers.collect::<serde_json::Map<_, _>>(),
         "tenants": snapshot.tenants.iter().map(tenant).collect::<Vec<_>>(),
         "latencies": latencies.collect::<serde_json::Map<_, _>>(),
+        "fleet": app.fleet.as_ref().map(FleetBoard::read),
         "speculation_acceptance": part(snapshot.accepted_tokens as f64, snapshot.drafted_tokens as f64),
         "prefix_hit_rate":
             part(snapshot.reused_tokens as f64, snapshot.reused_tokens as f64 + snapshot.prompt_tokens as f64),

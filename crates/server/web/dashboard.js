@@ -3,6 +3,7 @@
 import { status } from "./api.js";
 import { duration, poolMap, rangeRow, rangeScale, short, timeChart } from "./charts.js";
 import { element } from "./elements.js";
+import { FleetCard } from "./fleet.js";
 import { History } from "./history.js";
 
 const EVERY_MS = 1000;
@@ -19,6 +20,7 @@ export class Dashboard {
   constructor(node) {
     this.node = node;
     this.history = new History();
+    this.fleet = new FleetCard();
     this.controller = null;
     this.parts = {};
   }
@@ -114,7 +116,8 @@ export class Dashboard {
         part("speculationFacts", "dl", { class: "facts" }),
       ),
       card("Answers", "", big("finished", "finished"), part("answerFacts", "dl", { class: "facts" })),
-      card("Stages", "full", part("stages", "div", { class: "table" })),
+      this.fleet.node,
+      (this.parts.stagesCard = card("Stages", "full", part("stages", "div", { class: "table" }))),
     );
   }
 
@@ -143,7 +146,9 @@ export class Dashboard {
       ["Refused, queue full", service.jobs_refused_total],
       ["Put back for memory", service.preemptions_total],
     ]);
-    this.drawStages(now);
+    // The machines of a fleet have a card of their own.
+    this.parts.stagesCard.hidden = this.fleet.draw(now);
+    this.drawStages();
   }
 
   say(texts) {
@@ -244,8 +249,8 @@ export class Dashboard {
     );
   }
 
-  /** One stage for now: all layers are computed where the server is. A fleet has a row for each of its machines. */
-  drawStages(now) {
+  /** One stage: all layers are computed where the server is. */
+  drawStages() {
     const steps = this.history.recent("steps");
     const stages = [
       {

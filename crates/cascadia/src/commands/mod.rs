@@ -6,6 +6,7 @@ mod chat;
 mod crew;
 mod export;
 mod fleet;
+mod fleet_board;
 mod fleet_push;
 mod fleet_status;
 mod inspect;

@@ -55,7 +55,8 @@ pub(crate) fn serve(flags: ServeFlags) -> anyhow::Result<()> {
         }
     };
     let (service, model) = start_service(&flags, (name.clone(), engine, fleet.as_ref().and_then(Fleet::model)), draft)?;
-    let server = Server::bind(model, &server_options(&flags))?;
+    let board = fleet.as_ref().map(|fleet| fleet.board.clone());
+    let server = Server::bind(model, &ServerOptions { fleet: board, ..server_options(&flags) })?;
     remark(&format!("Serving {name}: the page is at {url}/, the API at {url}/v1", url = server.url()));
     let service = Arc::new(Mutex::new(Some(service)));
     let led = fleet.is_some().then(|| flags.home.clone());
@@ -169,6 +170,7 @@ fn server_options(flags: &ServeFlags) -> ServerOptions {
         insecure: flags.insecure,
         origins: flags.cors.clone(),
         collector: flags.otlp.clone(),
+        fleet: None,
         limits: Limits { answer_time: answer_time.unwrap_or(usual.limits.answer_time), ..usual.limits },
     }
 }

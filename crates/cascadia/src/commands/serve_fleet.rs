@@ -14,8 +14,10 @@ use cascadia_fleet::{
     Patience, Quay, RemoteStage, Shard, StageLimits, StageStatus, Verb, seconds_now,
 };
 use cascadia_model::{Hidden, LoadOptions, Stage, StageError, StepPlan};
+use cascadia_server::FleetBoard;
 use cascadia_weights::ModelFiles;
 
+use super::fleet_board::Lookout;
 use super::serve_live;
 use super::serve_model::{ModelChoice, Prepared, prepare};
 use crate::fleet_home::{CoordinatorSettings, FleetHome, FleetStatus};
@@ -51,6 +53,8 @@ pub(crate) struct Fleet {
     running: Arc<Mutex<Vec<Running>>>,
     patience: Patience,
     pub(super) auditor: Arc<Auditor>,
+    /// Where the dashboard looks.
+    pub(super) board: FleetBoard,
     /// Tells others that a server runs.
     _serving: File,
 }
@@ -88,8 +92,8 @@ impl Fleet {
         check_nodes(&home, nodes.as_deref().unwrap_or_default())?;
         let (quay, running) = (Arc::default(), Arc::default());
         let (nodes, patience) = (Arc::new(Mutex::new(nodes)), choice.patience);
-        let auditor = home.auditor()?;
-        let fleet = Fleet { home, quay, nodes, running, patience, auditor, _serving: serving };
+        let (auditor, board) = (home.auditor()?, FleetBoard::default());
+        let fleet = Fleet { home, quay, nodes, running, patience, auditor, board, _serving: serving };
         Ok((fleet, Beginning { cast, arrivals }))
     }
 
@@ -204,6 +208,7 @@ impl Fleet {
     /// Asks all machines for signs of life for as long as the program runs, and writes down how they are.
     fn beat(&self) {
         let (quay, running, home) = (Arc::clone(&self.quay), Arc::clone(&self.running), self.home.clone());
+        let mut lookout = Lookout::new(self.board.clone(), home.members());
         thread::spawn(move || {
             loop {
                 quay.sweep(HEARTBEAT);
@@ -212,8 +217,10 @@ impl Fleet {
                 if let Some(Running { harbour, stages, plan }) = all.last() {
                     let (model, plan) = (harbour.manifest().model, plan.clone());
                     let stages = stages.iter().map(Served::status).collect();
+                    let status = FleetStatus { time: seconds_now(), model, stages, plan };
+                    lookout.see(&status);
                     // Those who look see that it is old; serving goes on.
-                    let _ = home.set_status(&FleetStatus { time: seconds_now(), model, stages, plan });
+                    let _ = home.set_status(&status);
                 }
                 // One whose place was taken ends with the last who has it.
                 drop(all);

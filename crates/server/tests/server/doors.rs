@@ -1,5 +1,6 @@
 //! Every door answers as its clients expect.
 
+use cascadia_server::{FleetBoard, ServerOptions};
 use serde_json::{Value, json};
 
 use crate::harness::{CONTEXT, MODEL, Running};
@@ -277,4 +278,15 @@ fn operations_tell_how_it_is() {
     let named = server.request("GET /livez", &[("x-request-id", "mine-1")], b"");
     assert_eq!(named.header("x-request-id"), Some("mine-1"));
     assert!(server.get("/livez").header("x-request-id").unwrap().starts_with("req_"));
+}
+
+#[test]
+fn the_status_shows_what_is_known_of_a_fleet() {
+    let board = FleetBoard::default();
+    let server = Running::start(ServerOptions { fleet: Some(board.clone()), ..ServerOptions::default() });
+    assert_eq!(server.get("/status").json()["fleet"], Value::Null);
+    let fleet = json!({"stages": [{"layers": [0, 8], "node": "node-00"}]});
+    board.show(fleet.clone());
+    assert_eq!(server.get("/status").json()["fleet"], fleet);
+    assert_eq!(Running::shared().get("/status").json()["fleet"], Value::Null);
 }
