@@ -65,6 +65,11 @@ impl WorkerStage {
         WorkerStage { turn, ..self }
     }
 
+    /// Lets go of the memory of a stage for which there is no use; it is loaded again when there is.
+    pub fn unload(&mut self) {
+        self.loaded = None;
+    }
+
     /// Serves a coordinator until the link ends; the error says how it did.
     pub fn serve(&mut self, link: &mut dyn Link) -> LinkError {
         match greet(link, &self.hello) {

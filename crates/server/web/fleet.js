@@ -1,7 +1,7 @@
 // The fleet on the dashboard: which machine computes which layers, and where the time of a step goes.
 
 import { duration } from "./charts.js";
-import { drawing, element } from "./elements.js";
+import { byId, drawing, element } from "./elements.js";
 
 /** Looks over which times are averaged, one per second. */
 const LOOKS = 10;
@@ -40,6 +40,8 @@ export class FleetCard {
   draw({ fleet, service }) {
     this.node.hidden = !fleet;
     if (!fleet) return false;
+    // Hidden states leave this machine, and go to no others.
+    byId("privacy-place").textContent = "these machines";
     this.look(fleet, service);
     this.drawMap(fleet.stages);
     this.drawTimes(fleet);

@@ -1,7 +1,7 @@
 //! The hands of a worker: one for each shard it holds, and one that waits for the next shard to come.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,9 @@ use crate::output::remark;
 /// The longest pause between two attempts to connect.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+/// The same for a shard that was refused so often in a row that it is not needed soon.
+const REFUSED_PAUSE: Duration = Duration::from_secs(30);
+const ENOUGH_REFUSALS: u32 = 3;
 
 /// Shards that a worker holds at a time: those it computes, and those that will take their place.
 const MOST_HANDS: usize = 4;
@@ -30,6 +33,8 @@ pub(crate) struct Crew {
     pub(crate) store: Store,
     pub(crate) manners: Manners,
     hands: Mutex<Hands>,
+    /// A shard has come, for which nobody should pause.
+    added: Condvar,
     said: Mutex<String>,
 }
 
@@ -97,6 +102,7 @@ impl Crew {
             store,
             manners,
             hands: Mutex::default(),
+            added: Condvar::new(),
             said: Mutex::default(),
         })
     }
@@ -105,12 +111,13 @@ impl Crew {
     pub(crate) fn add(self: &Arc<Crew>, stage: WorkerStage, bytes: u64) {
         let Some(shard) = stage.hello.shard else { return };
         let mut hands = self.hands();
+        let number = hands.next;
+        hands.next += 1;
+        self.added.notify_all();
         // One that has not found work yet finds this one.
         if hands.all.iter().any(|hand| hand.shard == shard && !hand.works) {
             return;
         }
-        let number = hands.next;
-        hands.next += 1;
         hands.all.push(Hand { number, shard, bytes, works: false });
         drop(hands);
         let crew = Arc::clone(self);
@@ -124,10 +131,10 @@ impl Crew {
 
     /// Works for the coordinator, and connects again whenever the connection is lost, for as long as there is a use.
     fn connect_again(self: &Arc<Crew>, mut hand: Option<(u64, WorkerStage)>) {
-        let mut pause = SHORTEST_PAUSE;
+        let (mut pause, mut refusals) = (SHORTEST_PAUSE, 0_u32);
         let coordinator = self.settings().coordinator;
         loop {
-            let begin = Instant::now();
+            let (begin, next) = (Instant::now(), self.hands().next);
             let ended = match self.manners.turn.reason() {
                 Some(reason) => Ended::unasked(format!("this machine takes no part now, because {reason}")),
                 None => match TcpLink::dial(&self.addresses, &self.identity, coordinator) {
@@ -139,9 +146,15 @@ impl Crew {
             if hand.as_ref().is_some_and(|(number, _)| self.lets_go(*number, &ended)) {
                 return;
             }
+            refusals = if ended.refused { refusals.saturating_add(1) } else { 0 };
+            if let Some((_, stage)) = hand.as_mut().filter(|_| refusals == ENOUGH_REFUSALS) {
+                stage.unload();
+            }
+            let longest = if refusals < ENOUGH_REFUSALS { LONGEST_PAUSE } else { REFUSED_PAUSE };
             // A connection that held for a while was a good one.
-            pause = if begin.elapsed() > LONGEST_PAUSE { SHORTEST_PAUSE } else { (2 * pause).min(LONGEST_PAUSE) };
-            thread::sleep(pause);
+            let held = begin.elapsed() > LONGEST_PAUSE && !ended.refused;
+            pause = if held { SHORTEST_PAUSE } else { (2 * pause).min(longest) };
+            drop(self.added.wait_timeout_while(self.hands(), pause, |hands| hands.next == next));
         }
     }
 

@@ -9,6 +9,7 @@ mod fleet;
 mod fleet_board;
 mod fleet_push;
 mod fleet_status;
+mod gate;
 mod inspect;
 mod keys;
 mod logits;

@@ -76,14 +76,17 @@ pub(crate) fn best(
     Ok((found, helps))
 }
 
-/// The best plan for this machine and all others of which something is known.
+/// The best plan for this machine and all others of the fleet of which something is known.
 pub(crate) fn for_known_machines(
     home: &FleetHome,
     files: &ModelFiles,
     (wanted, pool): (&Wanted<'_>, &Arc<Pool>),
 ) -> anyhow::Result<FleetPlan> {
     let here = measure(pool);
-    let machines = candidates(Some(here), &home.machines()?);
+    let (members, _) = asked(home, "all")?;
+    let mut known = home.machines()?;
+    known.retain(|name, _| members.contains(name));
+    let machines = candidates(Some(here), &known);
     Ok(best(files, wanted, (here, &machines))?.0)
 }
 

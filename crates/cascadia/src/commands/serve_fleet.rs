@@ -10,14 +10,15 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use cascadia_engine::{Engine, EngineError, OpenOptions};
 use cascadia_fleet::{
-    Arrival, Auditor, Berth, Digest, Entry, FleetError, FleetPlan, HERE, Harbour, MANIFEST_FILE, Manifest, OwnStage,
-    Patience, Quay, RemoteStage, Shard, StageLimits, StageStatus, Verb, seconds_now,
+    Arrival, Auditor, Digest, Entry, FleetError, FleetPlan, HERE, Harbour, MANIFEST_FILE, Manifest, OwnStage, Patience,
+    Quay, RemoteStage, Shard, StageLimits, StageStatus, Verb, seconds_now,
 };
 use cascadia_model::{Hidden, LoadOptions, Stage, StageError, StepPlan};
 use cascadia_server::FleetBoard;
 use cascadia_weights::ModelFiles;
 
 use super::fleet_board::Lookout;
+use super::gate::Gate;
 use super::serve_live;
 use super::serve_model::{ModelChoice, Prepared, prepare};
 use crate::fleet_home::{CoordinatorSettings, FleetHome, FleetStatus};
@@ -132,10 +133,11 @@ impl Fleet {
     /// Lets machines in for as long as the program runs, each on a thread of its own because it takes its time to load.
     fn receive(&self, arrivals: Receiver<Arrival>) {
         let (quay, nodes, auditor) = (Arc::clone(&self.quay), Arc::clone(&self.nodes), Arc::clone(&self.auditor));
+        let gate = Arc::new(Gate { quay, nodes, auditor, said: Mutex::default() });
         thread::spawn(move || {
             for arrival in arrivals {
-                let (quay, nodes, auditor) = (Arc::clone(&quay), Arc::clone(&nodes), Arc::clone(&auditor));
-                thread::spawn(move || welcome(&quay, &nodes, &auditor, arrival));
+                let gate = Arc::clone(&gate);
+                thread::spawn(move || gate.welcome(arrival));
             }
         });
     }
@@ -185,6 +187,13 @@ impl Fleet {
     /// The model that was opened last.
     pub(crate) fn model(&self) -> Option<Digest> {
         lock(&self.running).last().map(|running| running.harbour.manifest().model)
+    }
+
+    /// Whether a machine computes a stage of that model, or waits to.
+    pub(crate) fn has(&self, node: &str, stage: usize) -> bool {
+        let running = lock(&self.running);
+        let status = running.last().and_then(|running| running.stages.get(stage)).map(Served::status);
+        status.is_some_and(|status| status.node.iter().chain(&status.spares).any(|name| name == node))
     }
 
     /// Lets go of the machines of a model; the engine has to be gone.
@@ -297,24 +306,6 @@ fn check_stages(own: &[u32], manifest: &Manifest) -> anyhow::Result<()> {
     match own.iter().find(|stage| **stage as usize >= manifest.stages.len()) {
         Some(stage) => bail!("there is no stage {stage} to run here; the export has {}", manifest.stages.len()),
         None => Ok(()),
-    }
-}
-
-fn welcome(quay: &Quay, nodes: &Mutex<Option<Vec<String>>>, auditor: &Auditor, arrival: Arrival) {
-    match arrival {
-        Arrival::Member { node, link } => {
-            let takes_part = lock(nodes).as_ref().is_none_or(|nodes| nodes.contains(&node));
-            match takes_part.then(|| quay.admit(link, &node)) {
-                Some(Ok(Berth::Stage(stage))) => remark(&format!("{node} is ready for stage {stage}.")),
-                Some(Err(error)) => {
-                    auditor.refused(&node, &error.to_string());
-                    remark(&format!("{node} cannot take part: {error}"));
-                }
-                Some(Ok(Berth::Waits)) | None => {}
-            }
-        }
-        Arrival::Joined { node } => remark(&format!("{node} has joined the fleet.")),
-        Arrival::TurnedAway { address, problem } => remark(&format!("{address} was turned away: {problem}")),
     }
 }
 

@@ -70,7 +70,15 @@ impl Live {
         };
         let manifest = Manifest::read(&wish.folder)?;
         let served = self.fleet.model().context("no model is served yet")?;
-        let (own, elsewhere): (Vec<_>, Vec<_>) = wish.targets.iter().partition(|(node, _)| node == HERE);
+        let (own, mut elsewhere): (Vec<_>, Vec<_>) = wish.targets.iter().partition(|(node, _)| node == HERE);
+        if manifest.model == served {
+            if !own.is_empty() {
+                bail!("`{HERE}` cannot be added to the model that is served; end the server, then push again");
+            }
+            // Loaded twice, it would be its own spare.
+            let has = elsewhere.extract_if(.., |(node, stage)| self.fleet.has(node, *stage));
+            has.for_each(|(node, stage)| say(&format!("{node} has stage {stage} already")));
+        }
         let targets = targets(&elsewhere, &manifest)?;
         let patience = Duration::from_secs(wish.wait_seconds);
         elsewhere.iter().for_each(|(node, _)| self.fleet.invite(node));

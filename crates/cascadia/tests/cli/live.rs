@@ -103,6 +103,11 @@ fn a_push_that_fails_leaves_the_old_model_serving() {
     office.push(&one, &targets).succeeds();
     let fleet = office.serve("all");
     let expected = fleet.complete("A ship", 12);
+    // What they have already is not loaded beside itself.
+    office.push(&one, &targets).succeeds();
+    fleet.running.line("node-00 has stage 0 already");
+    let said = office.push(&one, &["here:stage-0"]).fails();
+    assert!(said.contains("cannot be added to the model that is served"), "{said}");
     let check = |targets: &[&str], problem: &str| {
         let said = office.push(&two, targets).fails();
         assert!(said.contains(problem), "{said}");

@@ -23,8 +23,8 @@ pub struct Verdict {
 
 impl AuditLog {
     /// Checks that every record is what was written, in the order in which it was, and that all records are there that
-    /// were ever signed. `own` heads lie beside the log, where whoever changes it can change them too; of what each other
-    /// machine has `remembered`, the newest must be in it.
+    /// were ever signed. `own` heads lie beside the log, where whoever changes it can change them too; of what each
+    /// other machine has `remembered`, the newest must be in it.
     pub fn verify(
         &self,
         coordinator: Digest,
