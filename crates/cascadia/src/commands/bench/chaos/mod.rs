@@ -53,7 +53,7 @@ pub(crate) fn chaos(flags: &ChaosFlags) -> anyhow::Result<()> {
         print(&report.text())?;
     }
     service.drain();
-    ensure!(report.is_clean(), "answers were dropped or changed");
+    ensure!(report.is_clean(), "answers were dropped or changed, or a lost machine went unnoticed");
     Ok(())
 }
 
