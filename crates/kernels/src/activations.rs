@@ -51,6 +51,7 @@ impl Int8Block32 {
     }
 
     /// The same as one word.
+    #[cfg(target_arch = "x86_64")]
     #[inline]
     pub(crate) fn four_bytes(&self, at: usize) -> i32 {
         i32::from_le_bytes(std::array::from_fn(|byte| self.values[at + byte] as u8))
@@ -68,6 +69,7 @@ impl Int8Block256 {
     }
 
     /// The same as one word.
+    #[cfg(target_arch = "x86_64")]
     #[inline]
     pub(crate) fn four_bytes(&self, at: usize) -> i32 {
         i32::from_le_bytes(std::array::from_fn(|byte| self.values[at + byte] as u8))
@@ -80,6 +82,7 @@ impl Int8Block256 {
     }
 
     /// The same as one word.
+    #[cfg(target_arch = "x86_64")]
     #[inline]
     pub(crate) fn sum_pair(&self, pair: usize) -> i32 {
         // In this form the compiler sees a single load.

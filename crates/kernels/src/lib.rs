@@ -14,10 +14,14 @@ mod codes;
 mod dtype;
 mod layout;
 mod matrix;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod ops;
 mod pool;
 pub mod quantize;
 mod scalar;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod vector;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 

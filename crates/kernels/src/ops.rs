@@ -126,6 +126,13 @@ impl Ops {
                 tables.push(&crate::avx2::OPS);
             }
         }
+        #[cfg(target_arch = "aarch64")]
+        if std::arch::is_aarch64_feature_detected!("neon") {
+            if std::arch::is_aarch64_feature_detected!("dotprod") {
+                tables.push(&crate::neon::OPS);
+            }
+            tables.push(&crate::neon::FLOAT_OPS);
+        }
         tables.push(&scalar::OPS);
         tables
     }

@@ -19,6 +19,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "crates/kernels/src/pool.rs",
     "crates/kernels/src/avx2/",
     "crates/kernels/src/avx512/",
+    "crates/kernels/src/neon/",
     "crates/weights/src/mapped.rs",
     "crates/weights/src/os/",
     // An allocator that counts cannot be written without it.

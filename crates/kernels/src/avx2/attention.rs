@@ -4,7 +4,7 @@ use super::lanes::Lanes16;
 use crate::blocks::half_to_f32;
 use crate::cached_rows::Keys;
 use crate::scalar;
-use crate::x86::attention::attention_kernels;
+use crate::vector::attention::attention_kernels;
 
 /// Query heads that share one pass over the keys, as many as there are registers for.
 const HEADS: usize = 4;

@@ -3,13 +3,13 @@
 use std::arch::x86_64::*;
 
 use super::interleaved256;
-use super::lanes::{field, four_halves, integer_sums4, load, load_words, load16, pair, prefetch, store4};
+use super::lanes::{Floats4, four_halves, integer_sums4, load, load_words, load16, prefetch, store4, zero4};
 use crate::activations::{Int8Block256, Rows};
 use crate::blocks::{q4_k, q5_k, q6_k};
 use crate::ops::WeightRows;
 use crate::pool::TileMut;
-use crate::x86::four_rows::four_row_loops;
-use crate::x86::{LEAST_TURNED, STREAM_AHEAD, four_streams, write4};
+use crate::vector::four_rows::four_row_loops;
+use crate::vector::{LEAST_TURNED, STREAM_AHEAD, field, four_streams, pair, write4};
 
 /// What a block of four rows has beside quants, where scales belong to 32 of them and minima are their own.
 struct WithMinima {
@@ -49,38 +49,6 @@ fn products(row: &Row, x: &[i8; 256], pick: impl Fn(usize) -> i16) -> __m256i {
 }
 
 four_row_loops!("avx2,fma,f16c", __m256i);
-
-/// How a format turns four rows' integers into floats.
-pub(crate) trait Format<const BYTES: usize> {
-    /// Whether offsets have a scale of their own; otherwise they are subtracted from the products as integers.
-    const OWN_MINIMUM: bool;
-    /// Where the f16 scale lies.
-    const SCALE: usize;
-    /// The greatest unsigned quant.
-    const GREATEST: i32;
-}
-
-pub(crate) struct Q4K;
-pub(crate) struct Q5K;
-pub(crate) struct Q6K;
-
-impl Format<{ q4_k::BYTES }> for Q4K {
-    const OWN_MINIMUM: bool = true;
-    const SCALE: usize = 0;
-    const GREATEST: i32 = 15;
-}
-
-impl Format<{ q5_k::BYTES }> for Q5K {
-    const OWN_MINIMUM: bool = true;
-    const SCALE: usize = 0;
-    const GREATEST: i32 = 31;
-}
-
-impl Format<{ q6_k::BYTES }> for Q6K {
-    const OWN_MINIMUM: bool = false;
-    const SCALE: usize = q6_k::SCALE;
-    const GREATEST: i32 = 63;
-}
 
 /// The heads of four rows of Q4_K or Q5_K, sixteen bytes of the same form: the two factors and twelve bytes of scales
 /// and minima. They are unpacked two by two, half a register each.

@@ -3,12 +3,12 @@
 use std::arch::x86_64::*;
 
 use super::interleaved32;
-use super::lanes::{field, four_halves, integer_sums4, load, load16, pair, prefetch, store4};
+use super::lanes::{four_halves, integer_sums4, load, load16, prefetch, store4};
 use crate::activations::{Int8Block32, Rows};
 use crate::blocks::{q4_0, q8_0};
 use crate::ops::WeightRows;
 use crate::pool::TileMut;
-use crate::x86::{LEAST_TURNED, STREAM_AHEAD, four_streams, write4};
+use crate::vector::{LEAST_TURNED, STREAM_AHEAD, field, four_streams, pair, write4};
 
 /// Multiplies weight rows with `partial` sums per block: eight integers whose total is weights · x, plus
 /// `offset` × Σ x.

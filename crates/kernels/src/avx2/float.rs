@@ -4,6 +4,6 @@ use super::lanes::{Lanes16, reduce4};
 use crate::activations::Rows;
 use crate::ops::WeightRows;
 use crate::pool::TileMut;
-use crate::x86::float::float_kernels;
+use crate::vector::float::float_kernels;
 
 float_kernels!("avx2,fma,f16c");

@@ -1,7 +1,6 @@
 //! Interleaved blocks of 256, eight rows to a register.
 
-use super::block256::{Format, Q4K, Q5K, Q6K};
-use super::lanes::{pair, prefetch_from};
+use super::lanes::prefetch_from;
 use super::turn::turn;
 use super::words::*;
 use crate::activations::{Int8Block256, Rows};
@@ -9,9 +8,10 @@ use crate::blocks::{q4_k, q5_k, q6_k};
 use crate::layout::{GROUP_HALF, GROUP_ROWS, GROUP_WORD};
 use crate::ops::{InterleavedRows, WeightRows};
 use crate::pool::TileMut;
-use crate::x86::interleaved_formats::{interleaved256_formats, interleaved256_kernels};
-use crate::x86::interleaved256::interleaved256_loops;
-use crate::x86::{Ahead, FEW, MANY, chunk};
+use crate::vector::formats::{Format, Q4K, Q5K, Q6K};
+use crate::vector::interleaved_formats::{interleaved256_formats, interleaved256_kernels};
+use crate::vector::interleaved256::interleaved256_loops;
+use crate::vector::{Ahead, FEW, MANY, chunk, pair};
 
 interleaved256_loops!("avx2,fma,f16c");
 interleaved256_formats!("avx2,fma,f16c");

@@ -112,15 +112,18 @@ pub(crate) fn four_halves(a: [u8; 2], b: [u8; 2], c: [u8; 2], d: [u8; 2]) -> __m
     _mm_cvtph_ps(_mm_cvtsi64_si128(packed as i64))
 }
 
-/// The two bytes at `at` of a block.
+/// Four float lanes, one for each of four weight rows.
+pub(crate) type Floats4 = __m128;
+
 #[inline]
-pub(crate) fn pair<const BYTES: usize>(block: &[u8; BYTES], at: usize) -> [u8; 2] {
-    [block[at], block[at + 1]]
+#[target_feature(enable = "avx2")]
+pub(crate) fn zero4() -> Floats4 {
+    _mm_setzero_ps()
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(crate) fn store4(values: __m128) -> [f32; 4] {
+pub(crate) fn store4(values: Floats4) -> [f32; 4] {
     let mut out = [0.0; 4];
     // SAFETY: `out` has room for four floats.
     unsafe { _mm_storeu_ps(out.as_mut_ptr(), values) };
@@ -153,12 +156,6 @@ pub(crate) fn load16(values: &[u8; 16]) -> __m128i {
 pub(crate) fn load_words(values: &[i16; 8]) -> __m128i {
     // SAFETY: the reference guarantees sixteen readable bytes.
     unsafe { _mm_loadu_si128(values.as_ptr().cast()) }
-}
-
-/// The `N` bytes at `at` of a block; the layout of the format keeps them inside.
-#[inline]
-pub(crate) fn field<const N: usize, const BYTES: usize>(block: &[u8; BYTES], at: usize) -> &[u8; N] {
-    block[at..].first_chunk().expect("a field lies inside its block")
 }
 
 /// Thirty-two bits as bytes: all ones where the bit is set.

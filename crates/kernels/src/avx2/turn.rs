@@ -2,8 +2,9 @@
 
 use std::arch::x86_64::*;
 
-use super::lanes::{field, load};
+use super::lanes::load;
 use crate::layout::{GROUP_ROWS, GROUP_WORD};
+use crate::vector::field;
 
 /// Rows that are turned at once.
 const ROWS: usize = 8;

@@ -2,9 +2,10 @@
 
 use std::arch::x86_64::*;
 
-use super::lanes::{bits_to_bytes, field, load, load16};
+use super::lanes::{bits_to_bytes, load, load16};
 use crate::blocks::{iq4_nl, iq4_xs, q2_k, q3_k, tq1_0, tq2_0};
 use crate::codes::{CodeRange, Format256, Iq4Xs, Lattice, Q2K, Q3K, Tq1, Tq2};
+use crate::vector::field;
 
 /// One block of one row.
 pub(crate) struct Unpacked {
@@ -18,7 +19,7 @@ pub(crate) struct Unpacked {
 
 /// A format that can be unpacked to registers.
 pub(crate) trait Registers<const BYTES: usize>: Format256<BYTES> {
-    /// The same numbers as `Format256::unpack`.
+    /// The codes, scales and minima of `Format256`.
     ///
     /// # Safety
     /// The CPU must have AVX2.

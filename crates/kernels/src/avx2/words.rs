@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 use super::lanes::load;
 use crate::layout::{GROUP_HALF, GROUP_ROWS, GROUP_WORD};
 use crate::pool::TileMut;
-use crate::x86::store::store_sums;
+use crate::vector::store::store_sums;
 
 /// Groups of sixteen rows that are multiplied together.
 pub(super) const GROUPS: usize = 1;
@@ -19,6 +19,14 @@ pub(super) const SIGNED_OFFSET: i32 = 0;
 /// How many of a few columns are multiplied together.
 pub(super) const fn few_together(columns: usize) -> usize {
     if columns < TOGETHER { columns } else { TOGETHER }
+}
+
+/// One of something for each of the registers. Written out, because the compiler calls what it is given inside
+/// `std::array::from_fn`.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn per_vector<T>(make: impl Fn(usize) -> T) -> [T; VECTORS] {
+    [make(0), make(1)]
 }
 
 pub(super) type Words = __m256i;

@@ -4,12 +4,12 @@ use std::arch::x86_64::*;
 
 use super::interleaved256;
 use crate::activations::{Int8Block256, Rows};
-use crate::avx2::lanes::{field, four_halves, load, load_words, load16, pair, prefetch, store4};
+use crate::avx2::lanes::{Floats4, four_halves, load, load_words, load16, prefetch, store4, zero4};
 use crate::blocks::{q4_k, q5_k, q6_k};
 use crate::ops::WeightRows;
 use crate::pool::TileMut;
-use crate::x86::four_rows::four_row_loops;
-use crate::x86::{LEAST_TURNED, STREAM_AHEAD, four_streams, write4};
+use crate::vector::four_rows::four_row_loops;
+use crate::vector::{LEAST_TURNED, STREAM_AHEAD, field, four_streams, pair, write4};
 
 /// What a block of four rows has beside quants, where scales belong to 32 of them and minima are their own.
 struct WithMinima {

@@ -4,11 +4,11 @@ use std::arch::x86_64::*;
 
 use super::interleaved32;
 use crate::activations::{Int8Block32, Rows};
-use crate::avx2::lanes::{field, four_halves, load, load16, pair, prefetch, store4};
+use crate::avx2::lanes::{four_halves, load, load16, prefetch, store4};
 use crate::blocks::{q4_0, q8_0};
 use crate::ops::WeightRows;
 use crate::pool::TileMut;
-use crate::x86::{LEAST_TURNED, STREAM_AHEAD, four_streams, write4};
+use crate::vector::{LEAST_TURNED, STREAM_AHEAD, field, four_streams, pair, write4};
 
 /// Multiplies weight rows, four at a time; a lane of the float sums belongs to a row. `quants` unpacks two blocks, whose
 /// numbers are `offset` too large.

@@ -2,12 +2,12 @@
 
 use super::words::*;
 use crate::activations::{Int8Block32, Rows};
-use crate::avx2::lanes::{pair, prefetch};
+use crate::avx2::lanes::prefetch;
 use crate::blocks::{int4_group128, q4_0, q8_0};
 use crate::layout::{GROUP_HALF, GROUP_ROWS, GROUP_WORD};
 use crate::ops::{InterleavedRows, WeightRows};
 use crate::pool::TileMut;
-use crate::x86::interleaved32::interleaved32_kernels;
-use crate::x86::{Ahead, FEW, MANY, chunk};
+use crate::vector::interleaved32::interleaved32_kernels;
+use crate::vector::{Ahead, FEW, MANY, chunk, pair};
 
 interleaved32_kernels!("avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c");

@@ -5,7 +5,8 @@ use std::arch::x86_64::*;
 use crate::avx2::turn::turn_rest;
 use crate::layout::{GROUP_HALF, GROUP_ROWS, GROUP_WORD};
 use crate::pool::TileMut;
-use crate::x86::store::store_sums;
+use crate::vector::field;
+use crate::vector::store::store_sums;
 
 /// Lanes of a register.
 const LANES: usize = 16;
@@ -23,6 +24,14 @@ pub(super) const SIGNED_OFFSET: i32 = 128;
 /// How many of a few columns are multiplied together. More would fit into vectors, but not their addresses.
 pub(super) const fn few_together(columns: usize) -> usize {
     if columns > 6 { 4 } else { columns }
+}
+
+/// One of something for each of the registers. Written out, because the compiler calls what it is given inside
+/// `std::array::from_fn`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+pub(super) fn per_vector<T>(make: impl Fn(usize) -> T) -> [T; VECTORS] {
+    [make(0), make(1)]
 }
 
 pub(super) type Words = __m512i;
@@ -253,7 +262,7 @@ pub(super) fn turn<const BYTES: usize, const W: usize>(
 fn turned<const BYTES: usize>(blocks: &[&[u8; BYTES]; GROUP_ROWS], at: usize) -> [__m512i; 16] {
     let mut rows = [_mm512_setzero_si512(); 16];
     for (row, block) in rows.iter_mut().zip(blocks) {
-        let bytes: &[u8; GROUP_WORD] = crate::avx2::lanes::field(block, at);
+        let bytes: &[u8; GROUP_WORD] = field(block, at);
         // SAFETY: the reference guarantees sixty-four readable bytes.
         *row = unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) };
     }

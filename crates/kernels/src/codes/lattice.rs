@@ -1,6 +1,6 @@
 //! Formats with blocks of 256 whose codes are points of a lattice, chosen by index, with signs or shifts.
 
-use super::{CodeRange, Codes256, Format256, grids};
+use super::{CodeRange, Format256, grids};
 use crate::blocks::{iq1_m, iq1_s, iq2_s, iq2_xs, iq2_xxs, iq3_s, iq3_xxs, word16, word32, word64};
 
 /// A format of lattice points. Eight codes are the bytes of a word, lowest first.
@@ -31,7 +31,7 @@ impl<const BYTES: usize, L: Lattice<BYTES>> Format256<BYTES> for L {
     const CODES: CodeRange = L::RANGE;
     const FACTOR: f32 = L::SCALE_FACTOR;
 
-    fn unpack(block: &[u8; BYTES]) -> Codes256 {
+    fn codes(block: &[u8; BYTES]) -> [i8; 256] {
         let offset = match L::RANGE {
             CodeRange::Shifted { offset, .. } => offset as i8,
             CodeRange::Wide => 0,
@@ -49,9 +49,12 @@ impl<const BYTES: usize, L: Lattice<BYTES>> Format256<BYTES> for L {
                 };
             }
         }
+        codes
+    }
+
+    fn scales(block: &[u8; BYTES]) -> [i16; 16] {
         let nibbles = L::scale_nibbles(block);
-        let scales = std::array::from_fn(|group| 2 * ((nibbles >> (4 * group)) & 15) as i16 + 1);
-        Codes256 { codes, scales, minima: [0; 16] }
+        std::array::from_fn(|group| 2 * ((nibbles >> (4 * group)) & 15) as i16 + 1)
     }
 
     fn scale_bits(block: &[u8; BYTES]) -> u16 {

@@ -16,16 +16,6 @@ pub(crate) use small::{
 
 use crate::blocks::{half_at, half_to_f32, word16};
 
-/// One block of 256: number `i` = scale × `scales[i / 16]` × `codes[i]` − minimum × `minima[i / 16]`.
-pub(crate) struct Codes256 {
-    /// Codes of magnitude 127 at most.
-    pub(crate) codes: [i8; 256],
-    /// Integer scales of sixteen codes each.
-    pub(crate) scales: [i16; 16],
-    /// Integer minima of sixteen codes each.
-    pub(crate) minima: [i16; 16],
-}
-
 /// What codes may be. The multiply of vector units takes unsigned × signed bytes.
 #[derive(Clone, Copy)]
 pub(crate) enum CodeRange {
@@ -34,23 +24,33 @@ pub(crate) enum CodeRange {
         /// The least code, negated.
         offset: u8,
         /// The greatest code plus the offset.
+        #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "x86 multiplies unsigned by signed bytes"))]
         largest: u8,
     },
     /// From -127 to 127.
     Wide,
 }
 
-/// A format with blocks of 256.
+/// A format with blocks of 256: number `i` = scale × `scales[i / 16]` × `codes[i]` − minimum × `minima[i / 16]`.
 pub(crate) trait Format256<const BYTES: usize> {
     /// What codes may be, which decides how vector kernels multiply them.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "x86 multiplies unsigned by signed bytes"))]
     const CODES: CodeRange;
     /// What the f16 scale is multiplied with: a power of two that makes the codes integers.
     const FACTOR: f32 = 1.0;
     /// Where the f16 that multiplies the minima lies, in formats that have minima.
     const MINIMUM_SCALE: Option<usize> = None;
 
-    /// Codes, scales and minima.
-    fn unpack(block: &[u8; BYTES]) -> Codes256;
+    /// Codes of magnitude 127 at most.
+    fn codes(block: &[u8; BYTES]) -> [i8; 256];
+
+    /// Integer scales of sixteen codes each.
+    fn scales(block: &[u8; BYTES]) -> [i16; 16];
+
+    /// Integer minima of sixteen codes each.
+    fn minima(_block: &[u8; BYTES]) -> [i16; 16] {
+        [0; 16]
+    }
 
     /// The f16 scale, as bits.
     fn scale_bits(block: &[u8; BYTES]) -> u16 {

@@ -15,6 +15,7 @@ pub(crate) trait Format32<const BYTES: usize> {
     /// What the nibbles choose from; without levels they are codes themselves.
     const LEVELS: Option<&'static [i8; 16]> = None;
     /// Whether codes may be negative, down to -127; otherwise they are at most 31.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "x86 multiplies unsigned by signed bytes"))]
     const SIGNED: bool = false;
     /// What lies at the start of a block.
     const SCALE: Scale = Scale::Half;

@@ -25,14 +25,14 @@ fn decode32<const BYTES: usize, F: Format32<BYTES>>(bytes: &[u8], out: &mut [f32
 /// Decodes whole blocks of 256.
 fn decode256<const BYTES: usize, F: Format256<BYTES>>(bytes: &[u8], out: &mut [f32]) {
     for (block, numbers) in bytes.as_chunks::<BYTES>().0.iter().zip(out.as_chunks_mut::<256>().0) {
-        let unpacked = F::unpack(block);
+        let (codes, scales, minima) = (F::codes(block), F::scales(block), F::minima(block));
         let (scale, minimum) = (F::scale(block), F::minimum(block));
         for (group, numbers) in numbers.as_chunks_mut::<16>().0.iter_mut().enumerate() {
-            let step = scale * f32::from(unpacked.scales[group]);
-            for (number, &code) in numbers.iter_mut().zip(&unpacked.codes[16 * group..]) {
+            let step = scale * f32::from(scales[group]);
+            for (number, &code) in numbers.iter_mut().zip(&codes[16 * group..]) {
                 *number = step * f32::from(code);
                 if let Some(minimum) = minimum {
-                    *number -= minimum * f32::from(unpacked.minima[group]);
+                    *number -= minimum * f32::from(minima[group]);
                 }
             }
         }
@@ -75,15 +75,16 @@ fn multiply256<const BYTES: usize, F: Format256<BYTES>>(
             out.row(column)[row] = 0.0;
         }
         for (at, block) in weights.row(row).as_chunks::<BYTES>().0.iter().enumerate() {
-            let (unpacked, scale, minimum) = (F::unpack(block), F::scale(block), F::minimum(block));
+            let (codes, scales, minima) = (F::codes(block), F::scales(block), F::minima(block));
+            let (scale, minimum) = (F::scale(block), F::minimum(block));
             for column in 0..x.count() {
                 let (x, out) = (&x.row(column)[at], &mut out.row(column)[row]);
                 let (mut products, mut offsets) = (0, 0);
                 for group in 0..16 {
                     let part = 16 * group..16 * (group + 1);
-                    let dot = integer_dot(&unpacked.codes[part.clone()], &x.values[part]);
-                    products += i32::from(unpacked.scales[group]) * dot;
-                    offsets += i32::from(unpacked.minima[group]) * i32::from(x.sums[group]);
+                    let dot = integer_dot(&codes[part.clone()], &x.values[part]);
+                    products += i32::from(scales[group]) * dot;
+                    offsets += i32::from(minima[group]) * i32::from(x.sums[group]);
                 }
                 *out = (scale * x.scale).mul_add(products as f32, *out);
                 if let Some(minimum) = minimum {

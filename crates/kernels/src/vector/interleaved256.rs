@@ -214,7 +214,7 @@ macro_rules! interleaved256_loops {
             H: Fn(&Piece<'_, W>, usize) -> Header<G, P>,
             Q: Fn(&Piece<'_, W>, usize, usize, usize) -> Words,
         {
-            let headers: [_; VECTORS] = [(unpack.header)(piece, 0), (unpack.header)(piece, 1)];
+            let headers = per_vector(|vector| (unpack.header)(piece, vector));
             let sets = sums.as_chunks_mut::<N>().0;
             let all = sets.len();
             for (set, sums) in sets.iter_mut().enumerate() {
@@ -246,7 +246,7 @@ macro_rules! interleaved256_loops {
             H: Fn(&Piece<'_, W>, usize) -> Header<G, P>,
             Q: Fn(&Piece<'_, W>, usize, usize, usize) -> Words,
         {
-            let headers: [_; VECTORS] = [(unpack.header)(piece, 0), (unpack.header)(piece, 1)];
+            let headers = per_vector(|vector| (unpack.header)(piece, vector));
             let mut quants = [[splat(0); VECTORS]; 64];
             for (at, quants) in quants.iter_mut().enumerate() {
                 for vector in 0..VECTORS {

@@ -2,7 +2,8 @@
 //!
 //! A macro, because a function belongs to one instruction set, and closures take the place of a trait for the same
 //! reason. `head` unpacks what a block of four rows has beside its quants, `row` the quants and scales of one of them,
-//! `products` multiplies these with a block of x, and `add` makes of the products of four rows floats.
+//! `products` multiplies these with a block of x, and `add` makes of the products of four rows floats. The macro expects
+//! `Floats4`, four floats, `zero4`, `store4` and `prefetch` in scope.
 
 macro_rules! four_row_loops {
     ($features:literal, $register:ty) => {
@@ -20,13 +21,13 @@ macro_rules! four_row_loops {
                 impl Fn([&[u8; BYTES]; 4]) -> Head,
                 impl Fn(&[u8; BYTES], &Head, usize) -> Row,
                 impl Fn(&Row, &Int8Block256) -> $register,
-                impl Fn(__m128, &Head, [$register; 4], &Int8Block256) -> __m128,
+                impl Fn(Floats4, &Head, [$register; 4], &Int8Block256) -> Floats4,
             ),
         ) {
             for rows in four_streams(weights.count()) {
                 let [a, b, c, d] = rows.map(|row| weights.row(row).as_chunks::<BYTES>().0);
                 if x.count() == 1 {
-                    let mut sums = _mm_setzero_ps();
+                    let mut sums = zero4();
                     for ((((x, a), b), c), d) in x.row(0).iter().zip(a).zip(b).zip(c).zip(d) {
                         [a, b, c, d].into_iter().for_each(|block| prefetch(block, STREAM_AHEAD));
                         let head = head([a, b, c, d]);
@@ -39,7 +40,7 @@ macro_rules! four_row_loops {
                 }
                 for tile in (0..x.count()).step_by(COLUMNS) {
                     let columns = (x.count() - tile).min(COLUMNS);
-                    let mut sums = [_mm_setzero_ps(); COLUMNS];
+                    let mut sums = [zero4(); COLUMNS];
                     for at in 0..x.length() {
                         let head = head([&a[at], &b[at], &c[at], &d[at]]);
                         let blocks = [

@@ -1,0 +1,14 @@
+//! The two products of attention over one page of cached keys or values, sixteen numbers in four registers.
+
+use super::lanes::Lanes16;
+use crate::blocks::half_to_f32;
+use crate::cached_rows::Keys;
+use crate::scalar;
+use crate::vector::attention::attention_kernels;
+
+/// Query heads that share one pass over the keys, as many as there are registers for.
+const HEADS: usize = 4;
+/// Sixteens that share a broadcast; each is four registers here.
+const SIDES: usize = 1;
+
+attention_kernels!("neon");

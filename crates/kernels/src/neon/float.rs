@@ -1,0 +1,9 @@
+//! Float matrices, sixteen numbers in four registers.
+
+use super::lanes::{Lanes16, reduce4};
+use crate::activations::Rows;
+use crate::ops::WeightRows;
+use crate::pool::TileMut;
+use crate::vector::float::float_kernels;
+
+float_kernels!("neon");

@@ -1,0 +1,226 @@
+//! Registers from arrays and back, dot products of bytes, and the sums across lanes that fix the order of additions.
+
+use std::arch::aarch64::*;
+use std::arch::asm;
+
+/// Sixteen float lanes: the unit of every float sum.
+#[derive(Clone, Copy)]
+pub(super) struct Lanes16([float32x4_t; 4]);
+
+impl Lanes16 {
+    #[inline]
+    #[target_feature(enable = "neon")]
+    pub(super) fn zero() -> Lanes16 {
+        Lanes16::splat(0.0)
+    }
+
+    #[inline]
+    #[target_feature(enable = "neon")]
+    pub(super) fn load(values: &[f32; 16]) -> Lanes16 {
+        let [a, b, c, d] = [0, 4, 8, 12].map(|at| values.as_ptr().wrapping_add(at));
+        // SAFETY: the reference guarantees sixteen readable floats.
+        unsafe { Lanes16([vld1q_f32(a), vld1q_f32(b), vld1q_f32(c), vld1q_f32(d)]) }
+    }
+
+    #[inline]
+    #[target_feature(enable = "neon")]
+    pub(super) fn load_halves(values: &[u16; 16]) -> Lanes16 {
+        let [a, b, c, d] = fours(values);
+        Lanes16([widen(a), widen(b), widen(c), widen(d)])
+    }
+
+    #[inline]
+    #[target_feature(enable = "neon")]
+    pub(super) fn load_brain(values: &[u16; 16]) -> Lanes16 {
+        let [a, b, c, d] = fours(values);
+        let widen = |brain| vreinterpretq_f32_u32(vshlq_n_u32::<16>(vmovl_u16(brain)));
+        Lanes16([widen(a), widen(b), widen(c), widen(d)])
+    }
+
+    /// Floats of eight bits, widened as the specification's `byte_to_f32` does.
+    #[inline]
+    #[target_feature(enable = "neon")]
+    pub(super) fn load_bytes(values: &[u8; 16]) -> Lanes16 {
+        let bytes = load_bytes(values);
+        let (low, high) = (byte_halves(vget_low_u8(bytes)), byte_halves(vget_high_u8(bytes)));
+        let widen = |halves| vmulq_n_f32(widen(halves), 256.0);
+        Lanes16([
+            widen(vget_low_u16(low)),
+            widen(vget_high_u16(low)),
+            widen(vget_low_u16(high)),
+            widen(vget_high_u16(high)),
+        ])
+    }
+
+    #[inline]
+    #[target_feature(enable = "neon")]
+    pub(super) fn store(self, values: &mut [f32; 16]) {
+        for (values, lanes) in values.as_chunks_mut::<4>().0.iter_mut().zip(self.0) {
+            *values = store4(lanes);
+        }
+    }
+
+    /// self + a × b, rounded once per lane.
+    #[inline]
+    #[target_feature(enable = "neon")]
+    pub(super) fn add_product(self, a: Lanes16, b: Lanes16) -> Lanes16 {
+        let mut sums = self.0;
+        for part in 0..4 {
+            sums[part] = vfmaq_f32(sums[part], a.0[part], b.0[part]);
+        }
+        Lanes16(sums)
+    }
+
+    #[inline]
+    #[target_feature(enable = "neon")]
+    pub(super) fn splat(value: f32) -> Lanes16 {
+        Lanes16([vdupq_n_f32(value); 4])
+    }
+}
+
+/// Eight 8-bit floats as f16 numbers 256 times too small; NaN stays NaN.
+#[inline]
+#[target_feature(enable = "neon")]
+fn byte_halves(bytes: uint8x8_t) -> uint16x8_t {
+    let bytes = vmovl_u8(bytes);
+    let magnitude = vandq_u16(bytes, vdupq_n_u16(0x7f));
+    let sign = vshlq_n_u16::<8>(veorq_u16(bytes, magnitude));
+    let special = vandq_u16(vceqq_u16(magnitude, vdupq_n_u16(0x7f)), vdupq_n_u16(0x7e00));
+    vorrq_u16(vorrq_u16(sign, vshlq_n_u16::<7>(magnitude)), special)
+}
+
+/// The sums of four sets of sixteen lanes, in the order of the specification's `reduce`.
+#[inline]
+#[target_feature(enable = "neon")]
+pub(super) fn reduce4([a, b, c, d]: [Lanes16; 4]) -> [f32; 4] {
+    let four = |Lanes16([a, b, c, d])| vpaddq_f32(vaddq_f32(a, c), vaddq_f32(b, d));
+    store4(vpaddq_f32(vpaddq_f32(four(a), four(b)), vpaddq_f32(four(c), four(d))))
+}
+
+/// sum + a × b, in fours of signed bytes.
+#[inline]
+#[target_feature(enable = "neon,dotprod")]
+pub(super) fn dot(sum: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
+    let mut sum = sum;
+    // SAFETY: an instruction that this function's features promise, on registers alone. Its intrinsic is not stable yet.
+    unsafe {
+        asm!(
+            "sdot {sum:v}.4s, {a:v}.16b, {b:v}.16b",
+            sum = inout(vreg) sum,
+            a = in(vreg) a,
+            b = in(vreg) b,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    sum
+}
+
+/// The sums of four vectors of four integers.
+#[inline]
+#[target_feature(enable = "neon")]
+pub(super) fn integer_sums4([a, b, c, d]: [int32x4_t; 4]) -> int32x4_t {
+    vpaddq_s32(vpaddq_s32(a, b), vpaddq_s32(c, d))
+}
+
+/// Four float lanes, one for each of four weight rows.
+pub(super) type Floats4 = float32x4_t;
+
+#[inline]
+#[target_feature(enable = "neon")]
+pub(super) fn zero4() -> Floats4 {
+    vdupq_n_f32(0.0)
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+pub(super) fn load4(values: &[f32; 4]) -> Floats4 {
+    // SAFETY: the reference guarantees four readable floats.
+    unsafe { vld1q_f32(values.as_ptr()) }
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+pub(super) fn store4(values: Floats4) -> [f32; 4] {
+    let mut out = [0.0; 4];
+    // SAFETY: `out` has room for four floats.
+    unsafe { vst1q_f32(out.as_mut_ptr(), values) };
+    out
+}
+
+/// Four half-precision numbers, given as bits.
+#[inline]
+#[target_feature(enable = "neon")]
+pub(super) fn widen(halves: uint16x4_t) -> Floats4 {
+    vcvt_f32_f16(vreinterpret_f16_u16(halves))
+}
+
+/// Four half-precision numbers, given as the two bytes each has in the file.
+#[inline]
+#[target_feature(enable = "neon")]
+pub(super) fn four_halves(halves: [[u8; 2]; 4]) -> Floats4 {
+    let [a, b, c, d] = halves.map(|half| u64::from(u16::from_le_bytes(half)));
+    widen(vcreate_u16(a | (b << 16) | (c << 32) | (d << 48)))
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+fn fours(values: &[u16; 16]) -> [uint16x4_t; 4] {
+    let [a, b, c, d] = [0, 4, 8, 12].map(|at| values.as_ptr().wrapping_add(at));
+    // SAFETY: the reference guarantees sixteen readable numbers.
+    unsafe { [vld1_u16(a), vld1_u16(b), vld1_u16(c), vld1_u16(d)] }
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+pub(super) fn load(values: &[i8; 16]) -> int8x16_t {
+    // SAFETY: the reference guarantees sixteen readable bytes.
+    unsafe { vld1q_s8(values.as_ptr()) }
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+pub(super) fn load_bytes(values: &[u8; 16]) -> uint8x16_t {
+    // SAFETY: the reference guarantees sixteen readable bytes.
+    unsafe { vld1q_u8(values.as_ptr()) }
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+pub(super) fn load_words(values: &[i16; 8]) -> int16x8_t {
+    // SAFETY: the reference guarantees eight readable numbers.
+    unsafe { vld1q_s16(values.as_ptr()) }
+}
+
+/// Bytes shifted to the left, or to the right by a negative number of bits.
+#[inline]
+#[target_feature(enable = "neon")]
+pub(super) fn shifted(bytes: uint8x16_t, bits: i32) -> uint8x16_t {
+    vshlq_u8(bytes, vdupq_n_s8(bits as i8))
+}
+
+/// Sixteen bits as bytes: all ones where the bit is set.
+#[inline]
+#[target_feature(enable = "neon")]
+pub(super) fn bits_to_bytes(bits: u16) -> uint8x16_t {
+    let [low, high] = bits.to_le_bytes();
+    let own = vcreate_u8(0x8040_2010_0804_0201);
+    vtstq_u8(vcombine_u8(vdup_n_u8(low), vdup_n_u8(high)), vcombine_u8(own, own))
+}
+
+/// Asks for the cache lines of a block that will be read soon: the one `distance` bytes after `block`.
+#[inline]
+#[target_feature(enable = "neon")]
+pub(super) fn prefetch(block: &[u8], distance: usize) {
+    prefetch_from(block, distance, block.len());
+}
+
+/// Asks for the cache lines of some bytes that will be read soon and begin `distance` after `bytes`.
+#[inline]
+#[target_feature(enable = "neon")]
+pub(super) fn prefetch_from(bytes: &[u8], distance: usize, length: usize) {
+    for line in (0..length).step_by(64) {
+        let address = bytes.as_ptr().addr().wrapping_add(distance).wrapping_add(line);
+        // SAFETY: a prefetch reads nothing and never faults, wherever the address leads.
+        unsafe { asm!("prfm pldl1keep, [{}]", in(reg) address, options(nomem, nostack, preserves_flags)) };
+    }
+}

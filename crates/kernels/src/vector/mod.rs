@@ -1,0 +1,77 @@
+//! Loops that all vector instruction sets share, as macros: each set compiles them with registers of its own.
+
+pub(crate) mod attention;
+pub(crate) mod float;
+pub(crate) mod formats;
+pub(crate) mod four_rows;
+pub(crate) mod interleaved256;
+pub(crate) mod interleaved32;
+pub(crate) mod interleaved_formats;
+pub(crate) mod store;
+
+/// Up to this many columns, quants are unpacked again for every few of them instead of being kept.
+pub(crate) const FEW: usize = 8;
+/// Columns that share unpacked quants: as many as the nearer caches hold, and whole sets of six.
+pub(crate) const MANY: usize = 126;
+/// Columns from which interleaving rows on the way pays.
+pub(crate) const LEAST_TURNED: usize = 4;
+
+/// How far ahead of what is multiplied memory is asked for more, in bytes of each row's stream.
+pub(crate) const STREAM_AHEAD: usize = 2048;
+
+/// All of `count` weight rows in fours that lie far apart, so that each is one long stream of memory; short streams
+/// defeat the hardware's own prefetching. Where the rows are no multiple of four, the last is there more than once.
+pub(crate) fn four_streams(count: usize) -> impl Iterator<Item = [usize; 4]> {
+    let apart = count.div_ceil(4);
+    (0..apart).map(move |first| [0, 1, 2, 3].map(|stream| (first + stream * apart).min(count - 1)))
+}
+
+/// The `N` bytes at `at` of a block; the layout of the format keeps them inside.
+#[inline]
+pub(crate) fn field<const N: usize, const BYTES: usize>(block: &[u8; BYTES], at: usize) -> &[u8; N] {
+    block[at..].first_chunk().expect("a field lies inside its block")
+}
+
+/// The two bytes at `at` of a block.
+#[inline]
+pub(crate) fn pair<const BYTES: usize>(block: &[u8; BYTES], at: usize) -> [u8; 2] {
+    [block[at], block[at + 1]]
+}
+
+/// Writes the sums of four rows of weights.
+#[inline]
+pub(crate) fn write4(out: &mut [f32], rows: [usize; 4], sums: [f32; 4]) {
+    rows.into_iter().zip(sums).for_each(|(row, sum)| out[row] = sum);
+}
+
+/// Columns of one pass where there are `columns` in all: at most `most`, and the last pass not much shorter.
+pub(crate) fn chunk(columns: usize, most: usize) -> usize {
+    columns.div_ceil(columns.div_ceil(most)).next_multiple_of(6).min(most)
+}
+
+/// Where in a unit of interleaved rows to ask for bytes that will be read soon.
+#[derive(Clone, Copy)]
+pub(crate) struct Ahead {
+    /// Blocks of a row.
+    blocks: usize,
+    /// From the block that is read to the one that is asked for.
+    distance: usize,
+    /// From a unit to the next.
+    unit_bytes: usize,
+}
+
+impl Ahead {
+    /// Some four kilobytes ahead, where blocks have `block_bytes`.
+    pub(crate) fn new(blocks: usize, block_bytes: usize, unit_bytes: usize) -> Ahead {
+        Ahead { blocks, distance: (4096_usize.div_ceil(block_bytes)).min(blocks), unit_bytes }
+    }
+
+    /// How far ahead of a part of block `at`, which has `part_bytes` in every block: in the same rows, or at the start
+    /// of the next unit.
+    pub(crate) fn bytes(self, at: usize, part_bytes: usize) -> usize {
+        match at + self.distance < self.blocks {
+            true => self.distance * part_bytes,
+            false => self.unit_bytes - (self.blocks - self.distance) * part_bytes,
+        }
+    }
+}
