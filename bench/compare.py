@@ -49,6 +49,7 @@ def arguments():
     parser.add_argument("--prefill", type=numbers, default=[512, 2048])
     parser.add_argument("--batch", type=numbers, default=[4, 8])
     parser.add_argument("--batch-prompt", type=int, default=64)
+    parser.add_argument("--as-it-comes", action="store_true", help="llama.cpp with flash attention as it chooses, only")
     parser.add_argument("--no-busy", dest="busy", action="store_false")
     parser.add_argument("--busy-core", type=int, default=1)
     parser.add_argument("--plot", type=pathlib.Path, help="an SVG file to draw")
@@ -94,7 +95,9 @@ class Bench:
 
 def contenders(given):
     """Name, program and options of every way to run a peer."""
-    found = [("llama.cpp", given.llama_bench, []), ("llama.cpp -fa off", given.llama_bench, ["-fa", "off"])]
+    found = [("llama.cpp", given.llama_bench, [])]
+    if not given.as_it_comes:
+        found += [("llama.cpp -fa off", given.llama_bench, ["-fa", "off"])]
     if given.ik_bench:
         found += [("ik_llama.cpp", given.ik_bench, []), ("ik_llama.cpp -rtr 1", given.ik_bench, ["-rtr", 1])]
     return found
