@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::commands::tell;
 use crate::known_machines::KnownMachines;
+use crate::output::remark;
 
 /// The port for workers unless another is asked for.
 const PORT: u16 = 7420;
@@ -41,6 +42,9 @@ pub(crate) struct CoordinatorSettings {
     /// Its stages that the coordinator runs itself.
     #[serde(default)]
     pub(crate) own_stages: Vec<u32>,
+    /// Whether it keeps silent in the local network about where it is.
+    #[serde(default)]
+    pub(crate) silent: bool,
 }
 
 /// What a worker remembers.
@@ -159,7 +163,12 @@ impl FleetHome {
 
     /// Listens for machines; everyone who comes is told here.
     pub(crate) fn arrivals(&self, settings: &CoordinatorSettings) -> anyhow::Result<Receiver<Arrival>> {
-        let listener = Listener::bind(&settings.listen, &self.coordinator_key()?, self.members())?;
+        let key = self.coordinator_key()?;
+        let mut listener = Listener::bind(&settings.listen, &key, self.members())?;
+        if !settings.silent && !listener.address()?.ip().is_loopback() {
+            // Who knows the address needs no announcement.
+            listener.announce(&key).unwrap_or_else(|error| remark(&error.to_string()));
+        }
         let (sender, arrivals) = channel();
         let (sender, auditor) = (Mutex::new(sender), self.auditor()?);
         listener.run(move |arrival| {

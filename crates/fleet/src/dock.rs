@@ -10,6 +10,7 @@ use crate::frame::{Bounds, Frame, Header, Kind, Outgoing, Wait, receive};
 use crate::link::{Link, LinkError};
 use crate::message::{Hello, MOST_MESSAGE, StageLimits, Writer, reason};
 use crate::places::Places;
+use crate::verbs::Hearing;
 use crate::{Digest, Manifest, Members, Shard};
 
 /// Workers that may wait for one stage; more are told to come back.
@@ -50,7 +51,7 @@ impl Docked {
         ping.send(&mut *self.link, &mut Vec::new())?;
         let (mut frame, wait) = (Frame::default(), Wait::of(patience));
         loop {
-            receive(&mut *self.link, &Bounds::table(MOST_MESSAGE), &mut frame, wait)?;
+            receive(&mut *self.link, &Bounds::table(Hearing::Result, MOST_MESSAGE), &mut frame, wait)?;
             let Header { kind, epoch, step: answered, .. } = frame.header;
             match kind {
                 Kind::Witness => dock.heard(&self.node, frame.table()),
@@ -242,7 +243,7 @@ impl Harbour {
         let limits = self.limits.bytes();
         let welcome = Outgoing { epoch, ..Outgoing::message(Kind::Welcome, &limits) };
         welcome.send(&mut *link, &mut buffer)?;
-        receive(&mut *link, &Bounds::table(MOST_MESSAGE), &mut frame, Wait::of(LOADING))?;
+        receive(&mut *link, &Bounds::table(Hearing::Load, MOST_MESSAGE), &mut frame, Wait::of(LOADING))?;
         match frame.header.kind {
             Kind::Ready if frame.header.epoch == epoch => {}
             Kind::Refused => return Err(LinkError::Broken(format!("{node} says: {}", reason(frame.table())?))),
@@ -293,9 +294,6 @@ pub(crate) fn refuse(link: &mut dyn Link, problem: String) -> LinkError {
 
 /// What a worker that has connected says of itself. Nothing is sent before it has.
 pub(crate) fn hear_hello(link: &mut dyn Link, frame: &mut Frame) -> Result<Hello, LinkError> {
-    receive(link, &Bounds::table(MOST_MESSAGE), frame, Wait::of(GREETING))?;
-    match frame.header.kind {
-        Kind::Hello => Hello::parse(frame.table()),
-        kind => Err(LinkError::Broken(format!("it began with {kind:?}"))),
-    }
+    receive(link, &Bounds::table(Hearing::Greeting, MOST_MESSAGE), frame, Wait::of(GREETING))?;
+    Hello::parse(frame.table())
 }

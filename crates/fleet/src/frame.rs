@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::link::{Link, LinkError};
+use crate::verbs::Hearing;
 
 /// Bytes before the payload of a frame.
 pub const HEADER_BYTES: usize = 20;
@@ -50,7 +51,7 @@ pub enum Kind {
     Leaving = 17,
 }
 
-const KINDS: [Kind; 17] = [
+pub(crate) const KINDS: [Kind; 17] = [
     Kind::Hello,
     Kind::Welcome,
     Kind::Ready,
@@ -85,9 +86,11 @@ pub struct Header {
     pub step: u32,
 }
 
-/// The most that a frame may hold, known before it comes.
+/// What may come, and the most that it may hold, known before it comes.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
+    /// What is waited for.
+    pub hearing: Hearing,
     /// Rows of hidden states.
     pub rows: u32,
     /// Bytes of a row; it has exactly so many.
@@ -98,8 +101,8 @@ pub struct Bounds {
 
 impl Bounds {
     /// A frame without hidden states.
-    pub fn table(bytes: u32) -> Bounds {
-        Bounds { rows: 0, row_bytes: 0, table: bytes }
+    pub fn table(hearing: Hearing, bytes: u32) -> Bounds {
+        Bounds { hearing, rows: 0, row_bytes: 0, table: bytes }
     }
 }
 
@@ -244,11 +247,12 @@ fn fill(link: &mut dyn Link, mut out: &mut [u8], wait: Wait) -> Result<(), LinkE
     Ok(())
 }
 
-/// Waits for a frame within `bounds`. Memory follows the bounds, never what the peer announces beyond them.
+/// Waits for a frame within `bounds`; one that may not come now is refused. Memory follows the bounds, never what the peer announces beyond them.
 pub fn receive(link: &mut dyn Link, bounds: &Bounds, frame: &mut Frame, wait: Wait) -> Result<(), LinkError> {
     let mut bytes = [0; HEADER_BYTES];
     fill(link, &mut bytes, wait)?;
     frame.header = Header::parse(&bytes)?;
+    bounds.hearing.allows(frame.header.kind).map_err(LinkError::Broken)?;
     frame.payload.resize(frame.header.payload(bounds)?, 0);
     fill(link, &mut frame.payload, wait)?;
     match checksum(&bytes[..16], [&frame.payload, &[]]) == bytes[16..] {

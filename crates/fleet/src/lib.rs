@@ -4,6 +4,7 @@
 mod audit;
 mod codec;
 mod digest;
+mod discovery;
 mod dock;
 mod error;
 pub mod frame;
@@ -35,6 +36,7 @@ mod table;
 mod tcp;
 mod testify;
 mod tls;
+pub mod verbs;
 mod worker;
 
 pub use audit::{
@@ -42,6 +44,7 @@ pub use audit::{
     Witnesses,
 };
 pub use digest::Digest;
+pub use discovery::{Announcement, look_around};
 pub use dock::{Dock, Docked, Harbour};
 pub use error::FleetError;
 pub use guest::Guest;

@@ -8,12 +8,14 @@ use std::time::{Duration, Instant};
 
 use rustls::ServerConfig;
 
+use crate::discovery::{Announcement, announce};
 use crate::frame::{Bounds, Frame, Kind, Outgoing, Wait, receive};
 use crate::invitation::proof;
 use crate::link::LinkError;
 use crate::message::{MOST_MESSAGE, Reader, Writer, reason};
 use crate::places::Places;
 use crate::tcp::HANDSHAKE;
+use crate::verbs::Hearing;
 use crate::{Digest, FleetError, Identity, Invitation, Members, TcpLink, tls};
 
 /// A pause when the system has no more connections to give.
@@ -26,6 +28,8 @@ pub struct Listener {
     socket: TcpListener,
     config: Arc<ServerConfig>,
     members: Arc<Members>,
+    /// How machines of the local network find it, if they should.
+    announcement: Option<Announcement>,
 }
 
 /// What the listener has to tell.
@@ -60,7 +64,7 @@ impl Listener {
         let asked = Arc::clone(&members);
         let may_speak = Arc::new(move |key: Digest| asked.name_of(key).is_some() || asked.invites());
         let config = tls::server(identity, may_speak).map_err(|error| FleetError::file(name, error.to_string()))?;
-        Ok(Listener { socket, config, members })
+        Ok(Listener { socket, config, members, announcement: None })
     }
 
     /// Where it listens.
@@ -68,12 +72,20 @@ impl Listener {
         self.socket.local_addr().map_err(FleetError::io("ask for", Path::new("the port")))
     }
 
+    /// Lets machines of the local network find it by the coordinator's key.
+    pub fn announce(&mut self, identity: &Identity) -> Result<(), FleetError> {
+        self.announcement = Some(announce(identity.pin(), self.address()?)?);
+        Ok(())
+    }
+
     /// Tells `arrive` of everyone who comes, each on a thread of its own, until the program ends.
     pub fn run(self, arrive: impl Fn(Arrival) + Send + Sync + 'static) {
-        let (shared, arrive) = (Arc::new((self.config, self.members)), Arc::new(arrive));
+        let Listener { socket, config, members, announcement } = self;
+        let (shared, arrive) = (Arc::new((config, members)), Arc::new(arrive));
         let [proving, welcomed] = [0, 1].map(|_| Places::default());
         thread::spawn(move || {
-            for socket in self.socket.incoming() {
+            let _announcement = announcement;
+            for socket in socket.incoming() {
                 // A connection that failed before it began, or more at once than can be: both may come again.
                 let Ok(socket) = socket else {
                     thread::sleep(BREATH);
@@ -122,12 +134,9 @@ fn take_in(
     (members, deadline): (&Members, Instant),
 ) -> Result<Option<String>, String> {
     let mut frame = Frame::default();
-    let bounds = Bounds::table(MOST_MESSAGE);
+    let bounds = Bounds::table(Hearing::Proof, MOST_MESSAGE);
     let wait = Wait { end: deadline, silence: HANDSHAKE };
     receive(link, &bounds, &mut frame, wait).map_err(|error| error.to_string())?;
-    if frame.header.kind != Kind::Join {
-        return Ok(None);
-    }
     let mut reader = Reader(frame.table());
     let read = |reader: &mut Reader<'_>| Ok::<_, LinkError>((reader.text()?, reader.array()?));
     let (wanted, shown) = read(&mut reader).map_err(|error| error.to_string())?;
@@ -153,10 +162,7 @@ pub fn join(invitation: &Invitation, identity: &Identity, wanted: &str) -> Resul
     let message = Writer::default().text(wanted).bytes(&proof).0;
     Outgoing::message(Kind::Join, &message).send(&mut link, &mut Vec::new()).map_err(failed)?;
     let mut frame = Frame::default();
-    let heard = receive(&mut link, &Bounds::table(MOST_MESSAGE), &mut frame, Wait::of(JOINING));
+    let heard = receive(&mut link, &Bounds::table(Hearing::Welcome, MOST_MESSAGE), &mut frame, Wait::of(JOINING));
     heard.map_err(|error| refuse(format!("the coordinator did not accept it ({error}); ask for a new one")))?;
-    match frame.header.kind {
-        Kind::Joined => reason(frame.table()).map_err(failed),
-        kind => Err(refuse(format!("the coordinator answered {kind:?}"))),
-    }
+    reason(frame.table()).map_err(failed)
 }

@@ -10,6 +10,7 @@ use crate::frame::{Bounds, Frame, Kind, Outgoing, Wait, receive};
 use crate::link::{Link, LinkError};
 use crate::message::{Offer, reason};
 use crate::store::answer_bounds;
+use crate::verbs::Hearing;
 use crate::{Digest, FleetError, Shard};
 
 /// Bytes of a piece.
@@ -19,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Bounds of a piece with its digest before it.
 pub(crate) fn chunk_bounds() -> Bounds {
-    Bounds::table(32 + CHUNK as u32)
+    Bounds::table(Hearing::File, 32 + CHUNK as u32)
 }
 
 /// Sends a shard to a worker that has just connected; `progress` hears how many of its bytes are there.

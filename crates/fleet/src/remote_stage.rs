@@ -14,6 +14,7 @@ use crate::link::LinkError;
 use crate::message::{MOST_MESSAGE, microseconds, reason};
 use crate::stage_status::StageStatus;
 use crate::table::TableWriter;
+use crate::verbs::Hearing;
 
 /// How long to wait for other machines.
 #[derive(Clone, Copy, Debug)]
@@ -215,7 +216,8 @@ impl RemoteStage {
         self.note(|status| status.sent_bytes += sent as u64);
         let end = Instant::now() + self.patience.step + self.patience.row * u32::from(rows);
         let wait = Wait { end, silence: self.patience.silence };
-        let bounds = Bounds { rows: rows.into(), row_bytes: self.width * NUMBER_BYTES, table: MOST_MESSAGE };
+        let row_bytes = self.width * NUMBER_BYTES;
+        let bounds = Bounds { hearing: Hearing::Result, rows: rows.into(), row_bytes, table: MOST_MESSAGE };
         loop {
             receive(&mut **link, &bounds, frame, wait)?;
             let header = &frame.header;

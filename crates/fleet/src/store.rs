@@ -10,6 +10,7 @@ use crate::frame::{Bounds, Frame, Kind, Outgoing, Wait, receive};
 use crate::link::{Link, LinkError};
 use crate::message::Offer;
 use crate::push::{CHUNK, chunk_bounds};
+use crate::verbs::Hearing;
 use crate::{Digest, FleetError, os};
 
 /// How long a piece may take to come.
@@ -132,8 +133,7 @@ impl Store {
             receive(link, &chunk_bounds(), &mut frame, Wait::of(PATIENCE))?;
             let (digest, piece) = frame.table().split_at_checked(32).ok_or_else(damaged)?;
             let expected = (offer.bytes - done).min(CHUNK as u64);
-            let right = frame.header.kind == Kind::Chunk && piece.len() as u64 == expected;
-            if !right || Digest::of(piece).0 != *digest {
+            if piece.len() as u64 != expected || Digest::of(piece).0 != *digest {
                 return Err(damaged());
             }
             file.write_all(piece).map_err(stored)?;
@@ -166,7 +166,7 @@ fn have(link: &mut dyn Link, bytes: u64) -> Result<(), LinkError> {
 
 /// Bounds of a message that says how much a worker has, or why it takes nothing.
 pub(crate) fn answer_bounds() -> Bounds {
-    Bounds::table(crate::message::MOST_MESSAGE)
+    Bounds::table(Hearing::Receipt, crate::message::MOST_MESSAGE)
 }
 
 fn stored(error: std::io::Error) -> LinkError {

@@ -20,6 +20,7 @@ use crate::machine::MachineSpeed;
 use crate::message::{Hello, MOST_MESSAGE, Offer, StageLimits, Writer, reason};
 use crate::table::TableReader;
 use crate::testify::Testify;
+use crate::verbs::Hearing;
 
 /// How long a worker waits for its coordinator to decide what it should do.
 const DECISION: Duration = Duration::from_secs(60);
@@ -98,6 +99,7 @@ impl WorkerStage {
         let Some((limits, stage)) = &self.loaded else { return Err(LinkError::Closed) };
         let table = TableReader::new(self.shape.needs_tokens, limits.context);
         let bounds = Bounds {
+            hearing: Hearing::Work,
             rows: limits.rows_per_step,
             row_bytes: self.shape.hidden_width * NUMBER_BYTES,
             table: table.most_bytes(limits.rows_per_step).max(MOST_MESSAGE),
@@ -155,7 +157,7 @@ pub fn greet_measured(link: &mut dyn Link, hello: &Hello, speed: &MachineSpeed) 
     let (mut frame, mut buffer) = (Frame::default(), Vec::new());
     Outgoing::message(Kind::Hello, &hello.bytes()).send(link, &mut buffer)?;
     loop {
-        receive(link, &Bounds::table(PROBE.max(MOST_MESSAGE)), &mut frame, Wait::of(DECISION))?;
+        receive(link, &Bounds::table(Hearing::Order, PROBE.max(MOST_MESSAGE)), &mut frame, Wait::of(DECISION))?;
         if frame.header.kind != Kind::Ping {
             break;
         }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use anyhow::bail;
 use cascadia_fleet::{Entry, FleetError, Record, SignedHead, Verb, Verdict, Witnesses};
+use cascadia_text::Clock;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -110,32 +111,6 @@ fn word(choice: &impl Serialize) -> String {
 
 /// Seconds since 1970 as a date and time of UTC.
 fn date(seconds: u64) -> String {
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // Years begin in March here, so that a leap day is the last of its year.
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    let year = era * 400 + year_of_era + next;
-    let (hour, minute) = (second / 3600, second / 60 % 60);
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{:02}", second % 60)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn seconds_are_dates() {
-        let check = |seconds: u64, expected: &str| assert_eq!(date(seconds), expected);
-        check(0, "1970-01-01 00:00:00");
-        check(951_782_399, "2000-02-28 23:59:59");
-        check(951_782_400, "2000-02-29 00:00:00");
-        check(951_868_800, "2000-03-01 00:00:00");
-        check(1_763_233_500, "2025-11-15 19:05:00");
-        check(4_107_542_400, "2100-03-01 00:00:00");
-    }
+    let clock = Clock { unix_seconds: seconds.cast_signed(), utc_offset_seconds: 0 };
+    clock.format("%Y-%m-%d %H:%M:%S").unwrap_or_default()
 }

@@ -1,5 +1,6 @@
 //! The hands of a worker: one for each shard it holds, and one that waits for the next shard to come.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 use cascadia_fleet::link::LinkError;
 use cascadia_fleet::{
     Digest, FleetError, Hello, Identity, MachineSpeed, Offer, Order, ShardOptions, Store, TcpLink, Turn, Witnesses,
-    WorkerStage, greet_measured, open_shard,
+    WorkerStage, greet_measured, look_around, open_shard,
 };
 
 use crate::fleet_home::{FleetHome, WorkerSettings};
@@ -20,6 +21,9 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 /// The same for a shard that was refused so often in a row that it is not needed soon.
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 const ENOUGH_REFUSALS: u32 = 3;
+
+/// How long to listen for where the coordinator is now.
+const LOOKING: Duration = Duration::from_secs(1);
 
 /// Shards that a worker holds at a time: those it computes, and those that will take their place.
 const MOST_HANDS: usize = 4;
@@ -137,7 +141,7 @@ impl Crew {
             let (begin, next) = (Instant::now(), self.hands().next);
             let ended = match self.manners.turn.reason() {
                 Some(reason) => Ended::unasked(format!("this machine takes no part now, because {reason}")),
-                None => match TcpLink::dial(&self.addresses, &self.identity, coordinator) {
+                None => match self.dial(coordinator) {
                     Ok(mut link) => self.serve(&mut link, hand.as_mut()),
                     Err(error) => Ended::unasked(format!("cannot reach the coordinator: {error}")),
                 },
@@ -156,6 +160,16 @@ impl Crew {
             pause = if held { SHORTEST_PAUSE } else { (2 * pause).min(longest) };
             drop(self.added.wait_timeout_while(self.hands(), pause, |hands| hands.next == next));
         }
+    }
+
+    /// Connects to the coordinator: where it was, else where somebody in the local network says that it is now.
+    fn dial(&self, coordinator: Digest) -> Result<TcpLink, LinkError> {
+        TcpLink::dial(&self.addresses, &self.identity, coordinator).or_else(|error| {
+            // One that was on this machine cannot have moved.
+            let moved = !self.addresses.iter().all(|address| is_here(address));
+            let heard = if moved { look_around(coordinator, LOOKING) } else { Vec::new() };
+            TcpLink::dial(&heard, &self.identity, coordinator).map_err(|_| error)
+        })
     }
 
     /// Does what the coordinator wants on one connection; says how that ended.
@@ -277,4 +291,9 @@ impl Crew {
     fn settings(&self) -> MutexGuard<'_, WorkerSettings> {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether an address is one of this machine itself.
+fn is_here(address: &str) -> bool {
+    address.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback())
 }

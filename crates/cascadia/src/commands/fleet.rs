@@ -28,7 +28,8 @@ pub(crate) fn init(flags: &FleetInitFlags) -> anyhow::Result<()> {
             Some(listener)
         }
     };
-    home.set_coordinator(&CoordinatorSettings { listen: listen.clone(), ..known.unwrap_or_default() })?;
+    let silent = flags.no_announce;
+    home.set_coordinator(&CoordinatorSettings { listen: listen.clone(), silent, ..known.unwrap_or_default() })?;
     let addresses = if flags.address.is_empty() { reachable(&listen) } else { flags.address.clone() };
     let invitation = Invitation::new(addresses, key.pin(), seconds_now() + 60 * flags.minutes)?;
     members.invite(&invitation, flags.uses)?;

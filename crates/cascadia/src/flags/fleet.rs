@@ -97,6 +97,10 @@ pub struct FleetInitFlags {
     /// Where other machines reach this one, if that is not where it listens; may be given several times.
     #[arg(long, value_name = "HOST:PORT")]
     pub address: Vec<String>,
+    /// Do not announce in the local network (mDNS) where this coordinator is; machines then find it only where it was
+    /// when they joined.
+    #[arg(long)]
+    pub no_announce: bool,
     /// Only print the line; a machine can join whenever `serve --fleet` or `fleet push` runs.
     #[arg(long)]
     pub no_wait: bool,

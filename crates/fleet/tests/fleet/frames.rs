@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use cascadia_fleet::frame::{Bounds, Frame, HEADER_BYTES, Kind, Outgoing, Wait, receive};
 use cascadia_fleet::link::{Link, LinkError, channel_pair, fair};
+use cascadia_fleet::verbs::Hearing;
 use cascadia_fleet::{Hello, Order, Patience, RemoteStage, RowShape, StageLimits, WorkerStage, greet};
 use cascadia_model::{Hidden, Stage, StageError, StepPlan};
 use proptest::collection::vec;
@@ -49,7 +50,7 @@ proptest! {
         let (mut here, mut there) = channel_pair([fair(), fair()]);
         here.write(&bytes).unwrap();
         drop(here);
-        let bounds = Bounds { rows, row_bytes: 8, table };
+        let bounds = Bounds { hearing: Hearing::Work, rows, row_bytes: 8, table };
         let mut frame = Frame::default();
         if receive(&mut there, &bounds, &mut frame, soon()).is_ok() {
             prop_assert!(frame.table().len() <= table as usize && frame.rows().len() <= rows as usize * 8);
@@ -66,7 +67,7 @@ proptest! {
         sent[at] ^= 1 << bit;
         here.write(&sent).unwrap();
         drop(here);
-        let error = receive(&mut there, &Bounds::table(u32::MAX >> 8), &mut Frame::default(), soon());
+        let error = receive(&mut there, &Bounds::table(Hearing::Work, u32::MAX >> 8), &mut Frame::default(), soon());
         prop_assert!(matches!(error, Err(LinkError::Broken(_) | LinkError::Closed)), "{:?}", error);
     }
 

@@ -29,7 +29,7 @@ pub struct Clock {
 
 impl Clock {
     /// Formats the local time like Python's `strftime`; `None` for a directive that is not supported.
-    pub(crate) fn format(self, format: &str) -> Option<String> {
+    pub fn format(self, format: &str) -> Option<String> {
         let local = self.unix_seconds.checked_add(i64::from(self.utc_offset_seconds))?;
         let (days, seconds) = (local.div_euclid(86_400), local.rem_euclid(86_400));
         let date = Date::from_days(days)?;
