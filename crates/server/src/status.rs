@@ -50,6 +50,7 @@ const NUMBERS: &[Number] = &[
     ("steps_total", Kind::Counter, "Steps computed.", |s| s.steps as f64),
     ("step_rows_total", Kind::Counter, "Tokens computed in all steps.", |s| s.step_rows as f64),
     ("step_seconds_total", Kind::Counter, "Seconds spent in steps.", |s| s.step_seconds),
+    ("output_seconds_total", Kind::Counter, "Of those, seconds of the output matrix.", |s| s.output_seconds),
     ("preemptions_total", Kind::Counter, "Jobs put back to free their pages.", |s| s.preemptions as f64),
     ("evictions_total", Kind::Counter, "Cached pages given up for new ones.", |s| s.evictions as f64),
     ("recomputed_tokens_total", Kind::Counter, "Tokens computed again.", |s| s.recomputed_tokens as f64),

@@ -1,5 +1,7 @@
 //! Reads the rows of a step that somebody wants: chooses tokens, sums up embeddings.
 
+use std::time::Instant;
+
 use super::live::{Live, LiveTask};
 use super::run::Runner;
 use super::schedule::{Advance, Part, Plan};
@@ -43,7 +45,10 @@ impl Runner {
         for piece in wanted.chunks((LOGITS_AT_ONCE / vocabulary).max(1)) {
             let rows: Vec<u32> = piece.iter().map(|(_, row)| *row).collect();
             let mut logits = std::mem::take(&mut self.logits);
-            match self.pipeline.logits(&rows, &mut logits) {
+            let begin = Instant::now();
+            let computed = self.pipeline.logits(&rows, &mut logits);
+            self.counted.output_seconds += begin.elapsed().as_secs_f64();
+            match computed {
                 Ok(()) => {
                     for ((index, row), logits) in piece.iter().zip(logits.chunks_exact(vocabulary)) {
                         self.read_row(plan, (&plan.parts[*index], *row), logits, &mut readings[*index]);

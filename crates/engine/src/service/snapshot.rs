@@ -43,6 +43,8 @@ pub struct Snapshot {
     pub step_rows: u64,
     /// Seconds spent in steps.
     pub step_seconds: f64,
+    /// Of those, seconds that the output matrix took.
+    pub output_seconds: f64,
     /// Jobs put back into the queue to free their pages.
     pub preemptions: u64,
     /// Cached pages given up for new ones.
