@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 """Speed of a fleet beside one machine: nodes pinned to a core each, links with a round trip and a bandwidth.
 
-    bench/fleet.py model.gguf 10 --turns 5 --rtt 1,6 --rate 1000,100 --text-model rainier-33m --keep bench/runs/DATE-fleet
+    bench/fleet.py model.gguf 10,11 --rtt 1,6 --rate 1000,100 --text-model rainier-33m --keep bench/runs/DATE-fleet
     bench/fleet.py … --llama-bench path/to/llama-bench --rpc-server path/to/ggml-rpc-server \\
         --llama-batched-bench path/to/llama-batched-bench
 
 Every turn measures, one after the other: one node with one stream (the model whole, one thread on one core), two such
 nodes at the same time that know nothing of each other, which is the most this machine could do as two, and two
 nodes (some of the layers each, one thread on a core each) with one and with two streams, for every link. The
-first node is the coordinator, which runs its stage itself. Its link to the second is a relay in this process that holds
-every byte back for half a round trip and lets no more bytes through than the bandwidth allows; it costs processor time,
-which is part of the result. Speed is counted while all streams run.
+first node is the coordinator, which runs its stage itself; the longer the round trip, the more layers it should have.
+The link to the second is a relay in this process that holds every byte back for half a round trip and lets no more bytes
+through than the bandwidth allows; it costs processor time, which is part of the result. Speed is counted while all
+streams run.
 
 Where the time of one stream goes is read from the coordinator's own counters: what the stages and the output matrix
 computed, what the way to the other machine and back took besides, and what is left of the time that a client waited,
@@ -265,11 +266,11 @@ def machine_speeds(folder, options):
     return {**found, "two nodes apart, 1 stream each": sum(both)}
 
 
-def fleet_speeds(fleet, options):
+def fleet_speeds(fleets, options):
     """Two nodes over every link, and where the time of one stream goes."""
     speeds, splits = {}, {}
     for link in options.links:
-        with fleet.serve(link, "--draft-tokens", 0) as url:
+        with fleets[options.first[link[0]]].serve(link, "--draft-tokens", 0) as url:
             ask(url, 1, 2)
             before = counters(url)
             requests = ask(url, 1, options.tokens)
@@ -306,12 +307,14 @@ def text_speeds(folder, fleet, options):
     return speeds, guessed
 
 
-def peer_speeds(folder, head, options):
+def peer_speeds(folder, fleets, options):
     """The same model over the same links by llama.cpp's RPC backend."""
-    model = ["-m", options.model, "-t", 1, "-ngl", options.first + 1]
 
-    def over(link, command):
-        port = free_port()
+    def over(link, program, *more):
+        port, first = free_port(), options.first[link[0]]
+        # What is sent there: as many layers, and the larger half of both ends.
+        size = lambda name: (fleets[first].shards / name).stat().st_size
+        head = size("stage-0.gguf") + size("token-io.gguf") // 2
         with (Program(folder, options.rpc_server, "-H", "127.0.0.1", "-p", port, "-t", 1, core=1) as server,
               Relay(port, link, head) as relay):
             for _ in range(200):
@@ -321,15 +324,16 @@ def peer_speeds(folder, head, options):
                 time.sleep(0.05)
             else:
                 raise SystemExit(f"{options.rpc_server} does not listen: {server.log.read_text()[-2000:]}")
-            return run([*command, "--rpc", f"127.0.0.1:{relay.port}"], core=0)
+            return run([program, "-m", options.model, "-t", 1, "-ngl", first + 1, "--rpc", f"127.0.0.1:{relay.port}",
+                        *more], core=0)
 
     speeds = {}
     for link in options.links:
-        rows = json.loads(over(link, [options.llama_bench, *model, "-p", 0, "-n", options.tokens, "-r", 1, "-o", "json"]))
+        rows = json.loads(over(link, options.llama_bench, "-p", 0, "-n", options.tokens, "-r", 1, "-o", "json"))
         speeds[peer(f"{shown(link)}, 1 stream")] = rows[0]["avg_ts"]
         if options.llama_batched_bench:
-            lines = over(link, [options.llama_batched_bench, *model, "-c", 512, "-npp", 4, "-ntg", options.tokens, "-npl", 2,
-                                "--output-format", "jsonl"]).splitlines()
+            lines = over(link, options.llama_batched_bench, "-c", 512, "-npp", 4, "-ntg", options.tokens, "-npl", 2,
+                         "--output-format", "jsonl").splitlines()
             row = next(json.loads(line) for line in lines if line.startswith("{"))
             speeds[peer(f"{shown(link)}, 2 streams")] = row["speed_tg"]
     return speeds
@@ -372,7 +376,8 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     numbers = lambda text: [float(part) for part in text.split(",")]
     parser.add_argument("model", type=pathlib.Path)
-    parser.add_argument("first", type=int, help="layers of the node that is the coordinator too, which has the output matrix")
+    parser.add_argument("first", type=numbers, help="layers of the node that is the coordinator too, which has the output "
+                        "matrix; one number, or one for each round trip")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--minutes", type=float, default=11.5, help="begin no turn that would probably end later")
     parser.add_argument("--rtt", type=numbers, default=[1, 6], help="round trips in milliseconds")
@@ -391,6 +396,9 @@ def arguments():
     options = parser.parse_args()
     if bool(options.llama_bench) != bool(options.rpc_server):
         parser.error("--llama-bench and --rpc-server belong together")
+    if len(options.first) not in (1, len(options.rtt)):
+        parser.error("give one number of layers, or as many as round trips")
+    options.first = dict(zip(options.rtt, map(int, options.first * len(options.rtt))))
     options.links = [(rtt, rate) for rtt in options.rtt for rate in options.rate]
     return options
 
@@ -405,25 +413,22 @@ def main():
     begin, results, splits, guesses = time.monotonic(), [], [], []
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        fleet = Fleet(folder / "fleet", options.model, options.first)
+        fleets = {first: Fleet(folder / f"fleet-{first}", options.model, first) for first in set(options.first.values())}
         text_fleet = options.text_model and Fleet(folder / "text", options.text_model, options.text_first)
-        # What llama.cpp sends to the other node: as many layers, and the larger half of both ends.
-        size = lambda name: (fleet.shards / name).stat().st_size
-        head = size("stage-0.gguf") + size("token-io.gguf") // 2
         while len(results) < options.turns:
             passed = (time.monotonic() - begin) / 60
             if results and passed + passed / len(results) > options.minutes:
                 print(f"{len(results)} turns took {passed:.1f} minutes; there is no time for another")
                 break
             row = machine_speeds(folder, options)
-            speeds, parts = fleet_speeds(fleet, options)
+            speeds, parts = fleet_speeds(fleets, options)
             row |= speeds
             if text_fleet:
                 speeds, guessed = text_speeds(folder, text_fleet, options)
                 row |= speeds
                 guesses.append(guessed)
             if options.rpc_server:
-                row |= peer_speeds(folder, head, options)
+                row |= peer_speeds(folder, fleets, options)
             results.append(row)
             splits.append(parts)
             print(f"turn {len(results)}: " + ", ".join(f"{name} {value:.1f}" for name, value in row.items()), flush=True)
