@@ -21,7 +21,7 @@ pub use fleet::{
 pub use load::LoadFlags;
 pub use plan::{Imagined, PlanFlags};
 pub use quantize::QuantizeFlags;
-pub use serve::{KeysCommand, LogChoice, NewKeyFlags, PriorityChoice, ServeFlags};
+pub use serve::{KeysCommand, LogChoice, NewKeyFlags, PriorityChoice, ServeFlags, WireChoice};
 
 /// Runs open large language models on the CPUs people already own.
 #[derive(Debug, Parser)]

@@ -43,6 +43,7 @@ pub use audit::{
     AuditLog, Auditor, Decision, Entry, Head, LogLimits, Position, Record, Seal, SignedHead, Verb, Verdict, Witness,
     Witnesses,
 };
+pub use codec::Wire;
 pub use digest::Digest;
 pub use discovery::{Announcement, look_around};
 pub use dock::{Dock, Docked, Harbour};

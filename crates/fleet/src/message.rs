@@ -3,6 +3,7 @@
 use cascadia_model::CachePages;
 
 use crate::Digest;
+use crate::codec::Wire;
 use crate::dock::refuse;
 use crate::link::{Link, LinkError};
 
@@ -29,6 +30,8 @@ pub struct StageLimits {
     pub rows_per_step: u32,
     /// Pages that all sequences share.
     pub cache: CachePages,
+    /// How rows come and go.
+    pub wire: Wire,
 }
 
 /// A file that a worker should have.
@@ -134,16 +137,23 @@ impl Offer {
 impl StageLimits {
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let CachePages { pages, window } = self.cache;
-        Writer::default().number(self.context).number(self.rows_per_step).number(pages).number(window).0
+        let limits = Writer::default().number(self.context).number(self.rows_per_step).number(pages).number(window);
+        limits.number(self.wire as u32).0
     }
 
     pub(crate) fn parse(bytes: &[u8]) -> Result<StageLimits, LinkError> {
         let mut reader = Reader(bytes);
         let (context, rows_per_step) = (reader.number()?, reader.number()?);
         let cache = CachePages { pages: reader.number()?, window: reader.number()? };
+        let format = reader.number()?;
         reader.end()?;
-        Ok(StageLimits { context, rows_per_step, cache })
+        let wire = Wire::numbered(format).ok_or_else(|| LinkError::Broken(unknown(format)))?;
+        Ok(StageLimits { context, rows_per_step, cache, wire })
     }
+}
+
+fn unknown(format: u32) -> String {
+    format!("rows are to be sent in format {format}, which this program does not know; install the same on both")
 }
 
 /// The reason in a frame that refuses.

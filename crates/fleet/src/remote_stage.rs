@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use cascadia_model::{Hidden, Stage, StageError, StepPlan};
 
 use crate::audit::Verb;
-use crate::codec::{NUMBER_BYTES, decode, encode};
+use crate::codec::Codec;
 use crate::dock::{Dock, Docked, Harbour};
 use crate::frame::{Bounds, Frame, Kind, Outgoing, Wait, receive};
 use crate::link::LinkError;
@@ -49,7 +49,7 @@ const GONE: &str = "the machine that ran them is gone";
 /// Layers that run on another machine.
 pub struct RemoteStage {
     layers: Range<u32>,
-    width: usize,
+    codec: Codec,
     rows: u32,
     sends_tokens: bool,
     dock: Arc<Dock>,
@@ -99,7 +99,7 @@ impl RemoteStage {
         let [start, end] = harbour.manifest().stages[stage].layers;
         RemoteStage {
             layers: start..end,
-            width: numerics.hidden_width as usize,
+            codec: Codec::new(limits.wire, numerics.hidden_width as usize),
             rows: limits.rows_per_step,
             sends_tokens: numerics.stages_need_tokens,
             dock: Arc::clone(&harbour.docks()[stage]),
@@ -204,19 +204,20 @@ impl RemoteStage {
         let Some(Docked { link, epoch, node, .. }) = current else {
             return Err(Failure::Lost("it is gone".to_owned()));
         };
+        let codec = self.codec;
+        // First, because a step that is not sent must leave no trace in what both ends remember.
+        codec.encode(&hidden.values, row_bytes).map_err(Failure::Plan)?;
         *step = step.checked_add(1).ok_or_else(|| Failure::Lost("its steps cannot be numbered any more".to_owned()))?;
         table_bytes.clear();
-        row_bytes.clear();
         let written = table.write(plan, table_bytes);
         written.ok_or_else(|| Failure::Lost("the step has more sequences than it can remember".to_owned()))?;
-        encode(&hidden.values, row_bytes);
         let rows = plan.tokens.len() as u16;
         let outgoing = Outgoing { kind: Kind::Step, epoch: *epoch, step: *step, table: table_bytes, rows, row_bytes };
         let sent = outgoing.send(&mut **link, buffer)?;
         self.note(|status| status.sent_bytes += sent as u64);
         let end = Instant::now() + self.patience.step + self.patience.row * u32::from(rows);
         let wait = Wait { end, silence: self.patience.silence };
-        let row_bytes = self.width * NUMBER_BYTES;
+        let row_bytes = codec.row_bytes();
         let bounds = Bounds { hearing: Hearing::Result, rows: rows.into(), row_bytes, table: MOST_MESSAGE };
         loop {
             receive(&mut **link, &bounds, frame, wait)?;
@@ -238,7 +239,7 @@ impl RemoteStage {
             }
             let expected = header.epoch == *epoch && header.step == *step;
             return match header.kind {
-                Kind::Rows if expected && header.rows == rows => match decode(frame.rows(), &mut hidden.values) {
+                Kind::Rows if expected && header.rows == rows => match codec.decode(frame.rows(), &mut hidden.values) {
                     true => Ok(microseconds(frame.table())?),
                     false => Err(blame(plan, node, "it computed numbers that are not finite".to_owned(), suspected)),
                 },
@@ -269,8 +270,9 @@ impl Stage for RemoteStage {
     fn run(&self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {
         let rows = plan.tokens.len();
         let fits = rows <= self.rows as usize && u16::try_from(rows).is_ok();
-        if !fits || hidden.width != self.width || hidden.values.len() != rows * self.width {
-            let problem = format!("{} numbers for {rows} rows of {}", hidden.values.len(), self.width);
+        let width = self.codec.width();
+        if !fits || hidden.width != width || hidden.values.len() != rows * width {
+            let problem = format!("{} numbers for {rows} rows of {width}", hidden.values.len());
             return Err(StageError::Plan { problem });
         }
         if !hidden.values.iter().all(|value| value.is_finite()) {

@@ -11,7 +11,8 @@ use cascadia_model::{Hidden, Stage, StageError};
 
 use crate::Turn;
 use crate::audit::{SignedHead, Witnesses, testimony_bytes};
-use crate::codec::{NUMBER_BYTES, decode, encode};
+use crate::codec::Codec;
+use crate::dock::refuse;
 use crate::frame::{Bounds, Frame, Kind, Outgoing, Wait, receive};
 use crate::guest::PROBE;
 use crate::link::{Link, LinkError};
@@ -98,26 +99,27 @@ impl WorkerStage {
         Outgoing { epoch, ..Outgoing::message(Kind::Ready, &[]) }.send(link, &mut buffer)?;
         let Some((limits, stage)) = &self.loaded else { return Err(LinkError::Closed) };
         let table = TableReader::new(self.shape.needs_tokens, limits.context);
+        let codec = Codec::new(limits.wire, self.shape.hidden_width);
         let bounds = Bounds {
             hearing: Hearing::Work,
             rows: limits.rows_per_step,
-            row_bytes: self.shape.hidden_width * NUMBER_BYTES,
+            row_bytes: codec.row_bytes(),
             table: table.most_bytes(limits.rows_per_step).max(MOST_MESSAGE),
         };
         let hidden = Hidden { values: Vec::new(), width: self.shape.hidden_width };
         let link = Lively::new(link, epoch);
         let testify = self.witnesses.clone().map(Testify::start);
-        let mut work =
-            Work { stage: &**stage, link: &link, epoch, step: 0, table, hidden, rows: Vec::new(), buffer, testify };
+        let (stage, link, rows) = (&**stage, &link, Vec::new());
+        let mut work = Work { stage, link, epoch, step: 0, table, codec, hidden, rows, buffer, testify };
         thread::scope(|scope| {
             // Dropped at the end of this closure, which ends the signs of life.
             let (_working, ended) = channel();
-            scope.spawn(|| keep_alive(&link, &{ ended }));
+            scope.spawn(move || keep_alive(link, &ended));
             loop {
                 if let Some(reason) = self.turn.reason() {
                     return work.leave(&reason);
                 }
-                receive(&mut *hold(&link), &bounds, &mut frame, Wait::of(self.lease))?;
+                receive(&mut *hold(link), &bounds, &mut frame, Wait::of(self.lease))?;
                 work.obey(&frame)?;
             }
         })
@@ -164,7 +166,10 @@ pub fn greet_measured(link: &mut dyn Link, hello: &Hello, speed: &MachineSpeed) 
         Outgoing::message(Kind::Pong, &speed.bytes()).send(link, &mut buffer)?;
     }
     match frame.header.kind {
-        Kind::Welcome => Ok(Order::Load { epoch: frame.header.epoch, limits: StageLimits::parse(frame.table())? }),
+        Kind::Welcome => match StageLimits::parse(frame.table()) {
+            Ok(limits) => Ok(Order::Load { epoch: frame.header.epoch, limits }),
+            Err(error) => Err(refuse(link, error.to_string())),
+        },
         Kind::Offer => Ok(Order::Take(Offer::parse(frame.table())?)),
         Kind::Refused => Err(LinkError::Broken(reason(frame.table())?)),
         kind => Err(LinkError::Broken(format!("the coordinator answered {kind:?}"))),
@@ -179,6 +184,7 @@ struct Work<'a> {
     /// The last step.
     step: u32,
     table: TableReader,
+    codec: Codec,
     hidden: Hidden,
     rows: Vec<u8>,
     buffer: Vec<u8>,
@@ -224,7 +230,7 @@ impl Work<'_> {
         let plan = self.table.read(frame.table(), rows)?;
         self.step = frame.header.step;
         self.hidden.values.resize(usize::from(rows) * self.hidden.width, 0.0);
-        if !decode(frame.rows(), &mut self.hidden.values) {
+        if !self.codec.decode(frame.rows(), &mut self.hidden.values) {
             return Err(LinkError::Broken("numbers came that are not finite".to_owned()));
         }
         let begin = Instant::now();
@@ -233,11 +239,11 @@ impl Work<'_> {
         let broken = || Err(StageError::Plan { problem: "it broke off; this is a bug worth reporting".to_owned() });
         let mut answer = Outgoing { epoch: self.epoch, step: self.step, ..Outgoing::message(Kind::Rows, &[]) };
         let message;
-        match ran.unwrap_or_else(|_| broken()) {
+        let unwritten = |problem| StageError::Plan { problem };
+        let encode = |()| self.codec.encode(&self.hidden.values, &mut self.rows).map_err(unwritten);
+        match ran.unwrap_or_else(|_| broken()).and_then(encode) {
             Ok(()) => {
                 message = u32::try_from(time.as_micros()).unwrap_or(u32::MAX).to_le_bytes().to_vec();
-                self.rows.clear();
-                encode(&self.hidden.values, &mut self.rows);
                 answer = Outgoing { table: &message, rows, row_bytes: &self.rows, ..answer };
             }
             Err(StageError::Plan { problem }) => {

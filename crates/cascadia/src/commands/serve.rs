@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use cascadia_engine::service::schedule::Sharing;
 use cascadia_engine::service::{Service, ServiceOptions};
 use cascadia_engine::{CacheSize, Engine, OpenOptions};
-use cascadia_fleet::{Digest, Patience};
+use cascadia_fleet::{Digest, Patience, Wire};
 use cascadia_server::{Limits, LogFormat, ModelDetails, ServedModel, Server, ServerOptions, TlsFiles, start_logs};
 use cascadia_weights::ModelFiles;
 use serde_json::Value;
@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::inspect::{architecture, main_format, parameters, weight_bytes};
 use super::serve_fleet::{self, Fleet, FleetChoice};
 use super::serve_live::Live;
-use crate::flags::{LogChoice, ServeFlags, ThreadFlags, parse_bytes};
+use crate::flags::{LogChoice, ServeFlags, ThreadFlags, WireChoice, parse_bytes};
 use crate::output::remark;
 use crate::source::Located;
 use crate::threads::pool;
@@ -45,7 +45,8 @@ pub(crate) fn serve(flags: ServeFlags) -> anyhow::Result<()> {
         (Some(nodes), model) => {
             let (home, own_stages) = (flags.home.as_deref(), flags.own_stage.as_slice());
             let (model, users, patience) = (model.as_deref(), parallel(&flags), patience(&flags));
-            let choice = FleetChoice { fleet: nodes, home, own_stages, model, users, patience };
+            let wire = wire(&flags);
+            let choice = FleetChoice { fleet: nodes, home, own_stages, model, users, patience, wire };
             let (started, beginning) = Fleet::start(&choice, &options)?;
             fleet.insert(started).begin(beginning, &options)?
         }
@@ -93,6 +94,11 @@ pub(super) fn start_service(
     (name, engine, digest): (String, Engine, Option<Digest>),
     draft: Option<Engine>,
 ) -> anyhow::Result<(Service, ServedModel)> {
+    // What is rounded on its way is another model to whoever counts on the same answer.
+    let digest = digest.map(|digest| match wire(flags) {
+        Wire::F32 => digest,
+        wire => Digest::of(format!("{digest} {}", wire.name()).as_bytes()),
+    });
     let (mut text, details) = (engine.text()?, details(engine.files(), digest));
     if let Some(path) = &flags.template {
         let source = fs::read_to_string(path);
@@ -146,6 +152,15 @@ fn open_draft(draft: &str, options: &OpenOptions) -> anyhow::Result<Engine> {
     let files = Located::find(draft)?.files()?;
     Engine::from_files(files, &OpenOptions { memory: None, ..options.clone() })
         .with_context(|| format!("cannot open the draft model {draft}"))
+}
+
+/// How hidden states are sent to machines of a fleet.
+fn wire(flags: &ServeFlags) -> Wire {
+    match flags.wire.unwrap_or_default() {
+        WireChoice::F32 => Wire::F32,
+        WireChoice::F16 => Wire::F16,
+        WireChoice::Int8 => Wire::Int8,
+    }
 }
 
 /// How long to wait for machines of a fleet.

@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use cascadia_engine::{Engine, EngineError, OpenOptions};
 use cascadia_fleet::{
     Arrival, Auditor, Digest, Entry, FleetError, FleetPlan, HERE, Harbour, MANIFEST_FILE, Manifest, OwnStage, Patience,
-    Quay, RemoteStage, Shard, StageLimits, StageStatus, Verb, seconds_now,
+    Quay, RemoteStage, Shard, StageLimits, StageStatus, Verb, Wire, seconds_now,
 };
 use cascadia_model::{Hidden, LoadOptions, Stage, StageError, StepPlan};
 use cascadia_server::FleetBoard;
@@ -42,6 +42,8 @@ pub(crate) struct FleetChoice<'a> {
     pub(crate) users: u32,
     /// How long to wait for machines.
     pub(crate) patience: Patience,
+    /// How hidden states are sent to them.
+    pub(crate) wire: Wire,
 }
 
 /// A coordinator at its port, and the models for whose stages machines come there.
@@ -53,6 +55,7 @@ pub(crate) struct Fleet {
     /// Those that are served, the newest last; the others have requests to finish.
     running: Arc<Mutex<Vec<Running>>>,
     patience: Patience,
+    wire: Wire,
     pub(super) auditor: Arc<Auditor>,
     /// Where the dashboard looks.
     pub(super) board: FleetBoard,
@@ -92,9 +95,9 @@ impl Fleet {
         };
         check_nodes(&home, nodes.as_deref().unwrap_or_default())?;
         let (quay, running) = (Arc::default(), Arc::default());
-        let (nodes, patience) = (Arc::new(Mutex::new(nodes)), choice.patience);
+        let (nodes, patience, wire) = (Arc::new(Mutex::new(nodes)), choice.patience, choice.wire);
         let (auditor, board) = (home.auditor()?, FleetBoard::default());
-        let fleet = Fleet { home, quay, nodes, running, patience, auditor, board, _serving: serving };
+        let fleet = Fleet { home, quay, nodes, running, patience, wire, auditor, board, _serving: serving };
         Ok((fleet, Beginning { cast, arrivals }))
     }
 
@@ -162,7 +165,7 @@ impl Fleet {
         let name = manifest.name.clone();
         let engine = Engine::with_stages::<anyhow::Error>(files, options, |spec, options| {
             let (context, rows_per_step) = (options.context, options.rows_per_step);
-            let limits = StageLimits { context, rows_per_step, cache: options.cache_pages(spec) };
+            let limits = StageLimits { context, rows_per_step, cache: options.cache_pages(spec), wire: self.wire };
             let harbour = Harbour::new(manifest, limits, env!("CARGO_PKG_VERSION")).for_members(&self.home.members());
             let harbour = Arc::new(harbour.audited(&self.auditor));
             let memory = options.memory.map(|memory| memory.saturating_sub(harbour.manifest().token_io.bytes));

@@ -33,6 +33,10 @@ pub struct ServeFlags {
     /// the network pauses, as Wi-Fi does.
     #[arg(long, value_name = "N", requires = "fleet", value_parser = clap::value_parser!(u64).range(100..=60_000))]
     pub silence_ms: Option<u64>,
+    /// How hidden states are sent to other machines; f32 by default, with the tokens of one machine. The others take a
+    /// half and about a quarter of the bytes, and round: answers also depend on where the model is cut.
+    #[arg(long, value_name = "FORMAT", requires = "fleet")]
+    pub wire: Option<WireChoice>,
     /// The address to listen on; 127.0.0.1 by default, so that only this machine can connect.
     #[arg(long, value_name = "ADDRESS")]
     pub host: Option<IpAddr>,
@@ -112,6 +116,19 @@ pub enum LogChoice {
     Text,
     /// One JSON object per line.
     Json,
+}
+
+/// How hidden states are sent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WireChoice {
+    /// Four bytes a number.
+    #[default]
+    F32,
+    /// Two bytes a number.
+    F16,
+    /// A byte a number, and two for the scale of 32.
+    Int8,
 }
 
 /// What can be done with keys.

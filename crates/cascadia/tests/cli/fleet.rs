@@ -83,6 +83,9 @@ fn the_coordinator_runs_a_stage_itself() {
             until(|| Some(shown()).filter(|shown| shown.contains("here") && shown.contains("computes stage 1")));
         assert!(shown.contains("0-0       here"), "{shown}");
     }
+    let rounding = Server::start(&["--home", &coordinator, "--fleet", "all", "--wire", "int8"]);
+    assert_eq!(rounding.complete(PROMPT, 16), rounding.complete(PROMPT, 16));
+    drop(rounding);
     let refused = cascadia(&["serve", "--fleet", &shards, "--own-stage", "2", "--home", &coordinator, "--port", "0"]);
     assert!(refused.code == 1 && refused.stderr.contains("no stage 2 to run here"), "{}", refused.stderr);
 }

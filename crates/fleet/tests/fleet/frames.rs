@@ -15,7 +15,9 @@ use proptest::prelude::*;
 use crate::harness::PROGRAM;
 use crate::hash_model::{self, harbour};
 
-const WIDTH: usize = 2;
+const WIDTH: usize = 32;
+/// Bytes of a row in every format, and of one that is none.
+const ROW_BYTES: [usize; 4] = [128, 64, 34, 36];
 
 /// A stage that checks what reaches it.
 struct Checked;
@@ -74,15 +76,16 @@ proptest! {
     #[test]
     fn a_worker_survives_any_frames(
         frames in vec((kind(), vec(any::<u8>(), 0..30), 0u16..4, 0u32..3, 0u32..4), 0..12),
-        limits in vec(any::<u8>(), 0..20),
+        limits in vec(any::<u8>(), 0..24),
         sound in any::<bool>(),
+        (wire, row_bytes) in (0u32..4, prop::sample::select(&ROW_BYTES[..])),
     ) {
         let (mut here, mut there) = channel_pair([fair(), fair()]);
-        let good: Vec<u8> = [128u32, 4, 8, 0].iter().flat_map(|number| number.to_le_bytes()).collect();
+        let good: Vec<u8> = [128u32, 4, 8, 0, wire].iter().flat_map(|number| number.to_le_bytes()).collect();
         let welcome = Outgoing { epoch: 1, ..Outgoing::message(Kind::Welcome, if sound { &good } else { &limits }) };
         welcome.send(&mut here, &mut Vec::new()).unwrap();
         for (kind, table, rows, epoch, step) in &frames {
-            let row_bytes = vec![0; usize::from(*rows) * WIDTH * 4];
+            let row_bytes = vec![0; usize::from(*rows) * row_bytes];
             let frame = Outgoing { kind: *kind, epoch: *epoch, step: *step, table, rows: *rows, row_bytes: &row_bytes };
             frame.send(&mut here, &mut Vec::new()).unwrap();
         }

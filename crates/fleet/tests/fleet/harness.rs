@@ -11,7 +11,7 @@ use cascadia_engine::{
 use cascadia_fleet::link::{Weather, channel_pair};
 use cascadia_fleet::{
     Digest, Harbour, MANIFEST_VERSION, Manifest, Numerics, Patience, RemoteStage, Shard, ShardOptions, StageLimits,
-    StageSplit, TOKEN_IO_FILE, WorkerStage, holds_ends, open_shard, stage_file, tells_stage,
+    StageSplit, TOKEN_IO_FILE, Wire, WorkerStage, holds_ends, open_shard, stage_file, tells_stage,
 };
 use cascadia_kernels::Pool;
 use cascadia_model::{LoadOptions, ModelSpec, Stage};
@@ -32,12 +32,13 @@ pub(crate) struct Workshop {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) source: ModelFiles,
     pub(crate) precision: Option<&'static str>,
+    pub(crate) wire: Wire,
 }
 
 impl Workshop {
     pub(crate) fn new(model: &str, precision: Option<&'static str>) -> Workshop {
         let source = ModelFiles::open(&fixture(model)).expect("the fixture opens");
-        Workshop { folder: tempfile::tempdir().expect("a folder"), source, precision }
+        Workshop { folder: tempfile::tempdir().expect("a folder"), source, precision, wire: Wire::F32 }
     }
 
     fn recipe(&self) -> Option<Recipe> {
@@ -126,7 +127,8 @@ impl Workshop {
         let files = ModelFiles::open(&self.folder.path().join(TOKEN_IO_FILE)).expect("it was written");
         let open = Engine::with_stages(Arc::new(files), &options(), |spec, options| {
             let cache = options.cache_pages(spec);
-            let limits = StageLimits { context: options.context, rows_per_step: options.rows_per_step, cache };
+            let (context, rows_per_step) = (options.context, options.rows_per_step);
+            let limits = StageLimits { context, rows_per_step, cache, wire: self.wire };
             let harbour = Harbour::new(manifest.clone(), limits, PROGRAM);
             let stages = (0..manifest.stages.len()).map(|index| stage(&harbour, index, options));
             Ok::<_, EngineError>(stages.collect())

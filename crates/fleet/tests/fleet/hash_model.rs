@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use cascadia_fleet::link::{ChannelLink, Weather, channel_pair};
 use cascadia_fleet::{
-    Digest, Harbour, Hello, MANIFEST_VERSION, Manifest, Numerics, RowShape, Shard, StageLimits, TOKEN_IO_FILE,
+    Digest, Harbour, Hello, MANIFEST_VERSION, Manifest, Numerics, RowShape, Shard, StageLimits, TOKEN_IO_FILE, Wire,
     WorkerStage, stage_file,
 };
 use cascadia_model::{CachePages, Hidden, PAGE_TOKENS, SequenceStep, Stage, StageError, StepPlan, WindowPages};
@@ -99,7 +99,7 @@ fn manifest() -> Manifest {
 /// Docks for the stages of hashes.
 pub(crate) fn harbour() -> Harbour {
     let cache = CachePages { pages: 16, window: 0 };
-    Harbour::new(manifest(), StageLimits { context: 128, rows_per_step: 32, cache }, PROGRAM)
+    Harbour::new(manifest(), StageLimits { context: 128, rows_per_step: 32, cache, wire: Wire::F32 }, PROGRAM)
 }
 
 /// A worker on a thread that runs whatever stage it is given, and says that it holds the shard of stage `number`. Gives

@@ -12,3 +12,4 @@ mod same_tokens;
 mod serving;
 mod shards;
 mod sockets;
+mod wire;

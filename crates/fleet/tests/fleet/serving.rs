@@ -48,7 +48,7 @@ fn jobs() -> Vec<(Job, Receiver<Update>)> {
 }
 
 /// The tokens of all jobs, and how many of them were guessed.
-fn tokens(engine: Engine, draft_rows: u32) -> (Vec<Vec<u32>>, u64) {
+pub(crate) fn tokens(engine: Engine, draft_rows: u32) -> (Vec<Vec<u32>>, u64) {
     let text = Arc::new(ModelText::read(&Source::Path(&fixture("llama3")).files().unwrap()).unwrap());
     let options = ServiceOptions { draft_rows, parallel: 3, ..ServiceOptions::default() };
     let service = Service::start(engine, text, options).expect("it starts");
@@ -97,7 +97,7 @@ fn every_cut_serves_the_same_tokens_with_and_without_guesses() {
 }
 
 /// Fair until so many pieces have passed; then the link is cut.
-fn cut_after(mut pieces: u32) -> Weather {
+pub(crate) fn cut_after(mut pieces: u32) -> Weather {
     Box::new(move |piece| {
         pieces = pieces.checked_sub(1)?;
         Some(vec![piece])

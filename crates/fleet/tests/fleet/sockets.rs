@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use cascadia_fleet::frame::WIRE_VERSION;
 use cascadia_fleet::link::{Link, LinkError};
 use cascadia_fleet::{
     Arrival, Digest, Identity, Invitation, Listener, Members, Patience, RemoteStage, TcpLink, join, seconds_now,
@@ -96,7 +97,8 @@ fn an_invitation_is_used_once_and_strangers_hear_nothing() {
 
     // A worker's greeting from a stranger is not answered either.
     let mut link = dial(&one).expect("an invitation is open");
-    link.write(&[1, 1, 0, 0, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).expect("it can be sent");
+    link.write(&[1, WIRE_VERSION, 0, 0, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
+        .expect("it can be sent");
     hears_nothing(&mut link);
     assert!(office.turned_away().contains("may not send Hello"));
 

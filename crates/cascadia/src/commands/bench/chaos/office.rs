@@ -10,7 +10,7 @@ use cascadia_engine::service::{Service, ServiceOptions};
 use cascadia_engine::{Engine, OpenOptions};
 use cascadia_fleet::{
     Arrival, Harbour, Identity, Invitation, Listener, Manifest, Members, Patience, RemoteStage, StageLimits,
-    StageStatus, TOKEN_IO_FILE, seconds_now, stage_file,
+    StageStatus, TOKEN_IO_FILE, Wire, seconds_now, stage_file,
 };
 use cascadia_model::Stage;
 use cascadia_weights::ModelFiles;
@@ -76,7 +76,7 @@ impl Office {
         let files = Arc::new(ModelFiles::open(&self.shards.join(TOKEN_IO_FILE))?);
         let engine = Engine::with_stages::<anyhow::Error>(files, options, |spec, options| {
             let (context, rows_per_step) = (options.context, options.rows_per_step);
-            let limits = StageLimits { context, rows_per_step, cache: options.cache_pages(spec) };
+            let limits = StageLimits { context, rows_per_step, cache: options.cache_pages(spec), wire: Wire::F32 };
             let harbour = Harbour::new(manifest, limits, env!("CARGO_PKG_VERSION")).for_members(&self.members);
             let harbour = self.harbour.get_or_init(|| harbour);
             let stage = |number| Arc::new(RemoteStage::new(harbour, number, Patience::default()));

@@ -1,0 +1,88 @@
+//! Rows in every format: so many bytes, and the same tokens whatever else is in a step and whoever is lost.
+
+use std::time::Duration;
+
+use cascadia_fleet::frame::{Bounds, Frame, HEADER_BYTES, Kind, Outgoing, Wait, receive};
+use cascadia_fleet::link::{ChannelLink, fair};
+use cascadia_fleet::verbs::Hearing;
+use cascadia_fleet::{Patience, RemoteStage, Wire};
+
+use crate::harness::{Workshop, continuation, open_whole, prompt};
+use crate::hash_model::{Cache, HashStage, worker};
+use crate::serving::{cut_after, tokens};
+
+const FORMATS: [Wire; 3] = [Wire::F32, Wire::F16, Wire::Int8];
+
+#[test]
+fn every_format_has_its_bytes() {
+    // The second has rows of several streams and sends tokens, the third rows of 40 numbers.
+    for model in ["llama3", "gemma3n", "llama2"] {
+        let mut workshop = Workshop::new(model, None);
+        let whole = continuation(&mut open_whole(&workshop.whole()), &prompt(40), 8);
+        for wire in FORMATS {
+            workshop.wire = wire;
+            let manifest = workshop.export(&[0, 1]);
+            let width = manifest.numerics.hidden_width as usize;
+            let row = match wire {
+                Wire::F32 => 4 * width,
+                Wire::Int8 if width.is_multiple_of(32) => width + 2 * (width / 32),
+                Wire::F16 | Wire::Int8 => 2 * width,
+            };
+            let (mut fleet, traffic) = workshop.fleet(&manifest);
+            let same = continuation(&mut fleet, &prompt(40), 8) == whole;
+            assert_eq!(same, wire == Wire::F32, "{model} {wire:?}: nothing else is rounded");
+            let tokens = if manifest.numerics.stages_need_tokens { 4 } else { 0 };
+            let sent = traffic.lock().unwrap().clone();
+            let steps: Vec<usize> = sent.into_iter().filter(|bytes| *bytes >= row + HEADER_BYTES).collect();
+            // The prompt takes three steps; each goes to both stages and comes back.
+            assert_eq!(steps.len(), (3 + 7) * 4, "{model} {wire:?}");
+            for bytes in steps {
+                let fits = [16, 8, 1].iter().any(|rows| (rows * row..=rows * (row + tokens) + 64).contains(&bytes));
+                assert!(fits, "{model} {wire:?}: {bytes} bytes for rows of {row}");
+            }
+        }
+    }
+}
+
+#[test]
+fn no_format_minds_company_guesses_or_losses() {
+    for model in ["llama3", "gemma3"] {
+        let mut workshop = Workshop::new(model, Some("int4"));
+        let manifest = workshop.export(&[0, 2]);
+        let mut all = Vec::new();
+        for wire in FORMATS {
+            workshop.wire = wire;
+            let (expected, _) = tokens(workshop.fleet(&manifest).0, 0);
+            assert!(tokens(workshop.fleet(&manifest).0, 8).0 == expected, "{model} {wire:?} with guesses");
+            let lossy = workshop.open(&manifest, |harbour, stage, _| {
+                for weather in [20, 45, u32::MAX].map(cut_after) {
+                    workshop.dock(harbour, stage, [fair(), weather]);
+                }
+                Box::new(RemoteStage::new(harbour, stage, Patience::default()))
+            });
+            assert!(tokens(lossy, 0).0 == expected, "{model} {wire:?} with machines that are lost");
+            all.push(expected);
+        }
+        assert!(all[0] != all[2], "{model}: a byte a number changes no token, so nothing was proved about it");
+    }
+}
+
+fn hear(link: &mut ChannelLink, hearing: Hearing) -> (Kind, String) {
+    let mut frame = Frame::default();
+    receive(link, &Bounds::table(hearing, 2048), &mut frame, Wait::of(Duration::from_secs(5))).expect("it speaks");
+    (frame.header.kind, String::from_utf8_lossy(frame.table()).into_owned())
+}
+
+#[test]
+fn a_worker_that_does_not_know_a_format_says_so() {
+    let stage = || Box::new(HashStage { cache: Cache::default(), layer: 0 }) as _;
+    let mut link = worker(0, stage, [fair(), fair()]);
+    assert_eq!(hear(&mut link, Hearing::Greeting).0, Kind::Hello);
+    let limits: Vec<u8> = [128u32, 32, 16, 0, 9].iter().flat_map(|number| number.to_le_bytes()).collect();
+    Outgoing::message(Kind::Welcome, &limits).send(&mut link, &mut Vec::new()).expect("it listens");
+    let (kind, reason) = hear(&mut link, Hearing::Load);
+    assert!(
+        kind == Kind::Refused && reason.contains("format 9, which this program does not know"),
+        "{kind:?} {reason}"
+    );
+}
