@@ -1,5 +1,6 @@
 //! What a machine keeps of its fleet: keys, members, where the coordinator is, which shard to run.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
@@ -73,6 +74,9 @@ pub(crate) struct FleetStatus {
     /// What was expected of them, where the fleet was planned.
     #[serde(default)]
     pub(crate) plan: Option<FleetPlan>,
+    /// Machines that were lost too often, and for how many seconds more they are held back.
+    #[serde(default)]
+    pub(crate) quarantined: BTreeMap<String, u64>,
 }
 
 impl FleetHome {

@@ -11,15 +11,10 @@ use crate::link::{Link, LinkError};
 use crate::message::{Hello, MOST_MESSAGE, StageLimits, Writer, reason};
 use crate::places::Places;
 use crate::verbs::Hearing;
-use crate::{Digest, Manifest, Members, Shard};
+use crate::{Digest, Manifest, Members, Quarantine, Shard};
 
 /// Workers that may wait for one stage; more are told to come back.
 const MOST_SPARES: usize = 8;
-
-/// For how long a machine that was lost comes after others.
-const LATELY: Duration = Duration::from_secs(60);
-/// Losses that are remembered.
-const MOST_LOSSES: usize = 256;
 
 /// How long a worker may take to say who it is.
 const GREETING: Duration = Duration::from_secs(5);
@@ -41,7 +36,7 @@ pub struct Docked {
 impl Docked {
     /// Asks for a sign of life, and waits for it. Shows the head of the audit log, if there is a new one.
     pub(crate) fn ping(&mut self, step: u32, patience: Duration, dock: &Dock) -> Result<(), LinkError> {
-        if let Some(head) = dock.auditor.as_ref().and_then(|auditor| auditor.head_after(self.told)) {
+        if let Some(head) = dock.rules.auditor.as_ref().and_then(|auditor| auditor.head_after(self.told)) {
             let message = head.bytes();
             let shown = Outgoing { epoch: self.epoch, ..Outgoing::message(Kind::Head, &message) };
             shown.send(&mut *self.link, &mut Vec::new())?;
@@ -70,25 +65,35 @@ impl Docked {
 pub struct Dock {
     waiting: Mutex<VecDeque<Docked>>,
     arrived: Condvar,
-    /// Machines that were lost lately, and when.
-    losses: Mutex<Vec<(String, Instant)>>,
+    rules: Rules,
+}
+
+/// What holds for all docks of a harbour.
+#[derive(Clone, Default)]
+struct Rules {
     /// Who may stay; everyone if nobody keeps a list.
     members: Option<Arc<Members>>,
     /// Who writes down what happens, if anyone does.
     auditor: Option<Arc<Auditor>>,
+    /// Who was lost too often.
+    quarantine: Arc<Quarantine>,
 }
 
 impl Dock {
     /// Takes a worker that waits, or the next that comes before `deadline`: the one that was lost least often lately,
-    /// and of those the one that waits longest.
+    /// and of those the one that waits longest. One that is held back is taken when time is up and no other came: a
+    /// stage that may be lost again is better than none.
     pub fn take(&self, deadline: Instant) -> Option<Docked> {
         let mut waiting = self.waiting();
         loop {
-            let steadiest = (0..waiting.len()).min_by_key(|&at| self.losses_of(&waiting[at].node));
-            if let Some(docked) = steadiest.and_then(|at| waiting.remove(at)) {
+            let now = Instant::now();
+            let left = deadline.saturating_duration_since(now);
+            let losses = |at: usize| Some((self.rules.quarantine.losses(&waiting[at].node, now)?, at));
+            let steadiest = (0..waiting.len()).filter_map(losses).min().map(|(_, at)| at);
+            let chosen = steadiest.or_else(|| left.is_zero().then_some(0));
+            if let Some(docked) = chosen.and_then(|at| waiting.remove(at)) {
                 return Some(docked);
             }
-            let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return None;
             }
@@ -96,18 +101,12 @@ impl Dock {
         }
     }
 
-    /// Remembers that a machine was lost: others come before it for a while.
+    /// Remembers that a machine was lost: others come before it for a while, and it is held back if that was once too
+    /// often.
     pub(crate) fn remember_loss(&self, node: &str) {
-        let mut losses = self.losses.lock().unwrap_or_else(PoisonError::into_inner);
-        losses.retain(|(_, time)| time.elapsed() < LATELY);
-        if losses.len() < MOST_LOSSES {
-            losses.push((node.to_owned(), Instant::now()));
+        if let Some(time) = self.rules.quarantine.lost(node, Instant::now()) {
+            self.note(Verb::Quarantine, node, format!("lost too often, and held back for {} s", time.as_secs()));
         }
-    }
-
-    fn losses_of(&self, node: &str) -> usize {
-        let losses = self.losses.lock().unwrap_or_else(PoisonError::into_inner);
-        losses.iter().filter(|(name, time)| name == node && time.elapsed() < LATELY).count()
     }
 
     /// Lets a worker wait here; `false` when enough do. One place for each machine: a new connection replaces the old.
@@ -124,19 +123,19 @@ impl Dock {
 
     /// Whether a machine belongs to the fleet.
     pub(crate) fn admits(&self, node: &str) -> bool {
-        self.members.as_ref().is_none_or(|members| members.has(node))
+        self.rules.members.as_ref().is_none_or(|members| members.has(node))
     }
 
     /// Takes what a worker says to a head of the audit log.
     pub(crate) fn heard(&self, node: &str, testimony: &[u8]) {
-        if let Some((auditor, members)) = self.auditor.as_ref().zip(self.members.as_ref()) {
+        if let Some((auditor, members)) = self.rules.auditor.as_ref().zip(self.rules.members.as_ref()) {
             auditor.heard(node, members, testimony);
         }
     }
 
     /// Writes down what happened with a machine of this dock.
     pub(crate) fn note(&self, verb: Verb, node: &str, note: String) {
-        if let Some(auditor) = &self.auditor {
+        if let Some(auditor) = &self.rules.auditor {
             auditor.note(Entry { note, ..Entry::new(node, verb, Decision::Noted) });
         }
     }
@@ -146,8 +145,13 @@ impl Dock {
     pub fn sweep(&self, patience: Duration) {
         for _ in 0..self.count() {
             let Some(mut docked) = self.waiting().pop_front() else { return };
-            if self.admits(&docked.node) && docked.ping(0, patience, self).is_ok() {
+            if !self.admits(&docked.node) {
+                continue;
+            }
+            if docked.ping(0, patience, self).is_ok() {
                 self.put(docked);
+            } else {
+                self.remember_loss(&docked.node);
             }
         }
     }
@@ -160,6 +164,13 @@ impl Dock {
     /// Their names.
     pub fn names(&self) -> Vec<String> {
         self.waiting().iter().map(|docked| docked.node.clone()).collect()
+    }
+
+    /// The names of those that would take over.
+    pub fn spares(&self) -> Vec<String> {
+        let (mut names, now) = (self.names(), Instant::now());
+        names.retain(|node| self.rules.quarantine.losses(node, now).is_some());
+        names
     }
 
     fn waiting(&self) -> MutexGuard<'_, VecDeque<Docked>> {
@@ -195,15 +206,25 @@ impl Harbour {
 
     /// The same, open only to machines that are and stay members.
     pub fn for_members(self, members: &Arc<Members>) -> Harbour {
-        let dock = || Arc::new(Dock { members: Some(Arc::clone(members)), ..Dock::default() });
-        Harbour { docks: self.docks.iter().map(|_| dock()).collect(), ..self }
+        self.ruled(|rules| rules.members = Some(Arc::clone(members)))
     }
 
     /// The same with an audit log, in which workers come and go, and which they countersign.
     pub fn audited(self, auditor: &Arc<Auditor>) -> Harbour {
+        self.ruled(|rules| rules.auditor = Some(Arc::clone(auditor)))
+    }
+
+    /// The same with machines held back that are lost too often, here or elsewhere.
+    pub fn wary(self, quarantine: &Arc<Quarantine>) -> Harbour {
+        self.ruled(|rules| rules.quarantine = Arc::clone(quarantine))
+    }
+
+    /// The same with other rules, before anyone has docked.
+    fn ruled(self, change: impl Fn(&mut Rules)) -> Harbour {
         let dock = |dock: &Arc<Dock>| {
-            let (members, auditor) = (dock.members.clone(), Some(Arc::clone(auditor)));
-            Arc::new(Dock { members, auditor, ..Dock::default() })
+            let mut rules = dock.rules.clone();
+            change(&mut rules);
+            Arc::new(Dock { rules, ..Dock::default() })
         };
         Harbour { docks: self.docks.iter().map(dock).collect(), ..self }
     }

@@ -26,6 +26,7 @@ mod plan;
 mod plan_help;
 mod probe;
 mod push;
+mod quarantine;
 mod quay;
 mod remote_stage;
 mod shard;
@@ -64,6 +65,7 @@ pub use plan::{
 pub use plan_help::{Help, helps};
 pub use probe::Probe;
 pub use push::push;
+pub use quarantine::Quarantine;
 pub use quay::{Berth, Quay};
 pub use remote_stage::{Patience, RemoteStage};
 pub use shard::{ShardOptions, open_shard};

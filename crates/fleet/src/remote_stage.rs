@@ -125,7 +125,7 @@ impl RemoteStage {
     /// Who runs it, and what it has done so far.
     pub fn status(&self) -> StageStatus {
         let status = self.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        StageStatus { spares: self.dock.names(), ..status }
+        StageStatus { spares: self.dock.spares(), ..status }
     }
 
     /// What people call it.

@@ -9,7 +9,7 @@ pub struct StageStatus {
     pub layers: [u32; 2],
     /// The machine that computes; none if it was lost and nobody has taken over.
     pub node: Option<String>,
-    /// Machines that wait with the same shard.
+    /// Machines that wait with the same shard and are not held back.
     pub spares: Vec<String>,
     /// Steps that were answered.
     pub steps: u64,

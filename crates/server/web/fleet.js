@@ -5,7 +5,12 @@ import { byId, drawing, element } from "./elements.js";
 
 /** Looks over which times are averaged, one per second. */
 const LOOKS = 10;
-const ROLES = { computes: "computes stage", spare: "is a spare for stage", gone: "is gone from stage" };
+const ROLES = {
+  computes: "computes stage",
+  spare: "is a spare for stage",
+  gone: "is gone from stage",
+  quarantined: "was lost too often, and is quarantined",
+};
 /** What is neither computed nor sent by a stage. */
 const REST = "Rest, here";
 
@@ -47,7 +52,10 @@ export class FleetCard {
     this.drawTimes(fleet);
     const at = (name) => ({ node, spares }) => node === name || spares.includes(name);
     const away = fleet.machines.filter((name) => !fleet.stages.some(at(name)));
-    this.away.textContent = away.length > 0 ? `Not connected: ${away.join(", ")}` : "";
+    const [heldBack, gone] = [true, false].map((held) => away.filter((name) => name in fleet.quarantined === held));
+    const lists = { "Not connected": gone, Quarantined: heldBack };
+    const filled = Object.entries(lists).filter(([, names]) => names.length > 0);
+    this.away.textContent = filled.map(([title, names]) => `${title}: ${names.join(", ")}`).join(". ");
     this.drawEvents(fleet.events);
     return true;
   }
@@ -133,7 +141,7 @@ export class FleetCard {
     const lines = events.toReversed().map(({ time, node, stage, role }) => {
       const at = new Date(1000 * time);
       const clock = element("time", { datetime: at.toISOString() }, at.toLocaleTimeString("en-GB"));
-      return element("li", {}, clock, ` ${node} ${ROLES[role] ?? role} ${stage}`);
+      return element("li", {}, clock, ` ${node} ${ROLES[role] ?? role} ${stage ?? ""}`);
     });
     this.events.replaceChildren(...lines);
   }

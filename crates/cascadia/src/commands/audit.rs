@@ -86,6 +86,7 @@ pub(crate) fn tell() -> impl FnMut(Result<&Entry, FleetError>) + Send {
         Ok(entry) if entry.verb == Verb::Witness => {
             remark(&format!("{} does not countersign the audit log: {}", entry.who, entry.note));
         }
+        Ok(entry) if entry.verb == Verb::Quarantine => remark(&format!("{} was {}", entry.who, entry.note)),
         Ok(_) => said.clear(),
         Err(error) if said != error.to_string() => {
             said = error.to_string();

@@ -17,7 +17,7 @@ const EVENTS: usize = 20;
 pub(super) struct Lookout {
     board: FleetBoard,
     members: Arc<Members>,
-    before: Vec<StageStatus>,
+    before: Option<FleetStatus>,
     events: VecDeque<Event>,
 }
 
@@ -27,7 +27,8 @@ struct Event {
     /// Seconds since 1970.
     time: u64,
     node: String,
-    stage: usize,
+    /// Of which stage, where it is about one.
+    stage: Option<usize>,
     role: Role,
 }
 
@@ -37,46 +38,50 @@ enum Role {
     Computes,
     Spare,
     Gone,
+    Quarantined,
 }
 
 impl Lookout {
     pub(super) fn new(board: FleetBoard, members: Arc<Members>) -> Lookout {
-        Lookout { board, members, before: Vec::new(), events: VecDeque::new() }
+        Lookout { board, members, before: None, events: VecDeque::new() }
     }
 
     /// Takes a look.
     pub(super) fn see(&mut self, status: &FleetStatus) {
-        self.events.extend(changes(&self.before, status));
+        self.events.extend(changes(self.before.as_ref(), status));
         self.events.drain(..self.events.len().saturating_sub(EVENTS));
-        self.before.clone_from(&status.stages);
+        self.before = Some(status.clone());
         // Who is not connected is left out when the list cannot be read; the next look may see it.
         let members = self.members.all().unwrap_or_default();
         let machines: Vec<String> = members.into_iter().map(|member| member.name).collect();
-        let FleetStatus { time, model, stages, plan } = status;
+        let FleetStatus { time, model, stages, plan, quarantined } = status;
         self.board.show(json!({
-            "time": time, "model": model, "machines": machines, "stages": stages, "plan": plan, "events": self.events,
+            "time": time, "model": model, "machines": machines, "stages": stages, "plan": plan,
+            "quarantined": quarantined, "events": self.events,
         }));
     }
 }
 
-/// What is new since the stages were as they were before.
-fn changes(before: &[StageStatus], now: &FleetStatus) -> Vec<Event> {
+/// What is new since the last look.
+fn changes(before: Option<&FleetStatus>, now: &FleetStatus) -> Vec<Event> {
     let mut events = Vec::new();
-    let nobody = StageStatus::default();
-    for stage in 0..before.len().max(now.stages.len()) {
-        let (old, new) = (before.get(stage).unwrap_or(&nobody), now.stages.get(stage).unwrap_or(&nobody));
-        let mut tell = |node: &str, role| events.push(Event { time: now.time, node: node.to_owned(), stage, role });
+    let mut tell = |node: &str, stage, role| events.push(Event { time: now.time, node: node.to_owned(), stage, role });
+    let (nobody, stages) = (StageStatus::default(), before.map_or(&[][..], |before| before.stages.as_slice()));
+    for stage in 0..stages.len().max(now.stages.len()) {
+        let (old, new) = (stages.get(stage).unwrap_or(&nobody), now.stages.get(stage).unwrap_or(&nobody));
         for (node, _) in machines(old) {
             if machines(new).all(|(other, _)| other != node) {
-                tell(node, Role::Gone);
+                tell(node, Some(stage), Role::Gone);
             }
         }
         for (node, role) in machines(new) {
             if machines(old).all(|known| known != (node, role)) {
-                tell(node, role);
+                tell(node, Some(stage), role);
             }
         }
     }
+    let known = |node: &str| before.is_some_and(|before| before.quarantined.contains_key(node));
+    now.quarantined.keys().filter(|node| !known(node)).for_each(|node| tell(node, None, Role::Quarantined));
     events
 }
 
@@ -97,21 +102,28 @@ mod tests {
             spares: spares.iter().map(|spare| (*spare).to_owned()).collect(),
             ..StageStatus::default()
         };
-        let status = |stages: Vec<StageStatus>| FleetStatus { time: 7, model: Digest([0; 32]), stages, plan: None };
+        let status = |stages: Vec<StageStatus>, held_back: &[&str]| FleetStatus {
+            time: 7,
+            model: Digest([0; 32]),
+            stages,
+            plan: None,
+            quarantined: held_back.iter().map(|node| ((*node).to_owned(), 300)).collect(),
+        };
         let looks = [
-            (vec![stage(Some("a"), &["b"]), stage(Some("c"), &[])], "a computes 0, b spare 0, c computes 1"),
-            (vec![stage(Some("b"), &[]), stage(Some("c"), &[])], "a gone 0, b computes 0"),
-            (vec![stage(Some("b"), &["a"]), stage(None, &[])], "a spare 0, c gone 1"),
-            (vec![stage(Some("b"), &["a"])], ""),
+            (status(vec![stage(Some("a"), &["b"]), stage(Some("c"), &[])], &[]), "a computes 0, b spare 0, c computes 1"),
+            (status(vec![stage(Some("b"), &[]), stage(Some("c"), &[])], &["a"]), "a gone 0, b computes 0, a quarantined"),
+            (status(vec![stage(Some("b"), &["a"]), stage(None, &[])], &["a"]), "a spare 0, c gone 1"),
+            (status(vec![stage(Some("b"), &["a"])], &[]), ""),
         ];
-        let mut before = Vec::new();
-        for (stages, expected) in looks {
-            let now = status(stages);
-            let told =
-                |event: Event| format!("{} {} {}", event.node, format!("{:?}", event.role).to_lowercase(), event.stage);
-            let told: Vec<String> = changes(&before, &now).into_iter().map(told).collect();
+        let mut before = None;
+        for (now, expected) in looks {
+            let told = |Event { node, role, stage, .. }| {
+                let stage = stage.map(|stage| format!(" {stage}")).unwrap_or_default();
+                format!("{node} {}{stage}", format!("{role:?}").to_lowercase())
+            };
+            let told: Vec<String> = changes(before.as_ref(), &now).into_iter().map(told).collect();
             assert_eq!(told.join(", "), expected);
-            before = now.stages;
+            before = Some(now);
         }
     }
 }

@@ -43,11 +43,17 @@ fn table(members: &[Member], status: Option<&FleetStatus>) -> String {
         let stages = || status.into_iter().flat_map(|status| status.stages.iter().enumerate());
         let runs = stages().find(|(_, stage)| stage.node.as_ref() == Some(name));
         let waits = stages().find(|(_, stage)| stage.spares.contains(name));
+        let held_back = status.and_then(|status| status.quarantined.get(name));
+        let held_back = held_back.map(|seconds| format!("quarantined for {seconds} s more, because it was lost often"));
         match (runs, waits) {
-            (Some((stage, _)), _) => format!("computes stage {stage}"),
-            (None, Some((stage, _))) => format!("spare for stage {stage}"),
-            (None, None) => "not connected".to_owned(),
+            (Some((stage, _)), _) => [Some(format!("computes stage {stage}")), held_back],
+            (None, Some((stage, _))) => [Some(format!("spare for stage {stage}")), held_back],
+            (None, None) => [held_back.or_else(|| Some("not connected".to_owned())), None],
         }
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join("; ")
     };
     for member in members {
         text += &format!("{:<16} {}\n", member.name, role(&member.name));

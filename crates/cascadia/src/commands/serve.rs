@@ -28,6 +28,9 @@ const QUEUE: u32 = 64;
 /// Requests that are computed at a time unless the flags say otherwise.
 const PARALLEL: u32 = 8;
 
+/// How long a machine that was lost too often is held back unless the flags say otherwise.
+const QUARANTINE_MINUTES: u64 = 5;
+
 /// Serves a model until it is told to end.
 pub(crate) fn serve(flags: ServeFlags) -> anyhow::Result<()> {
     let flags = match flags.config.clone() {
@@ -46,7 +49,8 @@ pub(crate) fn serve(flags: ServeFlags) -> anyhow::Result<()> {
             let (home, own_stages) = (flags.home.as_deref(), flags.own_stage.as_slice());
             let (model, users, patience) = (model.as_deref(), parallel(&flags), patience(&flags));
             let wire = wire(&flags);
-            let choice = FleetChoice { fleet: nodes, home, own_stages, model, users, patience, wire };
+            let quarantine = Duration::from_secs(60 * flags.quarantine_minutes.unwrap_or(QUARANTINE_MINUTES));
+            let choice = FleetChoice { fleet: nodes, home, own_stages, model, users, patience, wire, quarantine };
             let (started, beginning) = Fleet::start(&choice, &options)?;
             fleet.insert(started).begin(beginning, &options)?
         }

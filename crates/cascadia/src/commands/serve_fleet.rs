@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use cascadia_engine::{Engine, EngineError, OpenOptions};
 use cascadia_fleet::{
     Arrival, Auditor, Digest, Entry, FleetError, FleetPlan, HERE, Harbour, MANIFEST_FILE, Manifest, OwnStage, Patience,
-    Quay, RemoteStage, Shard, StageLimits, StageStatus, Verb, Wire, seconds_now,
+    Quarantine, Quay, RemoteStage, Shard, StageLimits, StageStatus, Verb, Wire, seconds_now,
 };
 use cascadia_model::{Hidden, LoadOptions, Stage, StageError, StepPlan};
 use cascadia_server::FleetBoard;
@@ -44,6 +44,8 @@ pub(crate) struct FleetChoice<'a> {
     pub(crate) patience: Patience,
     /// How hidden states are sent to them.
     pub(crate) wire: Wire,
+    /// For how long a machine that was lost too often is held back; nothing if none is.
+    pub(crate) quarantine: Duration,
 }
 
 /// A coordinator at its port, and the models for whose stages machines come there.
@@ -56,6 +58,7 @@ pub(crate) struct Fleet {
     running: Arc<Mutex<Vec<Running>>>,
     patience: Patience,
     wire: Wire,
+    quarantine: Arc<Quarantine>,
     pub(super) auditor: Arc<Auditor>,
     /// Where the dashboard looks.
     pub(super) board: FleetBoard,
@@ -96,8 +99,9 @@ impl Fleet {
         check_nodes(&home, nodes.as_deref().unwrap_or_default())?;
         let (quay, running) = (Arc::default(), Arc::default());
         let (nodes, patience, wire) = (Arc::new(Mutex::new(nodes)), choice.patience, choice.wire);
+        let quarantine = Arc::new(Quarantine::lasting(choice.quarantine));
         let (auditor, board) = (home.auditor()?, FleetBoard::default());
-        let fleet = Fleet { home, quay, nodes, running, patience, wire, auditor, board, _serving: serving };
+        let fleet = Fleet { home, quay, nodes, running, patience, wire, quarantine, auditor, board, _serving: serving };
         Ok((fleet, Beginning { cast, arrivals }))
     }
 
@@ -167,7 +171,7 @@ impl Fleet {
             let (context, rows_per_step) = (options.context, options.rows_per_step);
             let limits = StageLimits { context, rows_per_step, cache: options.cache_pages(spec), wire: self.wire };
             let harbour = Harbour::new(manifest, limits, env!("CARGO_PKG_VERSION")).for_members(&self.home.members());
-            let harbour = Arc::new(harbour.audited(&self.auditor));
+            let harbour = Arc::new(harbour.audited(&self.auditor).wary(&self.quarantine));
             let memory = options.memory.map(|memory| memory.saturating_sub(harbour.manifest().token_io.bytes));
             let options = LoadOptions { memory, ..options.clone() };
             let stage = |(stage, shard): (usize, &Shard)| match own.contains(&(stage as u32)) {
@@ -220,6 +224,7 @@ impl Fleet {
     /// Asks all machines for signs of life for as long as the program runs, and writes down how they are.
     fn beat(&self) {
         let (quay, running, home) = (Arc::clone(&self.quay), Arc::clone(&self.running), self.home.clone());
+        let quarantine = Arc::clone(&self.quarantine);
         let mut lookout = Lookout::new(self.board.clone(), home.members());
         thread::spawn(move || {
             loop {
@@ -229,7 +234,9 @@ impl Fleet {
                 if let Some(Running { harbour, stages, plan }) = all.last() {
                     let (model, plan) = (harbour.manifest().model, plan.clone());
                     let stages = stages.iter().map(Served::status).collect();
-                    let status = FleetStatus { time: seconds_now(), model, stages, plan };
+                    let held_back = quarantine.held_back(Instant::now()).into_iter();
+                    let quarantined = held_back.map(|(node, left)| (node, left.as_secs())).collect();
+                    let status = FleetStatus { time: seconds_now(), model, stages, plan, quarantined };
                     lookout.see(&status);
                     // Those who look see that it is old; serving goes on.
                     let _ = home.set_status(&status);

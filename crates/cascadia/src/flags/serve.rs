@@ -37,6 +37,10 @@ pub struct ServeFlags {
     /// half and about a quarter of the bytes, and round: answers also depend on where the model is cut.
     #[arg(long, value_name = "FORMAT", requires = "fleet")]
     pub wire: Option<WireChoice>,
+    /// Minutes for which a machine that was lost three times within a minute is not used; 5 by default, twice as long
+    /// every further time. 0 holds none back.
+    #[arg(long, value_name = "N", requires = "fleet", value_parser = clap::value_parser!(u64).range(..=60))]
+    pub quarantine_minutes: Option<u64>,
     /// The address to listen on; 127.0.0.1 by default, so that only this machine can connect.
     #[arg(long, value_name = "ADDRESS")]
     pub host: Option<IpAddr>,

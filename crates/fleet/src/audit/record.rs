@@ -36,6 +36,8 @@ pub enum Verb {
     StageTaken,
     /// The machine of a stage was lost.
     StageLost,
+    /// A machine was lost too often to be used for now.
+    Quarantine,
     /// A machine was shown the head of this log.
     Witness,
     /// A crash had left a part of a record, which was cut off.

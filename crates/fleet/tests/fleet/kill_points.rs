@@ -14,26 +14,26 @@ use crate::pushing::{MIB, check, shard};
 
 /// Who sends the frame at which a machine dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sender {
+pub(crate) enum Sender {
     Coordinator,
     Worker,
 }
 
 /// When it dies: the frame is not sent, half of it is, or all of it.
 #[derive(Clone, Copy, Debug)]
-enum Moment {
+pub(crate) enum Moment {
     Before,
     Within,
     After,
 }
 
 /// A point in the life of a connection: a frame, by its kind and how many of that kind there were.
-struct Point {
-    name: &'static str,
-    sender: Sender,
-    kind: Kind,
-    count: u32,
-    moments: &'static [Moment],
+pub(crate) struct Point {
+    pub(crate) name: &'static str,
+    pub(crate) sender: Sender,
+    pub(crate) kind: Kind,
+    pub(crate) count: u32,
+    pub(crate) moments: &'static [Moment],
 }
 
 const ALWAYS: &[Moment] = &[Moment::Before, Moment::Within, Moment::After];
@@ -72,7 +72,7 @@ const PUSH: [Point; 6] = [
 ];
 
 /// Fair weather until the machine dies, then nothing in either direction; and whether it has died.
-fn deadly(point: &Point, moment: Moment) -> ([Weather; 2], Arc<AtomicBool>) {
+pub(crate) fn deadly(point: &Point, moment: Moment) -> ([Weather; 2], Arc<AtomicBool>) {
     let dead = Arc::new(AtomicBool::new(false));
     let weather = |sender: Sender| -> Weather {
         let (dead, kind) = (Arc::clone(&dead), point.kind as u8);

@@ -6,6 +6,7 @@ mod frames;
 mod harness;
 mod hash_model;
 mod kill_points;
+mod many_losses;
 mod planning;
 mod pushing;
 mod same_tokens;

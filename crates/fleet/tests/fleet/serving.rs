@@ -132,6 +132,38 @@ fn stages_of_the_coordinator_give_the_same_tokens_also_when_others_are_lost() {
 }
 
 #[test]
+fn with_nobody_left_every_job_ends_with_an_error_that_says_so() {
+    let workshop = Workshop::new("llama3", Some("int4"));
+    let manifest = workshop.export(&[0, 2]);
+    let engine = workshop.open(&manifest, |harbour, stage, _| {
+        // Both are lost at once, and nobody waits.
+        workshop.dock(harbour, stage, [fair(), cut_after(20)]);
+        Box::new(RemoteStage::new(harbour, stage, Patience { worker: Duration::ZERO, ..Patience::default() }))
+    });
+    let text = Arc::new(ModelText::read(&Source::Path(&fixture("llama3")).files().unwrap()).unwrap());
+    let service = Service::start(engine, text, ServiceOptions::default()).expect("it starts");
+    let submit = |(job, updates)| {
+        service.handle().submit(job).expect("there is room");
+        updates
+    };
+    let ending = |updates: &Receiver<Update>| loop {
+        match updates.recv_timeout(Duration::from_secs(60)).expect("a job ends") {
+            Update::Failed(error) => return error,
+            Update::Finished(_) => panic!("nobody could compute it to its end"),
+            Update::Token(_) | Update::Started { .. } | Update::Embedded(_) => {}
+        }
+    };
+    // Those that are under way, and those that come after.
+    for _ in 0..2 {
+        let updates: Vec<_> = jobs().into_iter().map(submit).collect();
+        for error in updates.iter().map(ending) {
+            assert!(error.is_lost(), "{error}");
+        }
+    }
+    service.drain();
+}
+
+#[test]
 fn a_stage_of_the_coordinator_must_be_the_one_that_was_exported() {
     let workshop = Workshop::new("llama3", None);
     let manifest = workshop.export(&[0, 1]);
