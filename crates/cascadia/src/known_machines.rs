@@ -41,12 +41,12 @@ pub(crate) fn gather(
     expected: &[String],
     patience: Duration,
 ) -> anyhow::Result<KnownMachines> {
-    let (deadline, mut found) = (Instant::now() + patience, KnownMachines::new());
+    let (deadline, mut found) = (Instant::now() + patience, BTreeMap::new());
     while expected.iter().any(|node| !found.contains_key(node)) {
         let left = deadline.saturating_duration_since(Instant::now());
         match arrivals.recv_timeout(left) {
             Ok(Arrival::Member { node, link }) if expected.contains(&node) => match meet(link, &node) {
-                Ok(known) => drop(found.insert(node, known)),
+                Ok(measured) => drop(found.insert(node, measured)),
                 Err(error) => remark(&format!("{node} could not be measured: {error}")),
             },
             Ok(Arrival::TurnedAway { address, problem }) => remark(&format!("{address} was turned away: {problem}")),
@@ -54,17 +54,27 @@ pub(crate) fn gather(
             Err(_) => break,
         }
     }
+    remember(home, found)
+}
+
+/// Remembers what was just measured of machines, and of the ways to them.
+pub(crate) fn remember(
+    home: &FleetHome,
+    measured: BTreeMap<String, (MachineSpeed, LinkSpeed)>,
+) -> anyhow::Result<KnownMachines> {
+    let known = |(node, (speed, link))| (node, KnownMachine { speed, link, time: seconds_now() });
+    let found: KnownMachines = measured.into_iter().map(known).collect();
     let mut all = home.machines()?;
     all.extend(found.clone());
     home.set_machines(&all)?;
     Ok(found)
 }
 
-fn meet(link: Box<TcpLink>, node: &str) -> Result<KnownMachine, LinkError> {
+fn meet(link: Box<TcpLink>, node: &str) -> Result<(MachineSpeed, LinkSpeed), LinkError> {
     let mut guest = Guest::hear(link, node)?;
-    let (speed, link) = guest.measure()?;
+    let measured = guest.measure()?;
     guest.send_away("it was measured, and may come back");
-    Ok(KnownMachine { speed, link, time: seconds_now() })
+    Ok(measured)
 }
 
 /// This machine first, then others from the fastest on: the order of their stages.

@@ -1,7 +1,7 @@
 //! Where workers arrive: each is checked against the manifest and waits at the dock of its stage.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -65,6 +65,7 @@ impl Docked {
 pub struct Dock {
     waiting: Mutex<VecDeque<Docked>>,
     arrived: Condvar,
+    closed: AtomicBool,
     rules: Rules,
 }
 
@@ -85,7 +86,7 @@ impl Dock {
     /// stage that may be lost again is better than none.
     pub fn take(&self, deadline: Instant) -> Option<Docked> {
         let mut waiting = self.waiting();
-        loop {
+        while !self.is_closed() {
             let now = Instant::now();
             let left = deadline.saturating_duration_since(now);
             let losses = |at: usize| Some((self.rules.quarantine.losses(&waiting[at].node, now)?, at));
@@ -99,21 +100,36 @@ impl Dock {
             }
             waiting = self.arrived.wait_timeout(waiting, left).unwrap_or_else(PoisonError::into_inner).0;
         }
+        None
+    }
+
+    /// Lets everyone go who waits, and nobody in any more; who computes goes when it is next looked after.
+    fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.waiting().clear();
+        self.arrived.notify_all();
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
     }
 
     /// Remembers that a machine was lost: others come before it for a while, and it is held back if that was once too
     /// often.
     pub(crate) fn remember_loss(&self, node: &str) {
+        if self.is_closed() {
+            return;
+        }
         if let Some(time) = self.rules.quarantine.lost(node, Instant::now()) {
             self.note(Verb::Quarantine, node, format!("lost too often, and held back for {} s", time.as_secs()));
         }
     }
 
-    /// Lets a worker wait here; `false` when enough do. One place for each machine: a new connection replaces the old.
+    /// Lets a worker wait here; `false` when enough do, or nobody may. One place for each machine: a new connection replaces the old.
     pub fn put(&self, docked: Docked) -> bool {
         let mut waiting = self.waiting();
         waiting.retain(|other| other.node != docked.node);
-        if waiting.len() >= MOST_SPARES {
+        if waiting.len() >= MOST_SPARES || self.is_closed() {
             return false;
         }
         waiting.push_back(docked);
@@ -121,9 +137,9 @@ impl Dock {
         true
     }
 
-    /// Whether a machine belongs to the fleet.
+    /// Whether a machine belongs to the fleet, and here.
     pub(crate) fn admits(&self, node: &str) -> bool {
-        self.rules.members.as_ref().is_none_or(|members| members.has(node))
+        !self.is_closed() && self.rules.members.as_ref().is_none_or(|members| members.has(node))
     }
 
     /// Takes what a worker says to a head of the audit log.
@@ -242,6 +258,16 @@ impl Harbour {
     /// The docks, one for each stage.
     pub fn docks(&self) -> &[Arc<Dock>] {
         &self.docks
+    }
+
+    /// Lets all machines go, so that they have room for another model.
+    pub fn close(&self) {
+        self.docks.iter().for_each(|dock| dock.close());
+    }
+
+    /// Whether they were let go.
+    pub fn is_closed(&self) -> bool {
+        self.docks.iter().any(|dock| dock.is_closed())
     }
 
     /// Talks to a worker that has connected: it docks at its stage, or hears why it cannot. Gives the stage.

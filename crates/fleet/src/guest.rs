@@ -22,7 +22,7 @@ pub struct Guest {
     pub node: String,
     /// What it says of itself.
     pub hello: Hello,
-    link: Box<dyn Link>,
+    pub(crate) link: Box<dyn Link>,
 }
 
 impl Guest {
@@ -51,18 +51,26 @@ impl Guest {
         let _ = Outgoing::message(Kind::Refused, &message).send(&mut *self.link, &mut Vec::new());
     }
 
+    /// Whether it gives a sign of life in time.
+    pub(crate) fn is_there(&mut self, patience: Duration) -> bool {
+        self.ask(&[], patience).is_ok()
+    }
+
     /// What it answers to a message, and the least time that takes.
     fn quickest(&mut self, message: &[u8]) -> Result<(MachineSpeed, Duration), LinkError> {
-        let (mut frame, mut buffer) = (Frame::default(), Vec::new());
         let (mut speed, mut least) = (MachineSpeed::default(), PATIENCE);
         for _ in 0..PROBES {
             let begin = Instant::now();
-            Outgoing::message(Kind::Ping, message).send(&mut *self.link, &mut buffer)?;
-            let bounds = Bounds::table(Hearing::Measure, MOST_MESSAGE);
-            receive(&mut *self.link, &bounds, &mut frame, Wait::of(PATIENCE))?;
+            speed = self.ask(message, PATIENCE)?;
             least = least.min(begin.elapsed());
-            speed = MachineSpeed::parse(frame.table())?;
         }
         Ok((speed, least))
+    }
+
+    fn ask(&mut self, message: &[u8], patience: Duration) -> Result<MachineSpeed, LinkError> {
+        let (mut frame, bounds) = (Frame::default(), Bounds::table(Hearing::Measure, MOST_MESSAGE));
+        Outgoing::message(Kind::Ping, message).send(&mut *self.link, &mut Vec::new())?;
+        receive(&mut *self.link, &bounds, &mut frame, Wait::of(patience))?;
+        MachineSpeed::parse(frame.table())
     }
 }

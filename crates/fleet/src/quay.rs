@@ -6,23 +6,25 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::dock::{Harbour, hear_hello, refuse};
-use crate::frame::Frame;
+use crate::dock::{Harbour, refuse};
+use crate::guest::Guest;
 use crate::link::{Link, LinkError};
 use crate::places::Places;
 use crate::push::send;
-use crate::{FleetError, Shard};
+use crate::{FleetError, LinkSpeed, MachineSpeed, Shard};
 
 /// A look at whether all have come.
 const GLANCE: Duration = Duration::from_millis(50);
+/// How often a machine is sent its shard: a connection may have ended before anything was sent on it.
+const ATTEMPTS: u32 = 3;
 
 /// The harbours of a coordinator. The first that was opened is the one that serves; another fills up beside it until
 /// it takes its place.
 #[derive(Default)]
 pub struct Quay {
     open: Mutex<Vec<Open>>,
-    /// Connections of machines that wait for a shard: one of each, the latest.
-    waiting: Mutex<HashMap<String, Box<dyn Link>>>,
+    /// Machines that wait for a shard, each on its latest connection.
+    waiting: Mutex<HashMap<String, Guest>>,
     arrived: Condvar,
     /// For those that have not docked yet.
     arriving: Places,
@@ -43,6 +45,8 @@ pub enum Berth {
     Stage(usize),
     /// It waits for a shard.
     Waits,
+    /// No model is there yet, or there is none for a moment; it comes again.
+    Early,
 }
 
 impl Quay {
@@ -57,12 +61,12 @@ impl Quay {
     }
 
     /// Talks to a machine that has connected: it docks, waits for a shard, or hears why it cannot.
-    pub fn admit(&self, mut link: Box<dyn Link>, node: &str) -> Result<Berth, LinkError> {
+    pub fn admit(&self, link: Box<dyn Link>, node: &str) -> Result<Berth, LinkError> {
         let Some(_place) = self.arriving.take() else {
             return Err(LinkError::Broken("too many machines come at once".to_owned()));
         };
-        let hello = hear_hello(&mut *link, &mut Frame::default())?;
-        let Some(shard) = hello.shard else { return self.wait(link, (&hello.program, node)) };
+        let guest = Guest::hear(link, node)?;
+        let Some(shard) = guest.hello.shard else { return self.wait(guest) };
         let harbour = {
             let open = self.harbours();
             // The newest first: who holds a shard of two models is sent it anew for the second.
@@ -75,8 +79,8 @@ impl Quay {
             let chosen = holding.clone().find(lacking).or_else(|| holding.clone().next()).or(open.first());
             chosen.map(|open| Arc::clone(&open.harbour))
         };
-        let Some(harbour) = harbour else { return Err(LinkError::Closed) };
-        let docked = harbour.dock(link, &hello, node);
+        let Some(harbour) = harbour else { return Ok(Berth::Early) };
+        let docked = harbour.dock(guest.link, &guest.hello, node);
         let holds = match harbour.stage_with(shard) {
             Some(stage) => format!("stage {stage} of {}", harbour.manifest().name),
             None => format!("shard {}", shard.short()),
@@ -92,47 +96,69 @@ impl Quay {
         docked.map(Berth::Stage)
     }
 
-    fn wait(&self, mut link: Box<dyn Link>, (program, node): (&str, &str)) -> Result<Berth, LinkError> {
+    fn wait(&self, mut guest: Guest) -> Result<Berth, LinkError> {
         let first = self.harbours().first().map(|open| Arc::clone(&open.harbour));
-        if let Some(problem) = first.and_then(|harbour| harbour.check_program(program, node).err()) {
-            return Err(refuse(&mut *link, problem));
+        let fits = |harbour: Arc<Harbour>| harbour.check_program(&guest.hello.program, &guest.node).err();
+        if let Some(problem) = first.and_then(fits) {
+            return Err(refuse(&mut *guest.link, problem));
         }
-        lock(&self.waiting).insert(node.to_owned(), link);
+        lock(&self.waiting).insert(guest.node.clone(), guest);
         self.arrived.notify_all();
         Ok(Berth::Waits)
     }
 
-    /// Sends machines their shards, all at once, each over the connection on which it waits or comes to wait within
-    /// `patience`. `say` hears of every one that has its shard.
-    pub fn send(
-        &self,
-        folder: &Path,
-        targets: &[(&str, &Shard)],
-        patience: Duration,
-        say: impl Fn(&str) + Sync,
-    ) -> Result<(), FleetError> {
-        let send_one = |node: &str, shard: &Shard| {
-            let deadline = Instant::now() + patience;
-            let Some(mut link) = self.take(node, deadline) else {
-                let problem = "it did not connect in time; is `cascadia worker start` running there?".to_owned();
-                return Err(FleetError::Push { node: node.to_owned(), file: shard.file.clone(), problem });
-            };
-            send(&mut *link, node, (folder, shard), |_| {})?;
-            say(&format!("{node} holds {} ({})", shard.file, shard.digest.short()));
-            Ok(())
-        };
-        thread::scope(|scope| {
-            let sent: Vec<_> = targets.iter().map(|(node, shard)| scope.spawn(|| send_one(node, shard))).collect();
-            sent.into_iter().try_for_each(|sent| sent.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-        })
+    /// Lets a machine wait on, unless it has come again meanwhile.
+    fn keep(&self, guest: Guest) {
+        lock(&self.waiting).entry(guest.node.clone()).or_insert(guest);
+        self.arrived.notify_all();
     }
 
-    /// The connection on which a machine waits for a shard.
-    fn take(&self, node: &str, deadline: Instant) -> Option<Box<dyn Link>> {
+    /// What machines have measured of themselves, and the ways to them: of all of these that wait for a shard, or come to
+    /// do so before `deadline`.
+    pub fn measure(&self, nodes: &[String], deadline: Instant) -> BTreeMap<String, (MachineSpeed, LinkSpeed)> {
+        let measure = |mut guest: Guest| {
+            let measured = guest.measure().ok()?;
+            self.keep(guest);
+            Some(measured)
+        };
+        // A connection may have ended unseen; the machine then comes again.
+        let of = |node: &String| std::iter::from_fn(|| self.take(node, deadline)).find_map(measure);
+        nodes.iter().filter_map(|node| Some((node.clone(), of(node)?))).collect()
+    }
+
+    /// Sends a machine its shard on the connection on which it waits, or comes to wait within `patience`; when that breaks
+    /// off, on the next. `progress` hears how many bytes are there, `say` what people may want to know.
+    pub fn send(
+        &self,
+        node: &str,
+        (folder, shard): (&Path, &Shard),
+        patience: Duration,
+        (mut progress, say): (impl FnMut(u64), impl Fn(&str)),
+    ) -> Result<(), FleetError> {
+        let problem = "it did not connect in time; is `cascadia worker start` running there?".to_owned();
+        let mut failed = FleetError::Push { node: node.to_owned(), file: shard.file.clone(), problem };
+        for attempt in 1..=ATTEMPTS {
+            let Some(mut guest) = self.take(node, Instant::now() + patience) else { return Err(failed) };
+            match send(&mut *guest.link, node, (folder, shard), &mut progress) {
+                Ok(()) => {
+                    say(&format!("{node} holds {} ({})", shard.file, shard.digest.short()));
+                    return Ok(());
+                }
+                Err(error) => failed = error,
+            }
+            if attempt < ATTEMPTS {
+                say(&format!("{failed}; it is tried again when the machine connects"));
+            }
+        }
+        Err(failed)
+    }
+
+    /// A machine that waits for a shard.
+    fn take(&self, node: &str, deadline: Instant) -> Option<Guest> {
         let mut waiting = lock(&self.waiting);
         loop {
-            if let Some(link) = waiting.remove(node) {
-                return Some(link);
+            if let Some(guest) = waiting.remove(node) {
+                return Some(guest);
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -166,11 +192,18 @@ impl Quay {
         }
     }
 
-    /// Lets go of machines that have docked and give no sign of life; those that do know that they are needed. To be
-    /// called well within their lease.
-    pub fn sweep(&self, patience: Duration) {
+    /// Lets go of machines that give no sign of life, docked or waiting, and of those that wait and no longer belong to
+    /// the fleet; the others know that they are needed. To be called well within their lease.
+    pub fn sweep(&self, patience: Duration, belongs: impl Fn(&str) -> bool) {
         let harbours: Vec<_> = self.harbours().iter().map(|open| Arc::clone(&open.harbour)).collect();
         harbours.iter().flat_map(|harbour| harbour.docks()).for_each(|dock| dock.sweep(patience));
+        let nodes: Vec<String> = lock(&self.waiting).keys().cloned().collect();
+        for node in nodes {
+            let Some(mut guest) = lock(&self.waiting).remove(&node) else { continue };
+            if belongs(&node) && guest.is_there(patience) {
+                self.keep(guest);
+            }
+        }
     }
 
     /// What every machine holds, as far as it has said so.

@@ -89,10 +89,10 @@ impl Store {
         let mut unused: Vec<_> = dated.collect();
         unused.sort();
         for (_, path) in unused {
-            if self.held(offer.digest).saturating_add(offer.bytes) <= self.quota {
+            if self.check_room(offer).is_ok() {
                 return;
             }
-            // One that stays counts when it is asked whether there is room.
+            // One that stays counts when it is asked again whether there is room.
             let _ = fs::remove_file(path);
         }
     }

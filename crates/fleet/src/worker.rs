@@ -151,17 +151,25 @@ pub enum Order {
 
 /// Says who this is, and waits for what the coordinator wants.
 pub fn greet(link: &mut dyn Link, hello: &Hello) -> Result<Order, LinkError> {
-    greet_measured(link, hello, &MachineSpeed::default())
+    greet_measured(link, hello, (&MachineSpeed::default(), &Turn::default()))
 }
 
-/// The same for a machine that has measured itself, and says so when the coordinator measures the way here.
-pub fn greet_measured(link: &mut dyn Link, hello: &Hello, speed: &MachineSpeed) -> Result<Order, LinkError> {
+/// The same for a machine that has measured itself, and says so when the coordinator asks, for as long as it is its turn.
+pub fn greet_measured(
+    link: &mut dyn Link,
+    hello: &Hello,
+    (speed, turn): (&MachineSpeed, &Turn),
+) -> Result<Order, LinkError> {
     let (mut frame, mut buffer) = (Frame::default(), Vec::new());
     Outgoing::message(Kind::Hello, &hello.bytes()).send(link, &mut buffer)?;
     loop {
         receive(link, &Bounds::table(Hearing::Order, PROBE.max(MOST_MESSAGE)), &mut frame, Wait::of(DECISION))?;
         if frame.header.kind != Kind::Ping {
             break;
+        }
+        // Nothing should be sent to a machine that its owner needs.
+        if turn.reason().is_some() {
+            return Err(LinkError::Closed);
         }
         Outgoing::message(Kind::Pong, &speed.bytes()).send(link, &mut buffer)?;
     }

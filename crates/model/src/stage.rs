@@ -98,7 +98,8 @@ impl LocalStage {
         let per_layer = spec.per_layer.map(|inputs| PerLayerInputs::new(&catalog, spec, inputs, (own.clone(), meter)));
         let machine = options.machine();
         let step = options.step_limits();
-        let cap = options.memory.map(|memory| MemoryCap { memory, cache_bytes: cache_pages.bytes(spec) });
+        let part = ModelSpec { layers: spec.layers[own.clone()].to_vec(), ..spec.clone() };
+        let cap = options.memory.map(|memory| MemoryCap { memory, cache_bytes: cache_pages.bytes(&part) });
         let residency = Residency::new(files, spec, range.clone(), (&step, cap))?;
         let state = State { cache: KvPool::new(spec, own, &limits)?, workspace: Workspace::new(spec, &step) };
         Ok(LocalStage {

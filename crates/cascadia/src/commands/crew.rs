@@ -179,7 +179,7 @@ impl Crew {
             None => Hello { program: env!("CARGO_PKG_VERSION").to_owned(), shard: None },
         };
         let goes_on = Ended::unasked;
-        match (greet_measured(link, &hello, &self.manners.speed), hand) {
+        match (greet_measured(link, &hello, (&self.manners.speed, &self.manners.turn)), hand) {
             (Ok(Order::Load { epoch, limits }), Some((number, stage))) => {
                 remark(&format!("{} computes for the coordinator.", self.settings().node));
                 self.change(*number, |hand| hand.works = true);

@@ -110,8 +110,14 @@ mod tests {
             quarantined: held_back.iter().map(|node| ((*node).to_owned(), 300)).collect(),
         };
         let looks = [
-            (status(vec![stage(Some("a"), &["b"]), stage(Some("c"), &[])], &[]), "a computes 0, b spare 0, c computes 1"),
-            (status(vec![stage(Some("b"), &[]), stage(Some("c"), &[])], &["a"]), "a gone 0, b computes 0, a quarantined"),
+            (
+                status(vec![stage(Some("a"), &["b"]), stage(Some("c"), &[])], &[]),
+                "a computes 0, b spare 0, c computes 1",
+            ),
+            (
+                status(vec![stage(Some("b"), &[]), stage(Some("c"), &[])], &["a"]),
+                "a gone 0, b computes 0, a quarantined",
+            ),
             (status(vec![stage(Some("b"), &["a"]), stage(None, &[])], &["a"]), "a spare 0, c gone 1"),
             (status(vec![stage(Some("b"), &["a"])], &[]), ""),
         ];

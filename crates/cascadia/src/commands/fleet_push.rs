@@ -1,117 +1,69 @@
 //! Sends shards to several machines at the same time.
 
+use std::panic::resume_unwind;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::Receiver;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::bail;
-use cascadia_fleet::{Arrival, Entry, FleetError, Shard, Verb, push};
+use cascadia_fleet::{Arrival, AuditLog, Entry, Quay, Shard, Verb};
 
-use crate::fleet_home::FleetHome;
-use crate::output::remark;
 use crate::progress::Progress;
 
-/// How often a machine is tried: a connection may have ended before anything was sent on it.
-const ATTEMPTS: u32 = 3;
+/// What is sent to whom.
+pub(crate) struct Shipment<'a> {
+    /// The folder of the export.
+    pub(crate) folder: &'a Path,
+    /// Machines and their shards.
+    pub(crate) targets: &'a [(&'a str, &'a Shard)],
+    /// How long to wait for each of them to connect.
+    pub(crate) patience: Duration,
+}
 
-/// How often it is looked whether a machine has got all of its shard.
-const GLANCE: Duration = Duration::from_millis(50);
-
-/// Sends shards to machines as they connect, all at the same time, and waits no longer than `patience` for the next that
-/// should. One that fails does not keep the others from theirs.
-pub(crate) fn send_shards(
-    home: &FleetHome,
-    arrivals: &Receiver<Arrival>,
-    (folder, targets): (&Path, Vec<(String, &Shard)>),
-    patience: Duration,
-) -> anyhow::Result<()> {
-    let target = |(node, shard)| Target { node, shard, state: State::Waiting, failures: 0 };
-    let mut targets: Vec<Target<'_>> = targets.into_iter().map(target).collect();
-    let done: Vec<AtomicU64> = targets.iter().map(|_| AtomicU64::new(0)).collect();
-    let total = targets.iter().map(|target| target.shard.bytes).sum();
-    let (bar, (sender, ends)) = (Progress::bytes("shards"), channel());
-    thread::scope(|scope| {
-        let mut deadline = Instant::now() + patience;
-        while targets.iter().any(|target| target.state == State::Sending)
-            || (Instant::now() < deadline && targets.iter().any(|target| target.state == State::Waiting))
-        {
-            if let Ok(Arrival::Member { node, mut link }) = arrivals.recv_timeout(GLANCE)
-                && let Some(at) = take(&mut targets, &node)
-            {
-                let (shard, sender, done, bar) = (targets[at].shard, sender.clone(), &done, &bar);
-                let entry = Entry { digest: Some(shard.digest), nodes: vec![node.clone()], ..Entry::admin(Verb::Push) };
-                scope.spawn(move || {
-                    let progress = |bytes| {
-                        done[at].store(bytes, Ordering::Relaxed);
-                        bar.set(done.iter().map(|done| done.load(Ordering::Relaxed)).sum(), total);
-                    };
-                    let ended = home.audit_log().acting(entry, || push(&mut *link, &node, (folder, shard), progress));
-                    drop(sender.send((at, ended)));
-                });
-            }
-            for (at, ended) in ends.try_iter() {
-                targets[at].end(ended);
-                deadline = Instant::now() + patience;
+/// Lets machines that come wait for shards, as long as the program runs.
+pub(crate) fn quay(arrivals: Receiver<Arrival>) -> Arc<Quay> {
+    let quay = Arc::new(Quay::default());
+    let port = Arc::clone(&quay);
+    thread::spawn(move || {
+        for arrival in arrivals {
+            if let Arrival::Member { node, link } = arrival {
+                let port = Arc::clone(&port);
+                // Who cannot wait here comes again.
+                thread::spawn(move || drop(port.admit(link, &node)));
             }
         }
     });
-    drop(bar);
-    let problems: Vec<String> = targets.into_iter().filter_map(Target::problem).collect();
-    match problems.is_empty() {
-        true => Ok(()),
-        false => bail!("{}", problems.join("\n")),
-    }
+    quay
 }
 
-/// A machine and what it should have.
-struct Target<'a> {
-    node: String,
-    shard: &'a Shard,
-    state: State,
-    failures: u32,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum State {
-    Waiting,
-    Sending,
-    Done,
-    Failed(String),
-}
-
-/// The target for a machine that has connected, which is being sent to from now on.
-fn take(targets: &mut [Target<'_>], node: &str) -> Option<usize> {
-    let at = targets.iter().position(|target| target.node == node && target.state == State::Waiting)?;
-    targets[at].state = State::Sending;
-    Some(at)
-}
-
-impl Target<'_> {
-    fn end(&mut self, ended: Result<(), FleetError>) {
-        self.failures += u32::from(ended.is_err());
-        self.state = match ended {
-            Ok(()) => {
-                remark(&format!("{} holds {} ({})", self.node, self.shard.file, self.shard.digest.short()));
-                State::Done
-            }
-            Err(error) if self.failures >= ATTEMPTS => State::Failed(error.to_string()),
-            Err(error) => {
-                remark(&format!("{error}; it is tried again when the machine connects"));
-                State::Waiting
-            }
+impl Shipment<'_> {
+    /// Sends all at the same time. Each is written down first, and one that fails does not keep the others from theirs.
+    pub(crate) fn send(&self, quay: &Quay, log: &AuditLog, say: &(dyn Fn(&str) + Sync)) -> anyhow::Result<()> {
+        let Shipment { folder, targets, patience } = *self;
+        let done: Vec<AtomicU64> = targets.iter().map(|_| AtomicU64::new(0)).collect();
+        let total = targets.iter().map(|(_, shard)| shard.bytes).sum();
+        let bar = Progress::bytes("shards");
+        let send = |((node, shard), own): (&(&str, &Shard), &AtomicU64)| {
+            let progress = |bytes| {
+                own.store(bytes, Ordering::Relaxed);
+                bar.set(done.iter().map(|done| done.load(Ordering::Relaxed)).sum(), total);
+            };
+            let nodes = vec![(*node).to_owned()];
+            let entry = Entry { digest: Some(shard.digest), nodes, ..Entry::admin(Verb::Push) };
+            log.acting(entry, || quay.send(node, (folder, shard), patience, (progress, say)))
         };
-    }
-
-    /// Why it does not have its shard.
-    fn problem(self) -> Option<String> {
-        match self.state {
-            State::Done => None,
-            State::Failed(problem) => Some(problem),
-            State::Waiting | State::Sending => {
-                Some(format!("{} did not connect in time; is `cascadia worker start` running there?", self.node))
-            }
+        let problems: Vec<String> = thread::scope(|scope| {
+            let send = &send;
+            let sent: Vec<_> = targets.iter().zip(&done).map(|target| scope.spawn(move || send(target))).collect();
+            let ended = sent.into_iter().map(|sent| sent.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            ended.filter_map(Result::err).map(|error| error.to_string()).collect()
+        });
+        match problems.is_empty() {
+            true => Ok(()),
+            false => bail!("{}", problems.join("\n")),
         }
     }
 }

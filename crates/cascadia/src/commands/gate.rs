@@ -30,7 +30,7 @@ impl Gate {
                 match takes_part.then(|| self.quay.admit(link, &node)) {
                     Some(Ok(Berth::Stage(stage))) => remark(&format!("{node} is ready for stage {stage}.")),
                     Some(Err(error)) => self.refused(node, error.to_string()),
-                    Some(Ok(Berth::Waits)) | None => {}
+                    Some(Ok(Berth::Waits | Berth::Early)) | None => {}
                 }
             }
             Arrival::Joined { node } => remark(&format!("{node} has joined the fleet.")),

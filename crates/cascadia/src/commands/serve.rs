@@ -17,6 +17,7 @@ use serde_json::Value;
 use super::inspect::{architecture, main_format, parameters, weight_bytes};
 use super::serve_fleet::{self, Fleet, FleetChoice};
 use super::serve_live::Live;
+use super::serve_model::ModelChoice;
 use crate::flags::{LogChoice, ServeFlags, ThreadFlags, WireChoice, parse_bytes};
 use crate::output::remark;
 use crate::source::Located;
@@ -45,13 +46,12 @@ pub(crate) fn serve(flags: ServeFlags) -> anyhow::Result<()> {
     let Preparation { options, draft } = Preparation::new(&flags)?;
     let mut fleet = None;
     let (name, engine) = match (&flags.fleet, &flags.model) {
-        (Some(nodes), model) => {
+        (Some(nodes), _) => {
             let (home, own_stages) = (flags.home.as_deref(), flags.own_stage.as_slice());
-            let (model, users, patience) = (model.as_deref(), parallel(&flags), patience(&flags));
-            let wire = wire(&flags);
+            let (model, patience, wire) = (ModelChoice::of(&flags), patience(&flags), wire(&flags));
             let quarantine = Duration::from_secs(60 * flags.quarantine_minutes.unwrap_or(QUARANTINE_MINUTES));
-            let choice = FleetChoice { fleet: nodes, home, own_stages, model, users, patience, wire, quarantine };
-            let (started, beginning) = Fleet::start(&choice, &options)?;
+            let choice = FleetChoice { fleet: nodes, home, own_stages, model, patience, wire, quarantine };
+            let (started, beginning) = Fleet::start(&choice)?;
             fleet.insert(started).begin(beginning, &options)?
         }
         (None, model) => {
@@ -143,7 +143,7 @@ fn with_file(flags: &ServeFlags, path: &Path) -> anyhow::Result<ServeFlags> {
     serde_json::from_value(settings).with_context(reading)
 }
 
-fn open_options(flags: &ServeFlags) -> anyhow::Result<OpenOptions> {
+pub(super) fn open_options(flags: &ServeFlags) -> anyhow::Result<OpenOptions> {
     let threads = ThreadFlags { threads: flags.threads, pin: flags.pin };
     let memory = flags.memory.as_deref().map(parse_bytes).transpose();
     let memory = memory.map_err(|problem| anyhow::anyhow!("memory: {problem}"))?;
@@ -173,7 +173,7 @@ fn patience(flags: &ServeFlags) -> Patience {
     Patience { silence: flags.silence_ms.map_or(usual.silence, Duration::from_millis), ..usual }
 }
 
-fn parallel(flags: &ServeFlags) -> u32 {
+pub(super) fn parallel(flags: &ServeFlags) -> u32 {
     flags.parallel.unwrap_or(PARALLEL)
 }
 

@@ -13,14 +13,16 @@ use cascadia_fleet::{
     Arrival, Auditor, Digest, Entry, FleetError, FleetPlan, HERE, Harbour, MANIFEST_FILE, Manifest, OwnStage, Patience,
     Quarantine, Quay, RemoteStage, Shard, StageLimits, StageStatus, Verb, Wire, seconds_now,
 };
-use cascadia_model::{Hidden, LoadOptions, Stage, StageError, StepPlan};
+use cascadia_model::{LoadOptions, Stage};
 use cascadia_server::FleetBoard;
 use cascadia_weights::ModelFiles;
 
 use super::fleet_board::Lookout;
+use super::fleet_push::Shipment;
 use super::gate::Gate;
 use super::serve_live;
-use super::serve_model::{ModelChoice, Prepared, prepare};
+use super::serve_model::{COMING, ModelChoice, Prepared, SENDING};
+use super::served::Served;
 use crate::fleet_home::{CoordinatorSettings, FleetHome, FleetStatus};
 use crate::handover::PushWish;
 use crate::output::remark;
@@ -37,9 +39,7 @@ pub(crate) struct FleetChoice<'a> {
     /// Stages that run in this process, besides those that were pushed here.
     pub(crate) own_stages: &'a [u32],
     /// A model that the machines do not have yet.
-    pub(crate) model: Option<&'a str>,
-    /// Users at a time.
-    pub(crate) users: u32,
+    pub(crate) model: Option<ModelChoice<'a>>,
     /// How long to wait for machines.
     pub(crate) patience: Patience,
     /// How hidden states are sent to them.
@@ -58,7 +58,7 @@ pub(crate) struct Fleet {
     running: Arc<Mutex<Vec<Running>>>,
     patience: Patience,
     wire: Wire,
-    quarantine: Arc<Quarantine>,
+    pub(super) quarantine: Arc<Quarantine>,
     pub(super) auditor: Arc<Auditor>,
     /// Where the dashboard looks.
     pub(super) board: FleetBoard,
@@ -75,45 +75,77 @@ struct Running {
 }
 
 /// What a server begins with.
-pub(crate) struct Beginning {
-    cast: Cast,
+pub(crate) struct Beginning<'a> {
+    first: First<'a>,
     arrivals: Receiver<Arrival>,
+}
+
+/// The first model of a server.
+enum First<'a> {
+    /// One that was exported.
+    Exported(Cast),
+    /// One that is planned and exported when machines have come.
+    Planned(ModelChoice<'a>),
 }
 
 impl Fleet {
     /// Takes the coordinator's port for the machines that were asked for; none of them computes yet.
-    pub(crate) fn start(choice: &FleetChoice<'_>, options: &OpenOptions) -> anyhow::Result<(Fleet, Beginning)> {
+    pub(crate) fn start<'a>(choice: &FleetChoice<'a>) -> anyhow::Result<(Fleet, Beginning<'a>)> {
         let home = FleetHome::find(choice.home)?;
         let settings = home.coordinator()?;
         let serving = PushWish::expect(&home)?;
-        let arrivals = home.arrivals(&settings)?;
-        let (cast, nodes) = match choice.model {
-            None => Cast::find(choice, &settings)?,
-            Some(model) => {
-                let FleetChoice { fleet, users, .. } = *choice;
-                let choice = ModelChoice { model, fleet, context: options.context, users, pool: &options.pool };
-                let Prepared { folder, nodes, own_stages, plan } = prepare(&home, &settings, &choice, &arrivals)?;
-                (Cast { folder, own: own_stages, plan: Some(plan) }, Some(nodes))
-            }
+        let (first, nodes) = match choice.model {
+            None => Cast::find(choice, &settings).map(|(cast, nodes)| (First::Exported(cast), nodes))?,
+            Some(model) => (First::Planned(model), model.nodes(&home)?),
         };
         check_nodes(&home, nodes.as_deref().unwrap_or_default())?;
+        let arrivals = home.arrivals(&settings)?;
         let (quay, running) = (Arc::default(), Arc::default());
         let (nodes, patience, wire) = (Arc::new(Mutex::new(nodes)), choice.patience, choice.wire);
         let quarantine = Arc::new(Quarantine::lasting(choice.quarantine));
         let (auditor, board) = (home.auditor()?, FleetBoard::default());
         let fleet = Fleet { home, quay, nodes, running, patience, wire, quarantine, auditor, board, _serving: serving };
-        Ok((fleet, Beginning { cast, arrivals }))
+        Ok((fleet, Beginning { first, arrivals }))
     }
 
     /// Opens the first model, once a machine for each of its stages has come. Gives its name too.
-    pub(crate) fn begin(&self, beginning: Beginning, options: &OpenOptions) -> anyhow::Result<(String, Engine)> {
-        let Beginning { cast, arrivals } = beginning;
-        self.open(&cast, options, |harbour| {
-            self.receive(arrivals);
-            self.beat();
+    pub(crate) fn begin(&self, beginning: Beginning<'_>, options: &OpenOptions) -> anyhow::Result<(String, Engine)> {
+        let Beginning { first, arrivals } = beginning;
+        let model = match first {
+            First::Exported(cast) => {
+                return self.open(&cast, options, |harbour| {
+                    self.receive(arrivals);
+                    self.beat();
+                    self.wait_for_all(harbour, &cast.own);
+                    Ok(())
+                });
+            }
+            First::Planned(model) => model,
+        };
+        self.receive(arrivals);
+        self.beat();
+        let Prepared { cast, targets, .. } = model.prepare(self, &options.pool, COMING)?;
+        let opened = self.open(&cast, options, |harbour| {
+            let targets = serve_live::elsewhere(&targets, harbour.manifest())?;
+            self.send(&Shipment { folder: &cast.folder, targets: &targets, patience: SENDING }, &remark)?;
             self.wait_for_all(harbour, &cast.own);
             Ok(())
-        })
+        })?;
+        self.remember(&cast)?;
+        Ok(opened)
+    }
+
+    /// Sends machines their shards. Who gets one may take part.
+    pub(super) fn send(&self, shipment: &Shipment<'_>, say: &(dyn Fn(&str) + Sync)) -> anyhow::Result<()> {
+        shipment.targets.iter().for_each(|(node, _)| self.invite(node));
+        shipment.send(&self.quay, &self.home.audit_log(), say)
+    }
+
+    /// Lets the next server begin with this.
+    pub(super) fn remember(&self, Cast { folder, own, .. }: &Cast) -> anyhow::Result<()> {
+        let settings = self.home.coordinator()?;
+        let (pushed, own_stages) = (Some(folder.clone()), own.clone());
+        self.home.set_coordinator(&CoordinatorSettings { pushed, own_stages, ..settings })
     }
 
     /// Waits until every stage that is not run here has a machine. One that lacks its shard can be sent it meanwhile.
@@ -193,7 +225,12 @@ impl Fleet {
 
     /// The model that was opened last.
     pub(crate) fn model(&self) -> Option<Digest> {
-        lock(&self.running).last().map(|running| running.harbour.manifest().model)
+        self.served().map(|harbour| harbour.manifest().model)
+    }
+
+    /// Where its machines are.
+    pub(super) fn served(&self) -> Option<Arc<Harbour>> {
+        lock(&self.running).last().map(|running| Arc::clone(&running.harbour))
     }
 
     /// Whether a machine computes a stage of that model, or waits to.
@@ -203,19 +240,33 @@ impl Fleet {
         status.is_some_and(|status| status.node.iter().chain(&status.spares).any(|name| name == node))
     }
 
-    /// Lets go of the machines of a model; the engine has to be gone.
-    pub(crate) fn retire(&self, model: Digest) {
-        lock(&self.running).retain(|running| {
-            let stays = running.harbour.manifest().model != model;
-            if !stays {
-                self.quay.close(&running.harbour);
-            }
-            stays
-        });
+    /// Its stages that nobody computes or waits for but who is held back, if it was planned.
+    pub(super) fn missing(&self) -> Vec<usize> {
+        let planned = lock(&self.running).last().filter(|running| running.plan.is_some()).cloned();
+        let Some(Running { stages, .. }) = planned else { return Vec::new() };
+        let held_back = self.quarantine.held_back(Instant::now());
+        let is_missing = |StageStatus { node, spares, .. }: StageStatus| {
+            spares.is_empty() && node.is_none_or(|node| held_back.contains_key(&node))
+        };
+        (0..stages.len()).filter(|stage| is_missing(stages[*stage].status())).collect()
+    }
+
+    /// Lets go of its machines, so that they have room for another; requests are refused from now on.
+    pub(super) fn let_go(&self) {
+        let Some(Running { harbour, stages, .. }) = lock(&self.running).last().cloned() else { return };
+        self.quay.close(&harbour);
+        harbour.close();
+        stages.iter().for_each(Served::check);
+    }
+
+    /// Lets go of the machines of a model that was replaced; its engine has to be gone.
+    pub(super) fn retire(&self, harbour: &Arc<Harbour>) {
+        self.quay.close(harbour);
+        lock(&self.running).retain(|running| !Arc::ptr_eq(&running.harbour, harbour));
     }
 
     /// Lets a machine take part that was not asked for before.
-    pub(crate) fn invite(&self, node: &str) {
+    fn invite(&self, node: &str) {
         if let Some(nodes) = lock(&self.nodes).as_mut().filter(|nodes| !nodes.iter().any(|name| name == node)) {
             nodes.push(node.to_owned());
         }
@@ -225,10 +276,11 @@ impl Fleet {
     fn beat(&self) {
         let (quay, running, home) = (Arc::clone(&self.quay), Arc::clone(&self.running), self.home.clone());
         let quarantine = Arc::clone(&self.quarantine);
-        let mut lookout = Lookout::new(self.board.clone(), home.members());
+        let members = home.members();
+        let mut lookout = Lookout::new(self.board.clone(), Arc::clone(&members));
         thread::spawn(move || {
             loop {
-                quay.sweep(HEARTBEAT);
+                quay.sweep(HEARTBEAT, |node| members.has(node));
                 let all = lock(&running).clone();
                 all.iter().flat_map(|running| &running.stages).for_each(Served::check);
                 if let Some(Running { harbour, stages, plan }) = all.last() {
@@ -316,50 +368,5 @@ fn check_stages(own: &[u32], manifest: &Manifest) -> anyhow::Result<()> {
     match own.iter().find(|stage| **stage as usize >= manifest.stages.len()) {
         Some(stage) => bail!("there is no stage {stage} to run here; the export has {}", manifest.stages.len()),
         None => Ok(()),
-    }
-}
-
-/// A stage that is looked after while the engine has it.
-#[derive(Clone)]
-enum Served {
-    Here(Arc<OwnStage>),
-    There(Arc<RemoteStage>),
-}
-
-impl Served {
-    fn stage(&self) -> &dyn Stage {
-        match self {
-            Served::Here(stage) => &**stage,
-            Served::There(stage) => &**stage,
-        }
-    }
-
-    /// Asks for a sign of life.
-    fn check(&self) {
-        match self {
-            Served::Here(_) => {}
-            Served::There(stage) => stage.check(),
-        }
-    }
-
-    fn status(&self) -> StageStatus {
-        match self {
-            Served::Here(stage) => stage.status(),
-            Served::There(stage) => stage.status(),
-        }
-    }
-}
-
-impl Stage for Served {
-    fn layers(&self) -> std::ops::Range<u32> {
-        self.stage().layers()
-    }
-
-    fn run(&self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {
-        self.stage().run(plan, hidden)
-    }
-
-    fn is_here(&self) -> bool {
-        self.stage().is_here()
     }
 }

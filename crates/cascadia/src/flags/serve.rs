@@ -41,6 +41,10 @@ pub struct ServeFlags {
     /// every further time. 0 holds none back.
     #[arg(long, value_name = "N", requires = "fleet", value_parser = clap::value_parser!(u64).range(..=60))]
     pub quarantine_minutes: Option<u64>,
+    /// Seconds without any machine for a stage after which the model is planned again over the machines that are there,
+    /// cut and sent; 15 by default, 0 never. Only with MODEL.
+    #[arg(long, value_name = "N", requires = "fleet", value_parser = clap::value_parser!(u64).range(..=86_400))]
+    pub replan_seconds: Option<u64>,
     /// The address to listen on; 127.0.0.1 by default, so that only this machine can connect.
     #[arg(long, value_name = "ADDRESS")]
     pub host: Option<IpAddr>,

@@ -12,6 +12,7 @@ mod office;
 mod owner;
 mod planning;
 mod program;
+mod replan;
 mod run;
 mod tokenize;
 

@@ -9,6 +9,7 @@ mod kill_points;
 mod many_losses;
 mod planning;
 mod pushing;
+mod quay;
 mod same_tokens;
 mod serving;
 mod shards;

@@ -5,8 +5,8 @@ use std::thread;
 
 use cascadia_fleet::link::{channel_pair, fair};
 use cascadia_fleet::{
-    Candidate, Cost, FleetPlan, Guest, Hello, LinkSpeed, MOST_MACHINES, MachineSpeed, ModelCosts, Task, greet_measured,
-    plan, plan_with_stages, predict,
+    Candidate, Cost, FleetPlan, Guest, Hello, LinkSpeed, MOST_MACHINES, MachineSpeed, ModelCosts, Task, Turn,
+    greet_measured, plan, plan_with_stages, predict,
 };
 
 use crate::hash_model::Chance;
@@ -164,7 +164,7 @@ fn a_guest_tells_its_speed_and_shows_that_of_its_link() {
     let speed = speed(&mut Chance(1));
     let worker = thread::spawn(move || {
         let hello = Hello { program: "test".to_owned(), shard: None };
-        greet_measured(&mut there, &hello, &speed).err().map(|error| error.to_string())
+        greet_measured(&mut there, &hello, (&speed, &Turn::default())).err().map(|error| error.to_string())
     });
     let mut guest = Guest::hear(Box::new(here), "node-00").expect("it says hello");
     let (told, link) = guest.measure().expect("it answers");
