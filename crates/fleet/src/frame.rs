@@ -49,9 +49,11 @@ pub enum Kind {
     Witness = 16,
     /// The worker goes, because its owner needs the machine; the table says why.
     Leaving = 17,
+    /// A [`Kind::Chunk`] in fewer bytes.
+    Squeezed = 18,
 }
 
-pub(crate) const KINDS: [Kind; 17] = [
+pub(crate) const KINDS: [Kind; 18] = [
     Kind::Hello,
     Kind::Welcome,
     Kind::Ready,
@@ -69,6 +71,7 @@ pub(crate) const KINDS: [Kind; 17] = [
     Kind::Head,
     Kind::Witness,
     Kind::Leaving,
+    Kind::Squeezed,
 ];
 
 /// What stands before a payload.

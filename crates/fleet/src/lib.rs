@@ -31,6 +31,7 @@ mod quay;
 mod remote_stage;
 mod shard;
 mod split;
+mod squeeze;
 mod stage_status;
 mod store;
 mod table;

@@ -1,4 +1,4 @@
-//! Sends a file to a worker: only what it lacks, in pieces that it checks.
+//! Sends a file to a worker: only what it lacks, in pieces that it checks, in fewer bytes where that pays.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -9,6 +9,7 @@ use crate::dock::hear_hello;
 use crate::frame::{Bounds, Frame, Kind, Outgoing, Wait, receive};
 use crate::link::{Link, LinkError};
 use crate::message::{Offer, reason};
+use crate::squeeze::squeeze;
 use crate::store::answer_bounds;
 use crate::verbs::Hearing;
 use crate::{Digest, FleetError, Shard};
@@ -61,8 +62,14 @@ pub(crate) fn send(
         file.read_exact(&mut piece[..count]).map_err(FleetError::io("read", &path))?;
         message.clear();
         message.extend_from_slice(&Digest::of(&piece[..count]).0);
-        message.extend_from_slice(&piece[..count]);
-        Outgoing::message(Kind::Chunk, &message).send(link, &mut buffer).map_err(failed)?;
+        let kind = match squeeze(&piece[..count], &mut message) {
+            true => Kind::Squeezed,
+            false => {
+                message.extend_from_slice(&piece[..count]);
+                Kind::Chunk
+            }
+        };
+        Outgoing::message(kind, &message).send(link, &mut buffer).map_err(failed)?;
         done += count as u64;
         progress(done);
         if done == shard.bytes {

@@ -10,6 +10,7 @@ use crate::frame::{Bounds, Frame, Kind, Outgoing, Wait, receive};
 use crate::link::{Link, LinkError};
 use crate::message::Offer;
 use crate::push::{CHUNK, chunk_bounds};
+use crate::squeeze::stretch;
 use crate::verbs::Hearing;
 use crate::{Digest, FleetError, os};
 
@@ -128,15 +129,24 @@ impl Store {
         let mut done = length / CHUNK as u64 * CHUNK as u64;
         file.set_len(done).and_then(|()| file.seek(SeekFrom::Start(done))).map_err(stored)?;
         have(link, done)?;
-        let mut frame = Frame::default();
+        let (mut frame, mut piece) = (Frame::default(), Vec::new());
         while done < offer.bytes {
             receive(link, &chunk_bounds(), &mut frame, Wait::of(PATIENCE))?;
-            let (digest, piece) = frame.table().split_at_checked(32).ok_or_else(damaged)?;
+            let (digest, came) = frame.table().split_at_checked(32).ok_or_else(damaged)?;
             let expected = (offer.bytes - done).min(CHUNK as u64);
-            if piece.len() as u64 != expected || Digest::of(piece).0 != *digest {
+            piece.resize(expected as usize, 0);
+            let right = match frame.header.kind {
+                Kind::Chunk if came.len() == piece.len() => {
+                    piece.copy_from_slice(came);
+                    true
+                }
+                Kind::Squeezed => stretch(came, &mut piece).is_some(),
+                _ => false,
+            };
+            if !right || Digest::of(&piece).0 != *digest {
                 return Err(damaged());
             }
-            file.write_all(piece).map_err(stored)?;
+            file.write_all(&piece).map_err(stored)?;
             done += expected;
         }
         file.sync_all().map_err(stored)

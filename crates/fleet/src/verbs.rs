@@ -45,7 +45,7 @@ pub(crate) const VERBS: [(Hearing, Role, &[Kind]); 10] = [
     (Hearing::Greeting, Role::Worker, &[Kind::Hello]),
     (Hearing::Measure, Role::Worker, &[Kind::Pong]),
     (Hearing::Order, Role::Coordinator, &[Kind::Ping, Kind::Welcome, Kind::Offer, Kind::Refused]),
-    (Hearing::File, Role::Coordinator, &[Kind::Chunk]),
+    (Hearing::File, Role::Coordinator, &[Kind::Chunk, Kind::Squeezed]),
     (Hearing::Receipt, Role::Worker, &[Kind::Have, Kind::Refused]),
     (Hearing::Load, Role::Worker, &[Kind::Ready, Kind::Refused]),
     (Hearing::Work, Role::Coordinator, &[Kind::Step, Kind::Ping, Kind::Head]),

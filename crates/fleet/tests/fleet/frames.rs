@@ -42,7 +42,7 @@ fn soon() -> Wait {
 fn kind() -> impl Strategy<Value = Kind> {
     use Kind::*;
     prop::sample::select(vec![
-        Hello, Welcome, Ready, Refused, Step, Step, Step, Rows, Ping, Pong, Join, Offer, Chunk, Beat,
+        Hello, Welcome, Ready, Refused, Step, Step, Step, Rows, Ping, Pong, Join, Offer, Chunk, Squeezed, Beat,
     ])
 }
 

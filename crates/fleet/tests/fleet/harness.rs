@@ -141,7 +141,7 @@ impl Workshop {
 pub(crate) type Traffic = Arc<Mutex<Vec<usize>>>;
 
 /// Fair weather that counts.
-fn counted(traffic: &Traffic) -> Weather {
+pub(crate) fn counted(traffic: &Traffic) -> Weather {
     let traffic = Arc::clone(traffic);
     Box::new(move |piece| {
         traffic.lock().unwrap().push(piece.len());

@@ -7,15 +7,23 @@ use std::thread;
 use cascadia_fleet::link::{LinkError, Weather, channel_pair, fair};
 use cascadia_fleet::{Digest, FleetError, Hello, Order, Shard, Store, greet, push};
 
-use crate::harness::PROGRAM;
+use crate::harness::{PROGRAM, Traffic, counted};
 
 pub(crate) const MIB: usize = 1 << 20;
 
+/// A shard in which every byte is as frequent as any other.
 pub(crate) fn shard(folder: &Path, bytes: usize) -> Shard {
-    let content: Vec<u8> = (0..bytes).map(|at| (at * 7 + at / 251) as u8).collect();
-    fs::write(folder.join("stage-0.gguf"), &content).expect("it can be written");
-    let digest = Digest::of(&content);
-    Shard { file: "stage-0.gguf".to_owned(), digest, bytes: bytes as u64, layers: [0, 1], tensors: Vec::new() }
+    shard_of(folder, &(0..bytes).map(even).collect::<Vec<u8>>())
+}
+
+fn even(at: usize) -> u8 {
+    (at * 7 + at / 251) as u8
+}
+
+fn shard_of(folder: &Path, content: &[u8]) -> Shard {
+    fs::write(folder.join("stage-0.gguf"), content).expect("it can be written");
+    let (digest, bytes) = (Digest::of(content), content.len() as u64);
+    Shard { file: "stage-0.gguf".to_owned(), digest, bytes, layers: [0, 1], tensors: Vec::new() }
 }
 
 /// Pushes a shard to a store; gives what both ends say and how many bytes were sent.
@@ -69,6 +77,21 @@ fn a_file_arrives_once_and_goes_on_where_it_was() {
     let (pushed, taken, _) = check(here, &shard, there, [fair(), fair()]);
     assert!(pushed.is_ok() && taken.is_ok());
     assert_eq!(Digest::of_file(&kept).unwrap(), (shard.digest, shard.bytes));
+}
+
+#[test]
+fn what_can_be_squeezed_goes_in_fewer_bytes() {
+    let [from, to] = [0, 1].map(|_| tempfile::tempdir().expect("a folder"));
+    // A piece of thirty bytes, one of all, and the rest.
+    let content = (0..2 * MIB + 5001).map(|at| if at < MIB { even(at) % 30 } else { even(at) });
+    let shard = shard_of(from.path(), &content.collect::<Vec<u8>>());
+    let traffic = Traffic::default();
+    let (pushed, taken, _) = check(from.path(), &shard, (to.path(), u64::MAX), [counted(&traffic), fair()]);
+    assert!(pushed.is_ok() && taken.is_ok());
+    assert_eq!(Digest::of_file(&to.path().join(shard.digest.to_string())).unwrap(), (shard.digest, shard.bytes));
+    // An offer, and the pieces with a header and a digest each.
+    let [_, squeezed, whole, rest] = traffic.lock().unwrap()[..] else { panic!("{traffic:?}") };
+    assert!(squeezed < MIB * 2 / 3 && whole == MIB + 52 && rest == 5001 + 52, "{traffic:?}");
 }
 
 #[test]
