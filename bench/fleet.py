@@ -153,7 +153,7 @@ def pinned(command, core):
 
 def run(command, core=None):
     done = subprocess.run(pinned(command, core) if core is not None else list(map(str, command)), capture_output=True,
-                          text=True, stdin=subprocess.DEVNULL)
+                          text=True, stdin=subprocess.DEVNULL, timeout=300)
     if done.returncode:
         raise SystemExit(f"{command}: {done.stderr[-2000:]}")
     return done.stdout
@@ -337,13 +337,15 @@ def peer_speeds(folder, fleets, options):
 
     speeds = {}
     for link in options.links:
-        rows = json.loads(over(link, options.llama_bench, "-p", 0, "-n", options.tokens, "-r", 1, "-o", "json"))
-        speeds[peer(f"{shown(link)}, 1 stream")] = rows[0]["avg_ts"]
-        if options.llama_batched_bench:
-            lines = over(link, options.llama_batched_bench, "-c", 512, "-npp", 4, "-ntg", options.tokens, "-npl", 2,
-                         "--output-format", "jsonl").splitlines()
-            row = next(json.loads(line) for line in lines if line.startswith("{"))
-            speeds[peer(f"{shown(link)}, 2 streams")] = row["speed_tg"]
+        told = attempt(over, link, options.llama_bench, "-p", 0, "-n", options.tokens, "-r", 1, "-o", "json")
+        if told:
+            speeds[peer(f"{shown(link)}, 1 stream")] = json.loads(told)[0]["avg_ts"]
+        told = options.llama_batched_bench and attempt(
+            over, link, options.llama_batched_bench, "-c", 512, "-npp", 4, "-ntg", options.tokens, "-npl", 2,
+            "--output-format", "jsonl")
+        if told:
+            rows = [json.loads(line) for line in told.splitlines() if line.startswith("{")]
+            speeds[peer(f"{shown(link)}, 2 streams")] = rows[0]["speed_tg"]
     return speeds
 
 
@@ -356,15 +358,31 @@ def peer(name):
     return f"llama.cpp RPC, {name}"
 
 
+def attempt(measure, *arguments):
+    """What was measured, or nothing where that failed: the rest is worth keeping."""
+    try:
+        return measure(*arguments)
+    except (SystemExit, subprocess.TimeoutExpired) as problem:
+        print(f"{measure.__name__}: {problem}", flush=True)
+
+
+def keep(options, **found):
+    if options.keep:
+        options.keep.mkdir(parents=True, exist_ok=True)
+        about = {"first": options.first, "tokens": options.tokens, "realtime": options.realtime}
+        (options.keep / "fleet.json").write_text(json.dumps({**about, **found}, indent=1))
+
+
 def table(results):
-    width = max(map(len, results[0]))
+    names = [name for name in results[0] if all(name in row for row in results)]
+    width = max(map(len, names))
     spread = lambda values: f"{statistics.median(values):7.1f} {min(values):7.1f} … {max(values):6.1f}"
     ratio = lambda name, base: statistics.median(row[name] / row[base] for row in results)
     print(f"\n{'':{width}} {'tok/s':>7} {'(min … max)':>16} {'beside one node':>16} {'beside the peer':>16}")
-    for name in results[0]:
+    for name in names:
         base = TEXT_BASE if name.startswith("text") else BASE
         rival = peer(name.removeprefix("two nodes, "))
-        beside = f"{ratio(name, rival):15.2f}x" if rival in results[0] else ""
+        beside = f"{ratio(name, rival):15.2f}x" if rival in names else ""
         print(f"{name:{width}} {spread([row[name] for row in results])} {ratio(name, base):15.2f}x {beside}")
 
 
@@ -432,21 +450,17 @@ def main():
             speeds, parts = fleet_speeds(fleets, options)
             row |= speeds
             if text_fleet:
-                speeds, guessed = text_speeds(folder, text_fleet, options)
+                speeds, guessed = attempt(text_speeds, folder, text_fleet, options) or ({}, {})
                 row |= speeds
                 guesses.append(guessed)
             if options.rpc_server:
                 row |= peer_speeds(folder, fleets, options)
             results.append(row)
             splits.append(parts)
+            keep(options, turns=results, splits=splits, guesses=guesses)
             print(f"turn {len(results)}: " + ", ".join(f"{name} {value:.1f}" for name, value in row.items()), flush=True)
     table(results)
     split_table(splits)
-    if options.keep:
-        options.keep.mkdir(parents=True, exist_ok=True)
-        (options.keep / "fleet.json").write_text(json.dumps(
-            {"first": options.first, "tokens": options.tokens, "realtime": options.realtime, "turns": results,
-             "splits": splits, "guesses": guesses}, indent=1))
 
 
 if __name__ == "__main__":

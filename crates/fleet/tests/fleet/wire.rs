@@ -5,10 +5,11 @@ use std::time::Duration;
 use cascadia_fleet::frame::{Bounds, Frame, HEADER_BYTES, Kind, Outgoing, Wait, receive};
 use cascadia_fleet::link::{ChannelLink, fair};
 use cascadia_fleet::verbs::Hearing;
-use cascadia_fleet::{Patience, RemoteStage, Wire};
+use cascadia_fleet::{Harbour, Patience, RemoteStage, StageLimits, Wire};
+use cascadia_model::{Hidden, SequenceStep, Stage, StageError, StepPlan, WindowPages};
 
-use crate::harness::{Workshop, continuation, open_whole, prompt};
-use crate::hash_model::{Cache, HashStage, worker};
+use crate::harness::{PROGRAM, Workshop, continuation, open_whole, prompt};
+use crate::hash_model::{Cache, HashStage, WIDTH, harbour, worker};
 use crate::serving::{cut_after, tokens};
 
 const FORMATS: [Wire; 3] = [Wire::F32, Wire::F16, Wire::Int8];
@@ -65,6 +66,30 @@ fn no_format_minds_company_guesses_or_losses() {
         }
         assert!(all[0] != all[2], "{model}: a byte a number changes no token, so nothing was proved about it");
     }
+}
+
+/// One row of a sequence of its own, of equal numbers.
+fn step(stage: &RemoteStage, sequence: u32, value: f32) -> Result<(), StageError> {
+    let (id, pages, window) = (u64::from(sequence), vec![sequence], WindowPages::default());
+    let steps = vec![SequenceStep { id, rows: 0..1, start: 0, pages, window }];
+    let plan = StepPlan { tokens: vec![1], steps, generation: 0 };
+    stage.run(&plan, &mut Hidden { values: vec![value; WIDTH], width: WIDTH })
+}
+
+#[test]
+fn rows_that_cannot_be_written_are_an_error_of_their_step_alone() {
+    let usual = harbour();
+    let limits = StageLimits { wire: Wire::F16, ..usual.limits() };
+    let harbour = Harbour::new(usual.manifest().clone(), limits, PROGRAM);
+    let link = worker(0, || Box::new(HashStage { cache: Cache::default(), layer: 0 }), [fair(), fair()]);
+    harbour.admit(Box::new(link), "one").expect("it fits");
+    let stage = RemoteStage::new(&harbour, 0, Patience::default());
+    for sequence in 0..4 {
+        let error = step(&stage, sequence, 70_000.0).expect_err("it is too large");
+        assert!(matches!(&error, StageError::Plan { problem } if problem.contains("--wire f32")), "{error}");
+        step(&stage, sequence, 7.0).expect("the machine goes on");
+    }
+    assert_eq!((stage.status().steps, stage.status().lost), (4, 0));
 }
 
 fn hear(link: &mut ChannelLink, hearing: Hearing) -> (Kind, String) {
