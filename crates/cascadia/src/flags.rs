@@ -15,8 +15,9 @@ mod serve;
 pub use audit::{AuditCommand, AuditShowFlags, AuditVerifyFlags};
 pub use chaos::ChaosFlags;
 pub use fleet::{
-    ExportFlags, FleetCommand, FleetInitFlags, FleetPushFlags, FleetRevokeFlags, FleetStatusFlags, HomeFlags,
-    JoinFlags, LeaveFlags, Priority, StageCount, WorkerCommand, WorkerFlags, WorkerHeadFlags, WorkerLimitsFlags,
+    ExportFlags, FleetCommand, FleetInitFlags, FleetPushFlags, FleetRevokeFlags, FleetStatusFlags, FleetTrustFlags,
+    HomeFlags, JoinFlags, LeaveFlags, Priority, StageCount, WorkerCommand, WorkerFlags, WorkerHeadFlags,
+    WorkerLimitsFlags,
 };
 pub use load::LoadFlags;
 pub use plan::{Imagined, PlanFlags};

@@ -105,8 +105,8 @@ pub enum EngineError {
 }
 
 impl EngineError {
-    /// Whether a machine that runs a part of the model is gone: it may work again once another has taken over.
+    /// Whether a machine that runs a part of the model is gone, or wrong: it may work again once another has taken over.
     pub fn is_lost(&self) -> bool {
-        matches!(self, EngineError::Stage(StageError::Lost { .. }))
+        matches!(self, EngineError::Stage(StageError::Lost { .. } | StageError::Wrong { .. }))
     }
 }

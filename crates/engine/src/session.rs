@@ -158,8 +158,8 @@ impl Session {
             step.window.pages.extend((step.window.first..pages).map(|page| page % self.window_pages));
         }
         if let Err(error) = self.pipeline.run(&self.plan) {
-            if matches!(error, StageError::Lost { .. }) {
-                // What was cached is gone with it.
+            if matches!(error, StageError::Lost { .. } | StageError::Wrong { .. }) {
+                // What was cached is gone with it, or of no use.
                 self.plan.generation += 1;
                 self.truncate(0);
             }

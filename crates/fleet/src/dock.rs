@@ -6,10 +6,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::audit::{Auditor, Decision, Entry, Verb};
+use crate::exchange::Sent;
 use crate::frame::{Bounds, Frame, Header, Kind, Outgoing, Wait, receive};
 use crate::link::{Link, LinkError};
 use crate::message::{Hello, MOST_MESSAGE, StageLimits, Writer, reason};
 use crate::places::Places;
+use crate::trust::Trust;
 use crate::verbs::Hearing;
 use crate::{Digest, Manifest, Members, Quarantine, Shard};
 
@@ -31,11 +33,14 @@ pub struct Docked {
     pub node: String,
     /// Records of the audit log that it was told of.
     told: u64,
+    /// Steps that it was sent.
+    pub(crate) sent: Sent,
 }
 
 impl Docked {
     /// Asks for a sign of life, and waits for it. Shows the head of the audit log, if there is a new one.
-    pub(crate) fn ping(&mut self, step: u32, patience: Duration, dock: &Dock) -> Result<(), LinkError> {
+    pub(crate) fn ping(&mut self, patience: Duration, dock: &Dock) -> Result<(), LinkError> {
+        let step = self.sent.step;
         if let Some(head) = dock.rules.auditor.as_ref().and_then(|auditor| auditor.head_after(self.told)) {
             let message = head.bytes();
             let shown = Outgoing { epoch: self.epoch, ..Outgoing::message(Kind::Head, &message) };
@@ -67,6 +72,8 @@ pub struct Dock {
     arrived: Condvar,
     closed: AtomicBool,
     rules: Rules,
+    /// Which machines are believed.
+    pub(crate) trust: Trust,
 }
 
 /// What holds for all docks of a harbour.
@@ -81,17 +88,16 @@ struct Rules {
 }
 
 impl Dock {
-    /// Takes a worker that waits, or the next that comes before `deadline`: the one that was lost least often lately,
-    /// and of those the one that waits longest. One that is held back is taken when time is up and no other came: a
-    /// stage that may be lost again is better than none.
+    /// Takes a worker that waits, or the next that comes before `deadline`: one that is not in doubt, of those the one
+    /// that was lost least often lately, and of those the one that waits longest. One that is held back is taken when
+    /// time is up and no other came: a stage that may be lost again is better than none.
     pub fn take(&self, deadline: Instant) -> Option<Docked> {
         let mut waiting = self.waiting();
         while !self.is_closed() {
-            let now = Instant::now();
-            let left = deadline.saturating_duration_since(now);
-            let losses = |at: usize| Some((self.rules.quarantine.losses(&waiting[at].node, now)?, at));
-            let steadiest = (0..waiting.len()).filter_map(losses).min().map(|(_, at)| at);
-            let chosen = steadiest.or_else(|| left.is_zero().then_some(0));
+            let left = deadline.saturating_duration_since(Instant::now());
+            let ranked = (0..waiting.len()).filter_map(|at| Some((self.rank(&waiting[at].node)?, at)));
+            let best = ranked.min().map(|(_, at)| at);
+            let chosen = best.or_else(|| left.is_zero().then_some(0));
             if let Some(docked) = chosen.and_then(|at| waiting.remove(at)) {
                 return Some(docked);
             }
@@ -101,6 +107,33 @@ impl Dock {
             waiting = self.arrived.wait_timeout(waiting, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         None
+    }
+
+    /// Takes a worker that waits and can compute along with another machine; those in doubt first, so that it shows who
+    /// of them is wrong.
+    pub(crate) fn take_beside(&self, node: &str) -> Option<Docked> {
+        let mut waiting = self.waiting();
+        let others = (0..waiting.len()).filter(|&at| waiting[at].node != node);
+        let ranked = others.filter_map(|at| Some((self.rank(&waiting[at].node)?, at)));
+        let (_, best) = ranked.min_by_key(|((is_doubted, losses), at)| (!is_doubted, *losses, *at))?;
+        waiting.remove(best)
+    }
+
+    /// Whether one waits that is not in doubt, and not held back.
+    pub(crate) fn has_believed(&self) -> bool {
+        self.waiting().iter().any(|docked| self.rank(&docked.node).is_some_and(|(is_doubted, _)| !is_doubted))
+    }
+
+    /// Whether one waits that is in doubt.
+    pub(crate) fn has_doubted(&self) -> bool {
+        self.waiting().iter().any(|docked| self.doubts(&docked.node))
+    }
+
+    /// The less, the better to compute with: whether a machine is in doubt, and how often it was lost lately. Nothing
+    /// while it is held back.
+    fn rank(&self, node: &str) -> Option<(bool, usize)> {
+        let losses = self.rules.quarantine.losses(node, Instant::now())?;
+        Some((self.doubts(node), losses))
     }
 
     /// Lets everyone go who waits, and nobody in any more; who computes goes when it is next looked after.
@@ -138,8 +171,13 @@ impl Dock {
     }
 
     /// Whether a machine belongs to the fleet, and here.
-    pub(crate) fn admits(&self, node: &str) -> bool {
-        !self.is_closed() && self.rules.members.as_ref().is_none_or(|members| members.has(node))
+    pub(crate) fn belongs(&self, node: &str) -> bool {
+        !self.is_closed() && self.members().is_none_or(|members| members.has(node))
+    }
+
+    /// The list of those that do.
+    pub(crate) fn members(&self) -> Option<&Members> {
+        self.rules.members.as_deref()
     }
 
     /// Takes what a worker says to a head of the audit log.
@@ -164,7 +202,7 @@ impl Dock {
             if !self.admits(&docked.node) {
                 continue;
             }
-            if docked.ping(0, patience, self).is_ok() {
+            if docked.ping(patience, self).is_ok() {
                 self.put(docked);
             } else {
                 self.remember_loss(&docked.node);
@@ -296,7 +334,8 @@ impl Harbour {
             Kind::Refused => return Err(LinkError::Broken(format!("{node} says: {}", reason(frame.table())?))),
             kind => return Err(LinkError::Broken(format!("{node} answered {kind:?} when it should load its shard"))),
         }
-        match self.docks[stage].put(Docked { link, epoch, node: node.to_owned(), told: 0 }) {
+        let sent = Sent::new(self.manifest.numerics.stages_need_tokens);
+        match self.docks[stage].put(Docked { link, epoch, node: node.to_owned(), told: 0, sent }) {
             true => Ok(stage),
             false => Err(LinkError::Broken(format!("enough machines wait for stage {stage}"))),
         }

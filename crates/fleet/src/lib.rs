@@ -3,10 +3,12 @@
 
 mod audit;
 mod codec;
+mod coverage;
 mod digest;
 mod discovery;
 mod dock;
 mod error;
+mod exchange;
 pub mod frame;
 mod guest;
 mod identity;
@@ -29,6 +31,7 @@ mod push;
 mod quarantine;
 mod quay;
 mod remote_stage;
+mod shadow;
 mod shard;
 mod split;
 mod squeeze;
@@ -38,6 +41,7 @@ mod table;
 mod tcp;
 mod testify;
 mod tls;
+mod trust;
 pub mod verbs;
 mod worker;
 

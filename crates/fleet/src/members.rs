@@ -25,6 +25,9 @@ pub struct Member {
     pub name: String,
     /// The digest of its public key.
     pub key: Digest,
+    /// Why it is not used until people say so, if it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub distrusted: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -67,14 +70,35 @@ impl Members {
         Ok(self.read()?.members)
     }
 
-    /// The name of the machine with this key. A file that cannot be read lets nobody in.
+    /// The name of the machine with this key, if it may take part. A file that cannot be read lets nobody in.
     pub fn name_of(&self, key: Digest) -> Option<String> {
-        self.read().ok()?.members.into_iter().find(|member| member.key == key).map(|member| member.name)
+        self.read().ok()?.find(|member| member.key == key).map(|member| member.name.clone())
     }
 
-    /// Whether a machine of this name belongs to the fleet. A file that cannot be read has nobody.
+    /// Whether a machine of this name may take part. A file that cannot be read has nobody.
     pub fn has(&self, name: &str) -> bool {
-        self.read().is_ok_and(|content| content.members.iter().any(|member| member.name == name))
+        self.read().is_ok_and(|content| content.find(|member| member.name == name).is_some())
+    }
+
+    /// Lets a machine take no more part until [`Members::trust`] says so; `false` if there is none of that name.
+    pub fn distrust(&self, name: &str, why: &str) -> Result<bool, FleetError> {
+        let entry = Entry { note: why.to_owned(), ..Entry::new(name, Verb::Distrust, Decision::Noted) };
+        self.mark(name, Some(why.to_owned()), entry)
+    }
+
+    /// Lets a machine take part again; `false` if there is none of that name.
+    pub fn trust(&self, name: &str) -> Result<bool, FleetError> {
+        self.mark(name, None, Entry { nodes: vec![name.to_owned()], ..Entry::admin(Verb::Trust) })
+    }
+
+    fn mark(&self, name: &str, distrusted: Option<String>, entry: Entry) -> Result<bool, FleetError> {
+        let mut found = false;
+        self.change(|content| {
+            let member = content.members.iter_mut().find(|member| member.name == name)?;
+            (member.distrusted, found) = (distrusted, true);
+            Some(entry)
+        })?;
+        Ok(found)
     }
 
     /// Takes a machine out; `false` if there is none of that name.
@@ -82,7 +106,7 @@ impl Members {
         let mut revoked = false;
         self.change(|content| {
             let at = content.members.iter().position(|member| member.name == name)?;
-            let Member { name, key } = content.members.remove(at);
+            let Member { name, key, .. } = content.members.remove(at);
             revoked = true;
             Some(Entry { digest: Some(key), nodes: vec![name], ..Entry::admin(Verb::Revoke) })
         })?;
@@ -122,8 +146,11 @@ impl Members {
             let numbered = (0..).map(|number| format!("node-{number:02}"));
             let name = Some(wanted.to_owned()).filter(|name| is_name(name) && !taken(name));
             let name = name.or_else(|| numbered.into_iter().find(|name| !taken(name))).unwrap_or_default();
-            content.members.retain(|member| member.key != key);
-            content.members.push(Member { name: name.clone(), key });
+            // Who joins again is the same machine.
+            let mut known = content.members.extract_if(.., |member| member.key == key);
+            let distrusted = known.find_map(|member| member.distrusted);
+            drop(known);
+            content.members.push(Member { name: name.clone(), key, distrusted });
             let entry = Entry::new(&name, Verb::Join, Decision::Allowed);
             let entry = Entry { digest: Some(key), nodes: vec![name.clone()], ..entry };
             joined = Some(name);
@@ -154,6 +181,13 @@ impl Members {
             (Some(_), None) => write_json(&self.path, &content),
             (None, _) => Ok(()),
         }
+    }
+}
+
+impl Content {
+    /// A machine that may take part.
+    fn find(&self, is: impl Fn(&&Member) -> bool) -> Option<&Member> {
+        self.members.iter().filter(|member| member.distrusted.is_none()).find(is)
     }
 }
 

@@ -1,6 +1,9 @@
 //! A stage on another machine: the same plan goes there, the rows come back.
 
+mod company;
+
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -9,12 +12,12 @@ use cascadia_model::{Hidden, Stage, StageError, StepPlan};
 use crate::audit::Verb;
 use crate::codec::Codec;
 use crate::dock::{Dock, Docked, Harbour};
-use crate::frame::{Bounds, Frame, Kind, Outgoing, Wait, receive};
+use crate::exchange::{Answer, Terms};
+use crate::frame::Frame;
 use crate::link::LinkError;
-use crate::message::{MOST_MESSAGE, microseconds, reason};
+use crate::shadow::Tally;
 use crate::stage_status::StageStatus;
-use crate::table::TableWriter;
-use crate::verbs::Hearing;
+use company::Company;
 
 /// How long to wait for other machines.
 #[derive(Clone, Copy, Debug)]
@@ -49,17 +52,20 @@ const GONE: &str = "the machine that ran them is gone";
 /// Layers that run on another machine.
 pub struct RemoteStage {
     layers: Range<u32>,
-    codec: Codec,
     rows: u32,
-    sends_tokens: bool,
+    terms: Terms,
     dock: Arc<Dock>,
-    patience: Patience,
+    /// Whether a spare computes along.
+    is_shadowed: bool,
+    tally: Arc<Tally>,
     status: Mutex<StageStatus>,
     state: Mutex<State>,
 }
 
 struct State {
     current: Option<Docked>,
+    /// Who computes along with it.
+    company: Company,
     /// The newest generation of steps that a machine has computed; those count on its cache.
     served: Option<u64>,
     /// The generation for which the present machine was taken: its cache has nothing of earlier ones.
@@ -70,12 +76,9 @@ struct State {
     seen: Instant,
     /// When it was last known to belong to the fleet.
     asked: Instant,
-    step: u32,
-    table: TableWriter,
     frame: Frame,
-    table_bytes: Vec<u8>,
-    row_bytes: Vec<u8>,
-    buffer: Vec<u8>,
+    /// Rows as they are sent; a shadow may need them longer.
+    row_bytes: Arc<Vec<u8>>,
 }
 
 /// How an exchange failed.
@@ -93,39 +96,45 @@ impl From<LinkError> for Failure {
 }
 
 impl RemoteStage {
-    /// Stage number `stage` of a model, run by whoever docks there.
+    /// Stage number `stage` of a model, run by whoever docks there. Of spares, one computes along.
     pub fn new(harbour: &Harbour, stage: usize, patience: Patience) -> RemoteStage {
         let (numerics, limits) = (&harbour.manifest().numerics, harbour.limits());
         let [start, end] = harbour.manifest().stages[stage].layers;
+        let codec = Codec::new(limits.wire, numerics.hidden_width as usize);
         RemoteStage {
             layers: start..end,
-            codec: Codec::new(limits.wire, numerics.hidden_width as usize),
             rows: limits.rows_per_step,
-            sends_tokens: numerics.stages_need_tokens,
+            terms: Terms { codec, patience },
             dock: Arc::clone(&harbour.docks()[stage]),
-            patience,
+            is_shadowed: true,
+            tally: Arc::default(),
             status: Mutex::new(StageStatus { layers: [start, end], ..StageStatus::default() }),
             state: Mutex::new(State {
                 current: None,
+                company: Company::default(),
                 served: None,
                 taken_for: 0,
                 suspected: None,
                 seen: Instant::now(),
                 asked: Instant::now(),
-                step: 0,
-                table: TableWriter::new(numerics.stages_need_tokens),
                 frame: Frame::default(),
-                table_bytes: Vec::new(),
-                row_bytes: Vec::new(),
-                buffer: Vec::new(),
+                row_bytes: Arc::default(),
             }),
         }
+    }
+
+    /// The same with spares that only wait.
+    pub fn without_shadow(self) -> RemoteStage {
+        RemoteStage { is_shadowed: false, ..self }
     }
 
     /// Who runs it, and what it has done so far.
     pub fn status(&self) -> StageStatus {
         let status = self.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        StageStatus { spares: self.dock.spares(), ..status }
+        let spares = status.shadow.iter().cloned().chain(self.dock.spares()).collect();
+        let [followed, compared] =
+            [&self.tally.followed, &self.tally.compared].map(|steps| steps.load(Ordering::Relaxed));
+        StageStatus { spares, doubted: self.dock.doubted(), followed, compared, ..status }
     }
 
     /// What people call it.
@@ -140,31 +149,37 @@ impl RemoteStage {
     /// Asks for signs of life, of the machine that computes unless a step is under way and of its spares; those that
     /// give none, or no longer belong to the fleet, are let go.
     pub fn check(&self) {
-        self.dock.sweep(self.patience.silence);
+        self.dock.sweep(self.terms.patience.silence);
         let mut state = match self.state.try_lock() {
             Ok(state) => state,
             Err(TryLockError::Poisoned(state)) => state.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
-        if state.current.is_some() && state.still_there(&self.dock, self.patience.silence).is_err() {
+        self.hear_shadow(&mut state);
+        if state.current.is_some() && state.still_there(&self.dock, self.terms.patience.silence).is_err() {
             self.lose(&mut state);
         }
+        self.find_shadow(&mut state);
     }
 
-    /// Lets go of the machine that computes; gives its name.
-    fn lose(&self, state: &mut State) -> String {
-        self.note(|status| (status.lost, status.node) = (status.lost + 1, None));
-        state.seen = Instant::now();
-        let node = state.current.take().map(|docked| docked.node).unwrap_or_default();
-        self.dock.remember_loss(&node);
-        self.dock.note(Verb::StageLost, &node, self.shows());
-        node
+    /// Lets a machine compute from now on.
+    fn take(&self, docked: Docked, state: &mut State) {
+        self.dock.note(Verb::StageTaken, &docked.node, self.shows());
+        self.note(|status| status.node = Some(docked.node.clone()));
+        state.current = Some(docked);
+        (state.seen, state.asked) = (Instant::now(), Instant::now());
     }
 
     /// Makes sure of a machine that computes steps of this generation, or says why there is none.
     fn worker(&self, state: &mut State, generation: u64) -> Result<(), String> {
         if state.current.is_some() && generation < state.taken_for {
             return Err(GONE.to_owned());
+        }
+        let is_second_best = |docked: &mut Docked| self.dock.doubts(&docked.node) && self.dock.has_believed();
+        if let Some(docked) = state.current.take_if(is_second_best) {
+            state.company = Company::default();
+            self.note(|status| status.node = None);
+            self.dock.put(docked);
         }
         if let Some(docked) = &state.current {
             if state.asked.elapsed() < MEMBERSHIP {
@@ -174,81 +189,78 @@ impl RemoteStage {
             if self.dock.admits(&docked.node) {
                 return Ok(());
             }
-            let node = self.lose(state);
-            return Err(format!("{node} no longer belongs to the fleet"));
+            let (node, _) = self.lose(state);
+            let gone = || format!("{node} no longer belongs to the fleet");
+            return state.current.as_ref().map(|_| ()).ok_or_else(gone);
         }
         if state.served.is_some_and(|served| generation <= served) {
             return Err(GONE.to_owned());
         }
-        let deadline = state.seen + self.patience.worker;
+        let deadline = state.seen + self.terms.patience.worker;
         while let Some(docked) = self.dock.take(deadline) {
-            state.step = 0;
-            state.table = TableWriter::new(self.sends_tokens);
             state.current = Some(docked);
             // One that has waited may have gone meanwhile.
-            if state.still_there(&self.dock, self.patience.silence).is_ok() {
-                state.taken_for = generation;
-                let node = state.current.as_ref().map(|docked| docked.node.as_str()).unwrap_or_default();
-                self.dock.note(Verb::StageTaken, node, self.shows());
-                self.note(|status| status.node = state.current.as_ref().map(|docked| docked.node.clone()));
+            let answers = state.still_there(&self.dock, self.terms.patience.silence).is_ok();
+            if let Some(docked) = state.current.take().filter(|_| answers) {
+                (state.taken_for, state.company) = (generation, Company::default());
+                self.take(docked, state);
                 return Ok(());
             }
-            state.current = None;
         }
         Err("no machine holds their shard; start a worker for it".to_owned())
     }
 
     /// Sends a step and waits for its rows; says how many microseconds it was computed.
     fn exchange(&self, plan: &StepPlan, hidden: &mut Hidden, state: &mut State) -> Result<u32, Failure> {
-        let State { current, suspected, step, table, frame, table_bytes, row_bytes, buffer, .. } = state;
-        let Some(Docked { link, epoch, node, .. }) = current else {
+        let Some(docked) = &mut state.current else {
             return Err(Failure::Lost("it is gone".to_owned()));
         };
-        let codec = self.codec;
+        let mut row_bytes = Arc::get_mut(&mut state.row_bytes).map(std::mem::take).unwrap_or_default();
         // First, because a step that is not sent must leave no trace in what both ends remember.
-        codec.encode(&hidden.values, row_bytes).map_err(Failure::Plan)?;
-        *step = step.checked_add(1).ok_or_else(|| Failure::Lost("its steps cannot be numbered any more".to_owned()))?;
-        table_bytes.clear();
-        let written = table.write(plan, table_bytes);
-        written.ok_or_else(|| Failure::Lost("the step has more sequences than it can remember".to_owned()))?;
-        let rows = plan.tokens.len() as u16;
-        let outgoing = Outgoing { kind: Kind::Step, epoch: *epoch, step: *step, table: table_bytes, rows, row_bytes };
-        let sent = outgoing.send(&mut **link, buffer)?;
-        self.note(|status| status.sent_bytes += sent as u64);
-        let end = Instant::now() + self.patience.step + self.patience.row * u32::from(rows);
-        let wait = Wait { end, silence: self.patience.silence };
-        let row_bytes = codec.row_bytes();
-        let bounds = Bounds { hearing: Hearing::Result, rows: rows.into(), row_bytes, table: MOST_MESSAGE };
-        loop {
-            receive(&mut **link, &bounds, frame, wait)?;
-            let header = &frame.header;
-            match header.kind {
-                Kind::Beat => continue,
-                Kind::Witness => {
-                    self.dock.heard(node, frame.table());
-                    continue;
-                }
-                Kind::Leaving if header.epoch == *epoch => {
-                    return Err(Failure::Lost(format!("it left, because {}", reason(frame.table())?)));
-                }
-                _ => {}
-            }
-            if header.epoch < *epoch || (header.epoch == *epoch && header.step < *step) {
-                self.note(|status| status.late += 1);
-                continue;
-            }
-            let expected = header.epoch == *epoch && header.step == *step;
-            return match header.kind {
-                Kind::Rows if expected && header.rows == rows => match codec.decode(frame.rows(), &mut hidden.values) {
-                    true => Ok(microseconds(frame.table())?),
-                    false => Err(blame(plan, node, "it computed numbers that are not finite".to_owned(), suspected)),
-                },
-                Kind::Refused if expected && header.rows == 0 => {
-                    Err(blame(plan, node, reason(frame.table())?, suspected))
-                }
-                kind => Err(Failure::Lost(format!("it answered step {step} with {kind:?} of step {}", header.step))),
-            };
+        self.terms.codec.encode(&hidden.values, &mut row_bytes).map_err(Failure::Plan)?;
+        state.row_bytes = Arc::new(row_bytes);
+        let sent = docked.send(plan, &state.row_bytes);
+        // Whatever became of that: if the machine is lost, its shadow answers.
+        state.company.tell(|shadow| shadow.step(plan, &state.row_bytes));
+        let sent = sent?;
+        let answer = docked.answer(plan.tokens.len() as u16, &self.terms, &self.dock, &mut state.frame);
+        let late = std::mem::take(&mut docked.sent.late);
+        self.note(|status| (status.sent_bytes, status.late) = (status.sent_bytes + sent as u64, status.late + late));
+        let computed = self.judge(plan, (&docked.node, answer?), (&state.frame, hidden), &mut state.suspected)?;
+        state.company.tell(|shadow| shadow.compare(state.frame.rows()));
+        Ok(computed)
+    }
+
+    /// The time that rows took, once they are in `hidden` and are numbers; or who is at fault.
+    fn judge(
+        &self,
+        plan: &StepPlan,
+        (node, answer): (&str, Answer),
+        (frame, hidden): (&Frame, &mut Hidden),
+        suspected: &mut Option<(String, Vec<u64>)>,
+    ) -> Result<u32, Failure> {
+        let problem = match answer {
+            Answer::Rows(time) if self.terms.codec.decode(frame.rows(), &mut hidden.values) => return Ok(time),
+            Answer::Rows(_) => "it computed numbers that are not finite".to_owned(),
+            Answer::Refused(problem) => problem,
+        };
+        Err(blame(plan, node, problem, suspected))
+    }
+
+    /// An error if there is anything else than a row of numbers for every token.
+    fn check_rows(&self, plan: &StepPlan, hidden: &Hidden) -> Result<(), StageError> {
+        let rows = plan.tokens.len();
+        let fits = rows <= self.rows as usize && u16::try_from(rows).is_ok();
+        let width = self.terms.codec.width();
+        if !fits || hidden.width != width || hidden.values.len() != rows * width {
+            let problem = format!("{} numbers for {rows} rows of {width}", hidden.values.len());
+            return Err(StageError::Plan { problem });
         }
+        if !hidden.values.iter().all(|value| value.is_finite()) {
+            let problem = format!("what layer {} should read is not finite", self.layers.start);
+            return Err(StageError::Plan { problem });
+        }
+        Ok(())
     }
 }
 
@@ -256,7 +268,7 @@ impl State {
     /// Asks for a sign of life of a machine that still belongs to the fleet.
     fn still_there(&mut self, dock: &Dock, patience: Duration) -> Result<(), LinkError> {
         let docked = self.current.as_mut().filter(|docked| dock.admits(&docked.node)).ok_or(LinkError::Closed)?;
-        docked.ping(self.step, patience, dock)?;
+        docked.ping(patience, dock)?;
         (self.seen, self.asked) = (Instant::now(), Instant::now());
         Ok(())
     }
@@ -268,29 +280,27 @@ impl Stage for RemoteStage {
     }
 
     fn run(&self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {
-        let rows = plan.tokens.len();
-        let fits = rows <= self.rows as usize && u16::try_from(rows).is_ok();
-        let width = self.codec.width();
-        if !fits || hidden.width != width || hidden.values.len() != rows * width {
-            let problem = format!("{} numbers for {rows} rows of {width}", hidden.values.len());
-            return Err(StageError::Plan { problem });
-        }
-        if !hidden.values.iter().all(|value| value.is_finite()) {
-            let problem = format!("what layer {} should read is not finite", self.layers.start);
-            return Err(StageError::Plan { problem });
-        }
+        self.check_rows(plan, hidden)?;
         // A step that panicked left a link that is out of step, and such a link fails.
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = &mut *self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        self.hear_shadow(state);
+        if let Some(problem) = state.company.doubt.take() {
+            return Err(StageError::Wrong { layers: self.layers.clone(), problem });
+        }
         let lost = |problem| StageError::Lost { layers: self.layers.clone(), problem, while_computing: false };
-        self.worker(&mut state, plan.generation).map_err(lost)?;
+        self.worker(state, plan.generation).map_err(lost)?;
+        self.find_shadow(state);
+        self.check_caches(plan, state).map_err(lost)?;
         state.served = state.served.max(Some(plan.generation));
         let begin = Instant::now();
-        match self.exchange(plan, hidden, &mut state) {
+        let computed = self.exchange(plan, hidden, state);
+        match computed.or_else(|failure| self.go_on(failure, plan, hidden, state)) {
             Ok(computed) => {
+                self.confirm(plan, state).map_err(lost)?;
                 state.seen = Instant::now();
                 self.note(|status| {
                     status.steps += 1;
-                    status.rows += rows as u64;
+                    status.rows += plan.tokens.len() as u64;
                     status.microseconds += begin.elapsed().as_micros() as u64;
                     status.computing_microseconds += u64::from(computed);
                 });
@@ -298,7 +308,6 @@ impl Stage for RemoteStage {
             }
             Err(Failure::Plan(problem)) => Err(StageError::Plan { problem }),
             Err(Failure::Lost(problem)) => {
-                let problem = format!("{}: {problem}", self.lose(&mut state));
                 Err(StageError::Lost { layers: self.layers.clone(), problem, while_computing: true })
             }
         }

@@ -4,13 +4,20 @@ use serde::{Deserialize, Serialize};
 
 /// Who runs a stage, and what it has done so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct StageStatus {
     /// The first layer and the one after the last.
     pub layers: [u32; 2],
     /// The machine that computes; none if it was lost and nobody has taken over.
     pub node: Option<String>,
-    /// Machines that wait with the same shard and are not held back.
+    /// Other machines with the same shard that are not held back.
     pub spares: Vec<String>,
+    /// The one of them that computes along.
+    pub shadow: Option<String>,
+    /// Machines that may be wrong: they gave different rows for one step.
+    pub doubted: Vec<String>,
+    /// Machines that are wrong, since this stage began.
+    pub wrong: Vec<String>,
     /// Steps that were answered.
     pub steps: u64,
     /// Rows of those steps.
@@ -25,4 +32,10 @@ pub struct StageStatus {
     pub late: u64,
     /// Machines that were lost.
     pub lost: u64,
+    /// Steps that another machine computed along.
+    pub followed: u64,
+    /// Those of them for which it held everything, and gave the same rows.
+    pub compared: u64,
+    /// Steps in whose middle the machine was lost, and that its shadow answered.
+    pub saved: u64,
 }

@@ -98,6 +98,14 @@ pub enum StageError {
         /// Whether that was while it computed this very step, which may then be why; else it was gone before.
         while_computing: bool,
     },
+    /// What the stage gave lately may be wrong, and so may everything be that was made of it.
+    #[error("what layers {} to {} computed cannot be trusted: {problem}", layers.start, layers.end.saturating_sub(1))]
+    Wrong {
+        /// The layers it ran.
+        layers: Range<u32>,
+        /// Why, and on which machines.
+        problem: String,
+    },
     /// The plan asks for something this stage was not loaded for.
     #[error("the step cannot run here: {problem}")]
     Plan {

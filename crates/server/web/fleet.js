@@ -7,7 +7,10 @@ import { byId, drawing, element } from "./elements.js";
 const LOOKS = 10;
 const ROLES = {
   computes: "computes stage",
+  computes_along: "computes along for stage",
   spare: "is a spare for stage",
+  doubted: "differs from another machine in rows of stage",
+  wrong: "is wrong, and no longer used, after stage",
   gone: "is gone from stage",
   quarantined: "was lost too often, and is quarantined",
 };
@@ -108,11 +111,12 @@ export class FleetCard {
 
   /** A row for each stage and one for what is left of a step. */
   drawTimes({ stages, plan }) {
-    const rows = stages.map(({ layers, node, spares, lost }, index) => {
+    const rows = stages.map(({ layers, node, spares, shadow, lost }, index) => {
       const { all, computing } = this.means[index] ?? {};
       const planned = plan?.stages[index];
+      const role = (name) => (name === shadow ? `${name} (computes along)` : name);
       return {
-        texts: [String(index), range(layers), node ?? "–", spares.join(", ") || "–", String(lost)],
+        texts: [String(index), range(layers), node ?? "–", spares.map(role).join(", ") || "–", String(lost)],
         times: { computing, network: all === undefined ? undefined : Math.max(0, all - computing) },
         expected: planned ? planned.seconds + planned.network_seconds : undefined,
       };

@@ -4,11 +4,11 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
-use cascadia_fleet::{Arrival, HERE, Invitation, Listener, Manifest, Shard, seconds_now};
+use anyhow::{Context, anyhow, bail};
+use cascadia_fleet::{Arrival, HERE, Invitation, Listener, Manifest, Members, Shard, seconds_now};
 
 use super::fleet_push::{Shipment, quay};
-use crate::flags::{FleetInitFlags, FleetPushFlags, FleetRevokeFlags};
+use crate::flags::{FleetInitFlags, FleetPushFlags, FleetRevokeFlags, FleetTrustFlags};
 use crate::fleet_home::{CoordinatorSettings, FleetHome, reachable, usual_address};
 use crate::handover::PushWish;
 use crate::output::{print, remark};
@@ -83,11 +83,26 @@ pub(crate) fn push(flags: &FleetPushFlags) -> anyhow::Result<()> {
 pub(crate) fn revoke(flags: &FleetRevokeFlags) -> anyhow::Result<()> {
     let members = FleetHome::find(flags.home.home.as_deref())?.members();
     if !members.revoke(&flags.node)? {
-        let names: Vec<String> = members.all()?.into_iter().map(|member| member.name).collect();
-        bail!("`{}` is no machine of this fleet; there are {}", flags.node, names.join(", "));
+        return Err(unknown(&members, &flags.node)?);
     }
     remark(&format!("{} is revoked: its key opens nothing any more.", flags.node));
     Ok(())
+}
+
+/// Lets a machine take part again that was found to be wrong.
+pub(crate) fn trust(flags: &FleetTrustFlags) -> anyhow::Result<()> {
+    let members = FleetHome::find(flags.home.home.as_deref())?.members();
+    if !members.trust(&flags.node)? {
+        return Err(unknown(&members, &flags.node)?);
+    }
+    remark(&format!("{} may take part again.", flags.node));
+    Ok(())
+}
+
+/// The error that a machine is none of the fleet.
+fn unknown(members: &Members, node: &str) -> anyhow::Result<anyhow::Error> {
+    let names: Vec<String> = members.all()?.into_iter().map(|member| member.name).collect();
+    Ok(anyhow!("`{node}` is no machine of this fleet; there are {}", names.join(", ")))
 }
 
 /// Which machine gets which shard.

@@ -36,7 +36,10 @@ struct Event {
 #[serde(rename_all = "snake_case")]
 enum Role {
     Computes,
+    ComputesAlong,
     Spare,
+    Doubted,
+    Wrong,
     Gone,
     Quarantined,
 }
@@ -86,8 +89,15 @@ fn changes(before: Option<&FleetStatus>, now: &FleetStatus) -> Vec<Event> {
 }
 
 fn machines(stage: &StageStatus) -> impl Iterator<Item = (&str, Role)> {
-    let computing = stage.node.iter().map(|node| (node.as_str(), Role::Computes));
-    computing.chain(stage.spares.iter().map(|node| (node.as_str(), Role::Spare)))
+    fn all(nodes: &[String], role: Role) -> impl Iterator<Item = (&str, Role)> {
+        nodes.iter().map(move |node| (node.as_str(), role))
+    }
+    let waits = |node: &&str| stage.shadow.as_deref() != Some(*node);
+    all(stage.node.as_slice(), Role::Computes)
+        .chain(all(stage.shadow.as_slice(), Role::ComputesAlong))
+        .chain(all(&stage.spares, Role::Spare).filter(move |(node, _)| waits(node)))
+        .chain(all(&stage.doubted, Role::Doubted))
+        .chain(all(&stage.wrong, Role::Wrong))
 }
 
 #[cfg(test)]
@@ -109,6 +119,7 @@ mod tests {
             plan: None,
             quarantined: held_back.iter().map(|node| ((*node).to_owned(), 300)).collect(),
         };
+        let a = || Some("a".to_owned());
         let looks = [
             (
                 status(vec![stage(Some("a"), &["b"]), stage(Some("c"), &[])], &[]),
@@ -120,6 +131,12 @@ mod tests {
             ),
             (status(vec![stage(Some("b"), &["a"]), stage(None, &[])], &["a"]), "a spare 0, c gone 1"),
             (status(vec![stage(Some("b"), &["a"])], &[]), ""),
+            (status(vec![StageStatus { shadow: a(), ..stage(Some("b"), &["a"]) }], &[]), "a computesalong 0"),
+            (
+                status(vec![StageStatus { doubted: Vec::from_iter(a()), ..stage(Some("b"), &["a"]) }], &[]),
+                "a spare 0, a doubted 0",
+            ),
+            (status(vec![StageStatus { wrong: Vec::from_iter(a()), ..stage(Some("b"), &[]) }], &[]), "a wrong 0"),
         ];
         let mut before = None;
         for (now, expected) in looks {

@@ -39,24 +39,29 @@ fn table(members: &[Member], status: Option<&FleetStatus>) -> String {
         Some(status) => format!("Serving {}.\n{}", status.model.short(), stages(status)),
         None => "No server runs with this fleet; start one with `cascadia serve --fleet all`.\n".to_owned(),
     };
-    let role = |name: &String| {
+    let role = |Member { name, distrusted, .. }: &Member| {
+        if let Some(why) = distrusted {
+            return format!("not used, because {why}; `cascadia fleet trust {name}` lets it take part again");
+        }
         let stages = || status.into_iter().flat_map(|status| status.stages.iter().enumerate());
         let runs = stages().find(|(_, stage)| stage.node.as_ref() == Some(name));
         let waits = stages().find(|(_, stage)| stage.spares.contains(name));
         let held_back = status.and_then(|status| status.quarantined.get(name));
         let held_back = held_back.map(|seconds| format!("quarantined for {seconds} s more, because it was lost often"));
-        match (runs, waits) {
-            (Some((stage, _)), _) => [Some(format!("computes stage {stage}")), held_back],
-            (None, Some((stage, _))) => [Some(format!("spare for stage {stage}")), held_back],
-            (None, None) => [held_back.or_else(|| Some("not connected".to_owned())), None],
-        }
-        .into_iter()
-        .flatten()
-        .collect::<Vec<_>>()
-        .join("; ")
+        let is_doubted = stages().any(|(_, stage)| stage.doubted.contains(name));
+        let doubted = is_doubted.then(|| "may be wrong, because its rows differed from another machine's".to_owned());
+        let part = match (runs, waits) {
+            (Some((stage, _)), _) => Some(format!("computes stage {stage}")),
+            (None, Some((number, stage))) if stage.shadow.as_ref() == Some(name) => {
+                Some(format!("spare for stage {number}, computes along"))
+            }
+            (None, Some((stage, _))) => Some(format!("spare for stage {stage}")),
+            (None, None) => held_back.is_none().then(|| "not connected".to_owned()),
+        };
+        [part, held_back, doubted].into_iter().flatten().collect::<Vec<_>>().join("; ")
     };
     for member in members {
-        text += &format!("{:<16} {}\n", member.name, role(&member.name));
+        text += &format!("{:<16} {}\n", member.name, role(member));
     }
     text
 }

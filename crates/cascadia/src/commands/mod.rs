@@ -48,6 +48,7 @@ pub fn execute(flags: Flags) -> anyhow::Result<()> {
         Command::Fleet(FleetCommand::Push(flags)) => fleet::push(&flags),
         Command::Fleet(FleetCommand::Status(flags)) => fleet_status::status(&flags),
         Command::Fleet(FleetCommand::Revoke(flags)) => fleet::revoke(&flags),
+        Command::Fleet(FleetCommand::Trust(flags)) => fleet::trust(&flags),
         Command::Audit(AuditCommand::Verify(flags)) => audit::verify(&flags),
         Command::Audit(AuditCommand::Show(flags)) => audit::show(&flags),
         Command::Leave(flags) => worker::leave(&flags),

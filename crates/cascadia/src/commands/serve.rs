@@ -50,7 +50,8 @@ pub(crate) fn serve(flags: ServeFlags) -> anyhow::Result<()> {
             let (home, own_stages) = (flags.home.as_deref(), flags.own_stage.as_slice());
             let (model, patience, wire) = (ModelChoice::of(&flags), patience(&flags), wire(&flags));
             let quarantine = Duration::from_secs(60 * flags.quarantine_minutes.unwrap_or(QUARANTINE_MINUTES));
-            let choice = FleetChoice { fleet: nodes, home, own_stages, model, patience, wire, quarantine };
+            let no_shadow = flags.no_shadow;
+            let choice = FleetChoice { fleet: nodes, home, own_stages, model, patience, wire, quarantine, no_shadow };
             let (started, beginning) = Fleet::start(&choice)?;
             fleet.insert(started).begin(beginning, &options)?
         }

@@ -46,6 +46,8 @@ pub(crate) struct FleetChoice<'a> {
     pub(crate) wire: Wire,
     /// For how long a machine that was lost too often is held back; nothing if none is.
     pub(crate) quarantine: Duration,
+    /// Whether spares only wait.
+    pub(crate) no_shadow: bool,
 }
 
 /// A coordinator at its port, and the models for whose stages machines come there.
@@ -59,6 +61,7 @@ pub(crate) struct Fleet {
     patience: Patience,
     wire: Wire,
     pub(super) quarantine: Arc<Quarantine>,
+    no_shadow: bool,
     pub(super) auditor: Arc<Auditor>,
     /// Where the dashboard looks.
     pub(super) board: FleetBoard,
@@ -101,10 +104,22 @@ impl Fleet {
         check_nodes(&home, nodes.as_deref().unwrap_or_default())?;
         let arrivals = home.arrivals(&settings)?;
         let (quay, running) = (Arc::default(), Arc::default());
-        let (nodes, patience, wire) = (Arc::new(Mutex::new(nodes)), choice.patience, choice.wire);
-        let quarantine = Arc::new(Quarantine::lasting(choice.quarantine));
+        let FleetChoice { patience, wire, no_shadow, .. } = *choice;
+        let (nodes, quarantine) = (Arc::new(Mutex::new(nodes)), Arc::new(Quarantine::lasting(choice.quarantine)));
         let (auditor, board) = (home.auditor()?, FleetBoard::default());
-        let fleet = Fleet { home, quay, nodes, running, patience, wire, quarantine, auditor, board, _serving: serving };
+        let fleet = Fleet {
+            home,
+            quay,
+            nodes,
+            running,
+            patience,
+            wire,
+            quarantine,
+            no_shadow,
+            auditor,
+            board,
+            _serving: serving,
+        };
         Ok((fleet, Beginning { first, arrivals }))
     }
 
@@ -208,7 +223,11 @@ impl Fleet {
             let options = LoadOptions { memory, ..options.clone() };
             let stage = |(stage, shard): (usize, &Shard)| match own.contains(&(stage as u32)) {
                 true => Ok(Served::Here(Arc::new(OwnStage::open(folder, shard, &options)?))),
-                false => Ok(Served::There(Arc::new(RemoteStage::new(&harbour, stage, self.patience)))),
+                false => {
+                    let stage = RemoteStage::new(&harbour, stage, self.patience);
+                    let stage = if self.no_shadow { stage.without_shadow() } else { stage };
+                    Ok(Served::There(Arc::new(stage)))
+                }
             };
             let stages: Vec<Served> =
                 harbour.manifest().stages.iter().enumerate().map(stage).collect::<Result<_, FleetError>>()?;

@@ -78,6 +78,8 @@ pub enum FleetCommand {
     Status(FleetStatusFlags),
     /// Take a machine out of the fleet; what it was computing goes to another.
     Revoke(FleetRevokeFlags),
+    /// Let a machine take part again that was found to compute wrong rows.
+    Trust(FleetTrustFlags),
 }
 
 /// Flags of `fleet init`.
@@ -146,6 +148,17 @@ pub struct FleetStatusFlags {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  cascadia fleet revoke node-01")]
 pub struct FleetRevokeFlags {
+    /// The machine, as `fleet status` calls it.
+    pub node: String,
+    /// Where keys are.
+    #[command(flatten)]
+    pub home: HomeFlags,
+}
+
+/// Flags of `fleet trust`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  cascadia fleet trust node-01")]
+pub struct FleetTrustFlags {
     /// The machine, as `fleet status` calls it.
     pub node: String,
     /// Where keys are.

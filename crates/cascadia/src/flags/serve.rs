@@ -45,6 +45,10 @@ pub struct ServeFlags {
     /// cut and sent; 15 by default, 0 never. Only with MODEL.
     #[arg(long, value_name = "N", requires = "fleet", value_parser = clap::value_parser!(u64).range(..=86_400))]
     pub replan_seconds: Option<u64>,
+    /// Let spares only wait. Otherwise one for each stage computes along: it takes over without a pause, and wrong rows
+    /// are noticed.
+    #[arg(long, requires = "fleet")]
+    pub no_shadow: bool,
     /// The address to listen on; 127.0.0.1 by default, so that only this machine can connect.
     #[arg(long, value_name = "ADDRESS")]
     pub host: Option<IpAddr>,

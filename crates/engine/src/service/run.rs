@@ -181,6 +181,7 @@ impl Runner {
         match error {
             StageError::Lost { problem, while_computing: true, .. } => return self.machine_lost(plan, &problem),
             StageError::Lost { layers, problem, .. } => return self.stage_lost(plan, &layers, &problem),
+            StageError::Wrong { layers, problem } => return self.rows_wrong(plan, &layers, &problem),
             StageError::Weights(_) | StageError::Plan { .. } => {}
         }
         let results = plan.parts.iter().map(|_| Advance::Again).collect();
@@ -211,6 +212,16 @@ impl Runner {
                 self.fail(part.id, StageError::Lost { layers, problem, while_computing: false });
             }
             self.lost = 0;
+        }
+        self.scheduler.lose(plan);
+    }
+
+    /// Rows were wrong that tokens may have come from: every job that has begun ends with an error, and nothing that is
+    /// cached is used again.
+    fn rows_wrong(&mut self, plan: Plan, layers: &Range<u32>, problem: &str) {
+        let begun = self.jobs.iter().filter(|(_, live)| live.started.is_some());
+        for id in begun.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.fail(id, StageError::Wrong { layers: layers.clone(), problem: problem.to_owned() });
         }
         self.scheduler.lose(plan);
     }

@@ -24,6 +24,8 @@ enum Loss {
     Away,
     /// Somebody was.
     Computing,
+    /// What it gave before may be wrong.
+    Doubted,
 }
 
 /// A stage with the habits of a machine far away.
@@ -48,6 +50,9 @@ impl Stage for Flaky {
         let loss = if gone { Some(Loss::Away) } else { (self.lost)(self.runs.fetch_add(1, Ordering::Relaxed)) };
         if let Some(loss) = loss.or(cursed) {
             self.generation.fetch_max(plan.generation + 1, Ordering::Relaxed);
+            if matches!(loss, Loss::Doubted) {
+                return Err(StageError::Wrong { layers: self.layers(), problem: "the memory".into() });
+            }
             let while_computing = matches!(loss, Loss::Computing);
             return Err(StageError::Lost { layers: self.layers(), problem: "the cable".into(), while_computing });
         }
@@ -135,6 +140,32 @@ fn several_steps_under_way_change_no_token() {
         let handle = service.handle();
         service.drain();
         assert_eq!((handle.snapshot().failed, handle.snapshot().pages_held), (0, 0));
+    }
+}
+
+#[test]
+fn answers_made_of_rows_that_may_be_wrong_end_with_an_error() {
+    let alone = setup().alone(&requests());
+    for here in [&[false][..], &[false, false]] {
+        let service = start_stages(|run| (run == 20).then_some(Loss::Doubted), here);
+        let fails = |(updates, alone): (&Receiver<Update>, &Vec<u32>)| {
+            let heard = hear(updates);
+            assert!(alone.starts_with(&heard.numbers()));
+            match &heard.error {
+                Some(error) => assert!(error.is_lost() && error.to_string().contains("cannot be trusted"), "{error}"),
+                None => assert!(heard.numbers() == *alone),
+            }
+            heard.error.is_some()
+        };
+        let ask = || submit(&service, &requests()).iter().zip(&alone).filter(|heard| fails(*heard)).count() as u64;
+        let mut failed = ask();
+        assert!(failed > 0, "some answers were under way");
+        while service.handle().snapshot().finished == 0 {
+            failed += ask();
+        }
+        let handle = service.handle();
+        service.drain();
+        assert_eq!((handle.snapshot().failed, handle.snapshot().pages_held), (failed, 0));
     }
 }
 

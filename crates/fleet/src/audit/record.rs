@@ -38,6 +38,12 @@ pub enum Verb {
     StageLost,
     /// A machine was lost too often to be used for now.
     Quarantine,
+    /// A machine computed other rows than another.
+    RowsDiffer,
+    /// A machine was found to be wrong, and is not used any more.
+    Distrust,
+    /// It may be used again.
+    Trust,
     /// A machine was shown the head of this log.
     Witness,
     /// A crash had left a part of a record, which was cut off.

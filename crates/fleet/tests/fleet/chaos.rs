@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use cascadia_fleet::link::Weather;
-use cascadia_fleet::{Harbour, Patience, RemoteStage};
+use cascadia_fleet::{Harbour, Patience, RemoteStage, StageStatus};
 use cascadia_model::{Stage, StageError};
 
 use crate::hash_model::{Cache, Chance, HashStage, STAGES, generate, harbour, worker};
@@ -56,12 +56,14 @@ struct Drill {
     recordings: [Recording; 2],
     chance: Chance,
     trouble: u32,
+    machines: u32,
 }
 
 impl Drill {
     fn new(seed: u64, trouble: u32) -> Drill {
         let caches = (0..STAGES).map(|_| Cache::default()).collect();
-        Drill { harbour: harbour(), caches, recordings: Default::default(), chance: Chance(seed), trouble }
+        let (harbour, recordings) = (harbour(), Default::default());
+        Drill { harbour, caches, recordings, chance: Chance(seed), trouble, machines: 0 }
     }
 
     /// Brings a worker for a stage: the one that was there, or one that has begun anew.
@@ -77,14 +79,23 @@ impl Drill {
             .map(|recording| weather(Chance(self.chance.below(u64::MAX >> 1)), self.trouble, Arc::clone(recording)));
         self.trouble = self.trouble.saturating_sub(1);
         let link = worker(stage, hashes, weather);
-        self.harbour.admit(Box::new(link), &format!("node-{stage}")).expect("the weather is fair at first");
+        self.machines += 1;
+        self.harbour.admit(Box::new(link), &format!("node-{}", self.machines)).expect("the weather is fair at first");
     }
 
-    /// The tokens of all sequences after all stages, and how many late frames were left aside.
-    fn run(mut self) -> (Vec<Vec<u32>>, u64) {
+    /// The tokens of all sequences after all stages, how many late frames were left aside, and how many steps went on
+    /// with another machine.
+    fn run(mut self) -> (Vec<Vec<u32>>, [u64; 2]) {
         let short = Duration::from_millis(40);
         let patience = Patience { worker: Duration::from_secs(2), silence: short, ..Patience::default() };
-        (0..STAGES).for_each(|stage| self.dock(stage));
+        for stage in 0..STAGES {
+            self.dock(stage);
+            // A spare has a cache of its own.
+            if self.chance.below(2) == 0 {
+                self.caches[stage] = Cache::default();
+                self.dock(stage);
+            }
+        }
         let stages: Vec<_> = (0..STAGES).map(|stage| RemoteStage::new(&self.harbour, stage, patience)).collect();
         let mut chance = self.chance.clone();
         let tokens = generate(&mut chance, |plan, hidden| {
@@ -93,6 +104,9 @@ impl Drill {
                     let StageError::Lost { layers, problem, .. } = &error else { panic!("{error}") };
                     assert!(layers.start as usize == index && !problem.is_empty());
                     if self.harbour.docks()[index].count() == 0 {
+                        if stage.status().node.is_some() {
+                            self.caches[index] = Cache::default();
+                        }
                         self.dock(index);
                     }
                     return Err(error);
@@ -100,8 +114,8 @@ impl Drill {
             }
             Ok(())
         });
-        let late = stages.iter().map(|stage| stage.status().late).sum();
-        (tokens, late)
+        let sum = |count: fn(&StageStatus) -> u64| stages.iter().map(|stage| count(&stage.status())).sum();
+        (tokens, [sum(|status| status.late), sum(|status| status.saved)])
     }
 }
 
@@ -109,19 +123,22 @@ impl Drill {
 fn no_weather_changes_a_token() {
     let local: Vec<_> = (0..STAGES as u32).map(|layer| HashStage { cache: Cache::default(), layer }).collect();
     let expected = generate(&mut Chance(1), |plan, hidden| local.iter().try_for_each(|stage| stage.run(plan, hidden)));
-    assert_eq!(Drill::new(0, 0).run(), (expected.clone(), 0), "in fair weather");
-    let late = AtomicU64::new(0);
+    assert_eq!(Drill::new(0, 0).run(), (expected.clone(), [0, 0]), "in fair weather");
+    let counts = [0, 0].map(AtomicU64::new);
     thread::scope(|scope| {
         for first in 0..THREADS {
-            let (expected, late) = (&expected, &late);
+            let (expected, counts) = (&expected, &counts);
             scope.spawn(move || {
                 for seed in (first..SEEDS).step_by(THREADS as usize) {
-                    let (tokens, left_aside) = Drill::new(seed, 6).run();
+                    let (tokens, counted) = Drill::new(seed, 6).run();
                     assert!(tokens == *expected, "seed {seed} differs");
-                    late.fetch_add(left_aside, Ordering::Relaxed);
+                    for (count, more) in counts.iter().zip(counted) {
+                        count.fetch_add(more, Ordering::Relaxed);
+                    }
                 }
             });
         }
     });
-    assert!(late.load(Ordering::Relaxed) > 0, "no frame was ever late, so nothing was proved about those");
+    let [late, saved] = counts.map(AtomicU64::into_inner);
+    assert!(late > 0 && saved > 0, "{late} frames were late and {saved} steps saved: nothing was proved about those");
 }

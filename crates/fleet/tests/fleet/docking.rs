@@ -83,7 +83,7 @@ fn a_machine_that_falls_silent_is_left_for_a_spare() {
     let gone = worker(0, slow(Duration::ZERO), [fair(), partition(2)]);
     harbour.admit(Box::new(gone), "gone").expect("it fits");
     harbour.admit(Box::new(worker(0, slow(Duration::ZERO), [fair(), fair()])), "spare").expect("it fits");
-    let stage = RemoteStage::new(&harbour, 0, PATIENCE);
+    let stage = RemoteStage::new(&harbour, 0, PATIENCE).without_shadow();
     let error = step(&stage, 0).expect_err("it is silent").to_string();
     assert!(error.contains("silent: it did not answer in time"), "{error}");
     let error = step(&stage, 0).expect_err("it counts on what is lost").to_string();
@@ -108,7 +108,7 @@ fn a_machine_whose_owner_needs_it_leaves_between_steps() {
     let left = thread::spawn(move || worker.serve(&mut there).to_string());
     harbour.admit(Box::new(here), "laptop").expect("it fits");
     harbour.admit(Box::new(self::worker(0, slow(Duration::ZERO), [fair(), fair()])), "spare").expect("it fits");
-    let stage = RemoteStage::new(&harbour, 0, PATIENCE);
+    let stage = RemoteStage::new(&harbour, 0, PATIENCE).without_shadow();
     assert_eq!(step(&stage, 0).expect("it computes"), [1.0; WIDTH]);
     let reading = Reading { on_battery: Some(true), ..Reading::default() };
     turn.update(&OwnerLimits::default(), &reading, Instant::now());
@@ -185,7 +185,7 @@ fn a_step_is_at_fault_where_two_machines_agree() {
             let link = worker(0, kind, [fair(), fair()]);
             harbour.admit(Box::new(link), node).expect("it fits");
         }
-        let stage = RemoteStage::new(&harbour, 0, PATIENCE);
+        let stage = RemoteStage::new(&harbour, 0, PATIENCE).without_shadow();
         let error = step(&stage, 0).expect_err("it gives no numbers");
         assert!(matches!(error, StageError::Lost { while_computing: true, .. }), "{error}");
         let error = step(&stage, 1).expect_err("nor does the other");

@@ -120,8 +120,16 @@ pub(crate) fn worker(
 /// Lets every sequence grow to its length in steps of chance; gives their tokens.
 pub(crate) fn generate(
     chance: &mut Chance,
-    mut run: impl FnMut(&StepPlan, &mut Hidden) -> Result<(), StageError>,
+    run: impl FnMut(&StepPlan, &mut Hidden) -> Result<(), StageError>,
 ) -> Vec<Vec<u32>> {
+    try_generate(chance, run).expect("no machine is wrong")
+}
+
+/// The same; an error as soon as what has been generated may be wrong.
+pub(crate) fn try_generate(
+    chance: &mut Chance,
+    mut run: impl FnMut(&StepPlan, &mut Hidden) -> Result<(), StageError>,
+) -> Result<Vec<Vec<u32>>, StageError> {
     let mut tokens: Vec<Vec<u32>> = (0..SEQUENCES).map(|at| vec![at as u32 + 1, 7, 9]).collect();
     let mut computed = vec![0; tokens.len()];
     let mut losses = 0;
@@ -141,7 +149,10 @@ pub(crate) fn generate(
         }
         let values = plan.tokens.iter().flat_map(|token| [*token as f32; WIDTH]).collect();
         let mut hidden = Hidden { values, width: WIDTH };
-        if run(&plan, &mut hidden).is_err() {
+        if let Err(error) = run(&plan, &mut hidden) {
+            if matches!(error, StageError::Wrong { .. }) {
+                return Err(error);
+            }
             computed.fill(0);
             losses += 1;
             assert!(losses < 500, "the fleet comes to rest");
@@ -157,5 +168,5 @@ pub(crate) fn generate(
             }
         }
     }
-    tokens
+    Ok(tokens)
 }

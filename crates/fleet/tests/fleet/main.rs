@@ -12,6 +12,8 @@ mod pushing;
 mod quay;
 mod same_tokens;
 mod serving;
+mod shadowing;
 mod shards;
 mod sockets;
 mod wire;
+mod wrong_rows;

@@ -1,0 +1,107 @@
+//! A step with one machine: what goes there, and what comes back.
+
+use std::time::Instant;
+
+use cascadia_model::StepPlan;
+
+use crate::codec::Codec;
+use crate::dock::{Dock, Docked};
+use crate::frame::{Bounds, Frame, Header, Kind, Outgoing, Wait, receive};
+use crate::link::LinkError;
+use crate::message::{MOST_MESSAGE, microseconds, reason};
+use crate::remote_stage::Patience;
+use crate::table::TableWriter;
+use crate::verbs::Hearing;
+
+/// What all machines of a stage are asked alike.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms {
+    /// How rows are written.
+    pub(crate) codec: Codec,
+    /// How long they may take.
+    pub(crate) patience: Patience,
+}
+
+/// What a machine says to a step.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// Rows, which are in the frame, and the microseconds in which they were computed.
+    Rows(u32),
+    /// Why there are none.
+    Refused(String),
+}
+
+/// What was sent to a machine on one connection.
+pub(crate) struct Sent {
+    /// Its last step.
+    pub(crate) step: u32,
+    /// Replies that came too late to count.
+    pub(crate) late: u64,
+    table: TableWriter,
+    table_bytes: Vec<u8>,
+    buffer: Vec<u8>,
+}
+
+impl Sent {
+    /// Nothing yet. Tokens go only to stages that cannot do without.
+    pub(crate) fn new(sends_tokens: bool) -> Sent {
+        let (table_bytes, buffer) = (Vec::new(), Vec::new());
+        Sent { step: 0, late: 0, table: TableWriter::new(sends_tokens), table_bytes, buffer }
+    }
+}
+
+impl Docked {
+    /// Sends a step with its rows; says how many bytes that were.
+    pub(crate) fn send(&mut self, plan: &StepPlan, row_bytes: &[u8]) -> Result<usize, LinkError> {
+        let broken = |problem: &str| LinkError::Broken(problem.to_owned());
+        let Sent { step, table, table_bytes, buffer, .. } = &mut self.sent;
+        *step = step.checked_add(1).ok_or_else(|| broken("its steps cannot be numbered any more"))?;
+        table_bytes.clear();
+        let written = table.write(plan, table_bytes);
+        written.ok_or_else(|| broken("the step has more sequences than it can remember"))?;
+        let rows = plan.tokens.len() as u16;
+        let frame = Outgoing { kind: Kind::Step, epoch: self.epoch, step: *step, table: table_bytes, rows, row_bytes };
+        frame.send(&mut *self.link, buffer)
+    }
+
+    /// Waits for what it says to the step that was sent last, which has so many rows.
+    pub(crate) fn answer(
+        &mut self,
+        rows: u16,
+        terms: &Terms,
+        dock: &Dock,
+        frame: &mut Frame,
+    ) -> Result<Answer, LinkError> {
+        let Terms { codec, patience } = *terms;
+        let end = Instant::now() + patience.step + patience.row * u32::from(rows);
+        let wait = Wait { end, silence: patience.silence };
+        let row_bytes = codec.row_bytes();
+        let bounds = Bounds { hearing: Hearing::Result, rows: rows.into(), row_bytes, table: MOST_MESSAGE };
+        let asked = (self.epoch, self.sent.step);
+        loop {
+            receive(&mut *self.link, &bounds, frame, wait)?;
+            let Header { kind, epoch, step, rows: came, .. } = frame.header;
+            match kind {
+                Kind::Beat => continue,
+                Kind::Witness => {
+                    dock.heard(&self.node, frame.table());
+                    continue;
+                }
+                Kind::Leaving if epoch == self.epoch => {
+                    return Err(LinkError::Broken(format!("it left, because {}", reason(frame.table())?)));
+                }
+                _ => {}
+            }
+            if (epoch, step) < asked {
+                self.sent.late += 1;
+                continue;
+            }
+            let expected = (epoch, step) == asked;
+            return match kind {
+                Kind::Rows if expected && came == rows => Ok(Answer::Rows(microseconds(frame.table())?)),
+                Kind::Refused if expected && came == 0 => Ok(Answer::Refused(reason(frame.table())?)),
+                kind => Err(LinkError::Broken(format!("it answered step {} with {kind:?} of step {step}", asked.1))),
+            };
+        }
+    }
+}

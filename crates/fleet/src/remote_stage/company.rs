@@ -1,0 +1,184 @@
+//! The machine that computes and its shadow: who goes on where one is lost, and whom to believe where they differ.
+
+use std::time::{Duration, Instant};
+
+use cascadia_model::{Hidden, StepPlan};
+
+use super::{Failure, GONE, RemoteStage, State};
+use crate::audit::Verb;
+use crate::coverage::Coverage;
+use crate::dock::Docked;
+use crate::exchange::Answer;
+use crate::shadow::{End, Followed, Shadow};
+
+/// How long a stage does without a shadow after one fell behind.
+const REST: Duration = Duration::from_secs(30);
+
+/// Steps in which a machine in doubt must give the rows of another to be believed again.
+const TRIAL: u64 = 512;
+
+/// Who computes along with a machine.
+#[derive(Default)]
+pub(super) struct Company {
+    shadow: Option<Shadow>,
+    /// When a shadow fell behind.
+    fell_behind: Option<Instant>,
+    /// What the machine holds if it was a shadow, and the last generation in which that is not everything.
+    holds: Option<(u64, Coverage)>,
+    /// Why rows may be wrong that were given to the engine.
+    pub(super) doubt: Option<String>,
+}
+
+impl Company {
+    /// Tells the shadow something. One that cannot keep up is a spare again.
+    pub(super) fn tell(&mut self, tell: impl FnOnce(&Shadow) -> bool) {
+        if self.shadow.as_ref().is_some_and(|shadow| !tell(shadow)) {
+            (self.shadow, self.fell_behind) = (None, Some(Instant::now()));
+        }
+    }
+}
+
+impl RemoteStage {
+    /// Lets go of the machine that computes; its shadow goes on. Gives the name of the first, and what the second says to
+    /// the last step.
+    pub(super) fn lose(&self, state: &mut State) -> (String, Option<Answer>) {
+        let (shadow, end) = state.company.shadow.take().map(|shadow| (shadow.node.clone(), shadow.hand_over())).unzip();
+        self.note(|status| (status.lost, status.node, status.shadow) = (status.lost + 1, None, None));
+        state.seen = Instant::now();
+        let node = state.current.take().map(|docked| docked.node).unwrap_or_default();
+        self.dock.remember_loss(&node);
+        self.dock.note(Verb::StageLost, &node, self.shows());
+        match end {
+            Some(End::HandedOver(Followed { docked, coverage, answer, frame })) => {
+                state.company.holds = Some((state.served.unwrap_or(0), coverage));
+                state.frame = frame;
+                self.take(docked, state);
+                return (node, answer);
+            }
+            Some(End::Differs(other)) => self.dispute(&node, other, state),
+            Some(End::Lost) => shadow.iter().for_each(|node| self.dock.remember_loss(node)),
+            Some(End::LetGo) | None => {}
+        }
+        (node, None)
+    }
+
+    /// What becomes of a step whose machine failed: its shadow has computed the step as well.
+    pub(super) fn go_on(
+        &self,
+        failure: Failure,
+        plan: &StepPlan,
+        hidden: &mut Hidden,
+        state: &mut State,
+    ) -> Result<u32, Failure> {
+        let Failure::Lost(problem) = failure else { return Err(failure) };
+        let (node, answer) = self.lose(state);
+        let lost = Failure::Lost(format!("{node}: {problem}"));
+        let Some((docked, answer)) = state.current.as_ref().zip(answer) else { return Err(lost) };
+        match self.judge(plan, (&docked.node, answer), (&state.frame, hidden), &mut state.suspected) {
+            Ok(computed) => {
+                self.note(|status| status.saved += 1);
+                Ok(computed)
+            }
+            Err(Failure::Plan(problem)) => Err(Failure::Plan(problem)),
+            Err(Failure::Lost(problem)) => Err(Failure::Lost(format!("{}: {problem}", self.lose(state).0))),
+        }
+    }
+
+    /// An error if a step reads what a machine that was a shadow does not hold.
+    pub(super) fn check_caches(&self, plan: &StepPlan, state: &mut State) -> Result<(), String> {
+        match &state.company.holds {
+            Some((last, coverage)) if plan.generation <= *last && !coverage.holds(plan) => Err(GONE.to_owned()),
+            // Everything is computed anew from here on.
+            Some((last, _)) if plan.generation > *last => {
+                (state.taken_for, state.company.holds) = (plan.generation, None);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes a spare as a shadow if there is none. After enough equal steps, machines are no longer in doubt.
+    pub(super) fn find_shadow(&self, state: &mut State) {
+        let State { current: Some(Docked { node, .. }), company, .. } = state else { return };
+        let in_doubt = |shadow: &Shadow| self.dock.doubts(&shadow.node) || self.dock.doubts(node);
+        let is_tried = |shadow: &&Shadow| shadow.agreed() >= TRIAL && in_doubt(shadow);
+        if let Some(shadow) = company.shadow.as_ref().filter(is_tried) {
+            self.dock.agree(&shadow.node, node);
+            // The turn of another that is in doubt.
+            if self.dock.has_doubted() {
+                company.shadow = None;
+            }
+        }
+        let rests = company.fell_behind.is_some_and(|time| time.elapsed() < REST) && !self.dock.doubts(node);
+        if self.is_shadowed && company.shadow.is_none() && !rests {
+            let spare = self.dock.take_beside(node);
+            company.shadow = spare.map(|spare| Shadow::start(spare, &self.dock, self.terms, &self.tally));
+        }
+        let name = company.shadow.as_ref().map(|shadow| shadow.node.as_str());
+        self.note(|status| {
+            if status.shadow.as_deref() != name {
+                status.shadow = name.map(str::to_owned);
+            }
+        });
+    }
+
+    /// Takes note of a shadow that has ended.
+    pub(super) fn hear_shadow(&self, state: &mut State) {
+        let ended = state.company.shadow.take_if(|shadow| shadow.has_ended());
+        ended.into_iter().for_each(|shadow| self.part_from(shadow, state));
+    }
+
+    fn part_from(&self, shadow: Shadow, state: &mut State) {
+        self.note(|status| status.shadow = None);
+        let name = shadow.node.clone();
+        match shadow.hand_over() {
+            End::Differs(other) => {
+                let node = state.current.as_ref().map(|docked| docked.node.clone()).unwrap_or_default();
+                self.dispute(&node, other, state);
+            }
+            End::HandedOver(followed) => {
+                self.dock.put(followed.docked);
+            }
+            End::Lost => self.dock.remember_loss(&name),
+            End::LetGo => {}
+        }
+    }
+
+    /// The machine that computes and its shadow gave different rows. Unless the shadow is known to be wrong, neither is
+    /// believed: what was made of such rows is in doubt, and both wait for a third, or compute together.
+    fn dispute(&self, node: &str, other: Docked, state: &mut State) {
+        let wrong = self.dock.differ(node, &other.node, &self.shows());
+        let is_wrong = |node: &str| wrong.iter().any(|name| name == node);
+        let problem = format!("{node} and {} computed different rows", other.node);
+        if !is_wrong(&other.node) {
+            self.dock.put(other);
+        }
+        if is_wrong(node) || self.dock.doubts(node) {
+            state.company.doubt = Some(problem);
+            self.note(|status| status.node = None);
+            if let Some(docked) = state.current.take().filter(|docked| !is_wrong(&docked.node)) {
+                self.dock.put(docked);
+            }
+        }
+        self.note(|status| {
+            status.wrong.retain(|name| !wrong.contains(name));
+            status.wrong.extend(wrong);
+        });
+    }
+
+    /// Lets rows pass that were computed. Those of a machine in doubt count only if its shadow computed the same.
+    pub(super) fn confirm(&self, plan: &StepPlan, state: &mut State) -> Result<(), String> {
+        let State { current: Some(Docked { node, .. }), company, .. } = state else { return Ok(()) };
+        if let Some((_, coverage)) = &mut company.holds {
+            coverage.wrote(plan);
+        }
+        if !self.dock.doubts(node) || company.shadow.as_ref().is_some_and(Shadow::confirms) {
+            return Ok(());
+        }
+        let problem = format!("{node} may be wrong, and no other machine confirms what it computes");
+        if let Some(shadow) = company.shadow.take() {
+            self.part_from(shadow, state);
+        }
+        Err(state.company.doubt.take().unwrap_or(problem))
+    }
+}

@@ -1,0 +1,210 @@
+//! A spare that computes along goes on where a machine is lost, without computing anything again, and changes nothing
+//! where it is slow or lost itself.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use cascadia_fleet::link::{Weather, fair};
+use cascadia_fleet::{Harbour, Patience, RemoteStage};
+use cascadia_model::{Hidden, SequenceStep, Stage, StageError, StepPlan, WindowPages};
+
+use crate::hash_model::{Cache, Chance, HashStage, STAGES, WIDTH, generate, harbour, worker};
+
+/// Machines under load are not taken for machines that hang.
+pub(crate) const PATIENCE: Patience = Patience {
+    step: Duration::from_secs(60),
+    row: Duration::ZERO,
+    worker: Duration::from_millis(20),
+    silence: Duration::from_secs(1),
+};
+
+/// A stage of hashes with a cache of its own.
+pub(crate) fn hashes(layer: u32) -> HashStage {
+    HashStage { cache: Cache::default(), layer }
+}
+
+/// The tokens of one process, and how many rows a stage computes for them.
+pub(crate) fn oracle() -> (Vec<Vec<u32>>, u64) {
+    let local: Vec<_> = (0..STAGES as u32).map(hashes).collect();
+    let mut rows = 0;
+    let tokens = generate(&mut Chance(1), |plan, hidden| {
+        rows += plan.tokens.len() as u64;
+        local.iter().try_for_each(|stage| stage.run(plan, hidden))
+    });
+    (tokens, rows)
+}
+
+/// Brings a machine for a stage.
+pub(crate) fn dock<S: Stage + 'static>(
+    harbour: &Harbour,
+    node: &str,
+    (number, stage): (usize, impl Fn() -> S + Send + 'static),
+    weather: [Weather; 2],
+) {
+    let stage = move || Box::new(stage()) as Box<dyn Stage>;
+    assert_eq!(harbour.admit(Box::new(worker(number, stage, weather)), node), Ok(number));
+}
+
+/// Stage 0 on machines that were brought for it, stage 1 on one that never fails.
+pub(crate) fn stages(harbour: &Harbour) -> [RemoteStage; STAGES] {
+    dock(harbour, "last", (1, || hashes(1)), [fair(), fair()]);
+    [0, 1].map(|stage| RemoteStage::new(harbour, stage, PATIENCE))
+}
+
+/// Runs a step on all stages, and waits until the shadow of the first has computed it too, as it does where steps take
+/// their time.
+pub(crate) fn run(stages: &[RemoteStage], plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {
+    let before = stages[0].status().followed;
+    stages.iter().try_for_each(|stage| stage.run(plan, hidden))?;
+    let shadow = stages[0].status().shadow;
+    for _ in 0..5000 {
+        let now = stages[0].status();
+        // Another has not been sent the step.
+        if shadow.is_none() || now.shadow != shadow || now.followed > before {
+            return Ok(());
+        }
+        thread::sleep(Duration::from_micros(200));
+        stages[0].check();
+    }
+    panic!("the shadow does not follow");
+}
+
+/// Fair until so many pieces have passed; then the link is cut, or nothing passes any more.
+fn deadly(mut pieces: u32, cut: bool) -> Weather {
+    Box::new(move |piece| {
+        let passes = pieces > 0;
+        pieces = pieces.saturating_sub(1);
+        (passes || !cut).then(|| Vec::from_iter(passes.then_some(piece)))
+    })
+}
+
+/// Fair until the machine dies.
+fn mortal(dead: &Arc<AtomicBool>) -> Weather {
+    let dead = Arc::clone(dead);
+    Box::new(move |piece| (!dead.load(Ordering::SeqCst)).then(|| vec![piece]))
+}
+
+#[test]
+fn a_shadow_goes_on_in_the_middle_of_a_step() {
+    let ((expected, rows), mut saved) = (oracle(), 0);
+    // The first pieces are its greeting, that it is ready, and that it is there.
+    let deaths = [3, 4, 6, 20, 45, 70].map(|pieces| (pieces, true)).into_iter().chain([(3, false), (30, false)]);
+    for (pieces, cut) in deaths {
+        let harbour = harbour();
+        dock(&harbour, "first", (0, || hashes(0)), [fair(), deadly(pieces, cut)]);
+        dock(&harbour, "shadow", (0, || hashes(0)), [fair(), fair()]);
+        let stages = stages(&harbour);
+        let tokens = generate(&mut Chance(1), |plan, hidden| {
+            let ran = run(&stages, plan, hidden);
+            assert!(ran.is_ok(), "after {pieces} pieces: {ran:?}");
+            ran
+        });
+        let status = stages[0].status();
+        assert!(tokens == expected, "after {pieces} pieces");
+        assert_eq!(status.rows, rows, "something was computed again after {pieces} pieces");
+        assert_eq!((status.lost, status.node.as_deref(), status.shadow), (1, Some("shadow"), None));
+        saved += status.saved;
+    }
+    // Some die between two steps.
+    assert!(saved >= 2, "the first steps are answered by shadows");
+}
+
+/// A step of one sequence in one page.
+pub(crate) fn plan(sequence: u64, start: u32, generation: u64) -> StepPlan {
+    let (pages, window) = (vec![sequence as u32], WindowPages::default());
+    let step = SequenceStep { id: sequence, rows: 0..1, start, pages, window };
+    StepPlan { tokens: vec![1], steps: vec![step], generation }
+}
+
+pub(crate) fn step(stage: &dyn Stage, plan: &StepPlan) -> Result<Vec<f32>, StageError> {
+    let mut hidden = Hidden { values: vec![1.0; WIDTH], width: WIDTH };
+    stage.run(plan, &mut hidden).map(|()| hidden.values)
+}
+
+#[test]
+fn a_shadow_that_came_late_goes_on_with_what_it_has_seen() {
+    let (harbour, dead, local) = (harbour(), Arc::new(AtomicBool::new(false)), hashes(0));
+    dock(&harbour, "first", (0, || hashes(0)), [mortal(&dead), mortal(&dead)]);
+    let stage = RemoteStage::new(&harbour, 0, PATIENCE);
+    let check = |sequence, start| {
+        let plan = plan(sequence, start, 0);
+        let expected = step(&local, &plan).expect("it runs here");
+        assert_eq!(step(&stage, &plan).expect("it runs there"), expected, "sequence {sequence} at {start}");
+    };
+    check(0, 0);
+    dock(&harbour, "late", (0, || hashes(0)), [fair(), fair()]);
+    check(0, 1);
+    check(1, 0);
+    check(0, 2);
+    check(1, 1);
+    dead.store(true, Ordering::SeqCst);
+    check(1, 2);
+    check(2, 0);
+    check(1, 3);
+    let status = stage.status();
+    assert_eq!((status.node.as_deref(), status.saved), (Some("late"), 1));
+    let error = step(&stage, &plan(0, 3, 0)).expect_err("it never had the beginning").to_string();
+    assert!(error.contains("the machine that ran them is gone"), "{error}");
+    // What was computed before counts no more, as everything is computed again.
+    assert_eq!(
+        step(&stage, &plan(0, 0, 1)).expect("it is there"),
+        step(&hashes(0), &plan(0, 0, 1)).expect("it is here")
+    );
+    assert!(step(&stage, &plan(1, 4, 0)).is_err(), "the old generation is over");
+}
+
+/// A stage that takes its time.
+struct Slow(HashStage);
+
+impl Stage for Slow {
+    fn layers(&self) -> std::ops::Range<u32> {
+        self.0.layers()
+    }
+
+    fn run(&self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {
+        thread::sleep(Duration::from_millis(100));
+        self.0.run(plan, hidden)
+    }
+}
+
+#[test]
+fn a_shadow_that_is_slow_or_lost_changes_nothing() {
+    let (expected, rows) = oracle();
+    let check = |name: &str, bring: &dyn Fn(&Harbour)| {
+        let harbour = harbour();
+        dock(&harbour, "first", (0, || hashes(0)), [fair(), fair()]);
+        bring(&harbour);
+        let stages = stages(&harbour);
+        let tokens = generate(&mut Chance(1), |plan, hidden| {
+            let ran = stages.iter().try_for_each(|stage| stage.run(plan, hidden));
+            assert!(ran.is_ok(), "{name}: {ran:?}");
+            ran
+        });
+        let status = stages[0].status();
+        assert!(tokens == expected, "{name}");
+        assert_eq!((status.rows, status.lost, status.node.as_deref()), (rows, 0, Some("first")), "{name}");
+        assert_eq!(status.shadow, None, "{name}");
+    };
+    for pieces in [2, 3, 4, 10] {
+        for cut in [true, false] {
+            let bring = |harbour: &Harbour| dock(harbour, "dies", (0, || hashes(0)), [fair(), deadly(pieces, cut)]);
+            check(&format!("a shadow that says {pieces} pieces"), &bring);
+        }
+    }
+    check("a slow shadow", &|harbour| dock(harbour, "slow", (0, || Slow(hashes(0))), [fair(), fair()]));
+}
+
+#[test]
+fn spares_only_wait_where_people_say_so() {
+    let harbour = harbour();
+    for node in ["first", "spare"] {
+        dock(&harbour, node, (0, || hashes(0)), [fair(), fair()]);
+    }
+    let stage = RemoteStage::new(&harbour, 0, PATIENCE).without_shadow();
+    step(&stage, &plan(0, 0, 0)).expect("it computes");
+    stage.check();
+    let status = stage.status();
+    assert_eq!((status.shadow, status.spares), (None, vec!["spare".to_owned()]));
+}
