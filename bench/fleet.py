@@ -174,7 +174,7 @@ def together(requests):
 
 def ask(url, streams, tokens):
     """What became of requests that were sent at once."""
-    return json.loads(cascadia("bench", "serve", url, "--clients", streams, "--requests", streams, "--prompt", 4,
+    return json.loads(cascadia("bench", "serve", url, "--clients", streams, "--requests", streams, "--prompt", 1,
                                "--answer", tokens, "--json"))["requests"]
 
 
