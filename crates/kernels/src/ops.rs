@@ -122,6 +122,9 @@ impl Ops {
             if avx2 && avx512 {
                 tables.push(&crate::avx512::OPS);
             }
+            if avx2 && is_x86_feature_detected!("avxvnni") {
+                tables.push(&crate::avx_vnni::OPS);
+            }
             if avx2 {
                 tables.push(&crate::avx2::OPS);
             }

@@ -93,6 +93,17 @@ fn scalar_and_others() -> (&'static Ops, Vec<&'static Ops>) {
     (scalar, tables)
 }
 
+/// Every table there is, best first for the CPUs that have it.
+const TABLES: [&str; 6] = ["AVX-512 VNNI", "AVX-VNNI", "AVX2", "NEON with dot products", "NEON", "scalar"];
+
+#[test]
+fn tables_of_this_cpu() {
+    let here: Vec<&str> = Ops::available().iter().map(|ops| ops.name()).collect();
+    let (known, lacking): (Vec<&str>, Vec<&str>) = TABLES.iter().partition(|name| here.contains(name));
+    assert_eq!(here, known, "best first");
+    eprintln!("compared here: {here:?}; not compared, because this CPU lacks them: {lacking:?}");
+}
+
 fn assert_same_bits(expected: &[f32], actual: &[f32], what: &str) {
     assert_eq!(expected.len(), actual.len(), "{what}");
     for (at, (expected, actual)) in expected.iter().zip(actual).enumerate() {

@@ -134,7 +134,7 @@ fn word_of(run: usize) -> i16 {
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn multiply_q4_k(weights: WeightRows<'_>, x: Rows<'_, Int8Block256>, out: &mut TileMut<'_>) {
+pub(crate) fn multiply_q4_k(weights: WeightRows<'_>, x: Rows<'_, Int8Block256>, out: &mut TileMut<'_>) {
     if x.count() >= LEAST_TURNED {
         return interleaved256::turned_q4_k(weights, x, out);
     }
@@ -155,7 +155,7 @@ pub(super) fn multiply_q4_k(weights: WeightRows<'_>, x: Rows<'_, Int8Block256>, 
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn multiply_q5_k(weights: WeightRows<'_>, x: Rows<'_, Int8Block256>, out: &mut TileMut<'_>) {
+pub(crate) fn multiply_q5_k(weights: WeightRows<'_>, x: Rows<'_, Int8Block256>, out: &mut TileMut<'_>) {
     if x.count() >= LEAST_TURNED {
         return interleaved256::turned_q5_k(weights, x, out);
     }
@@ -186,7 +186,7 @@ pub(super) fn multiply_q5_k(weights: WeightRows<'_>, x: Rows<'_, Int8Block256>, 
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn multiply_q6_k(weights: WeightRows<'_>, x: Rows<'_, Int8Block256>, out: &mut TileMut<'_>) {
+pub(crate) fn multiply_q6_k(weights: WeightRows<'_>, x: Rows<'_, Int8Block256>, out: &mut TileMut<'_>) {
     if x.count() >= LEAST_TURNED {
         return interleaved256::turned_q6_k(weights, x, out);
     }

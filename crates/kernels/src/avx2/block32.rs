@@ -39,7 +39,7 @@ fn multiply<const BYTES: usize>(
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn multiply_q8_0(weights: WeightRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
+pub(crate) fn multiply_q8_0(weights: WeightRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
     if x.count() >= LEAST_TURNED {
         return interleaved32::turned_q8_0(weights, x, out);
     }
@@ -52,7 +52,7 @@ pub(super) fn multiply_q8_0(weights: WeightRows<'_>, x: Rows<'_, Int8Block32>, o
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn multiply_q4_0(weights: WeightRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
+pub(crate) fn multiply_q4_0(weights: WeightRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
     if x.count() >= LEAST_TURNED {
         return interleaved32::turned_q4_0(weights, x, out);
     }

@@ -17,7 +17,7 @@ pub(crate) mod lanes;
 mod peak;
 pub(crate) mod turn;
 mod unpack256;
-mod words;
+pub(crate) mod words;
 
 use crate::Ops;
 

@@ -12,7 +12,7 @@ const ROWS: usize = 8;
 /// Interleaves `W` words from byte `at` on of sixteen blocks.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(super) fn turn<const BYTES: usize, const W: usize>(
+pub(crate) fn turn<const BYTES: usize, const W: usize>(
     blocks: &[&[u8; BYTES]; GROUP_ROWS],
     at: usize,
     out: &mut [[u8; GROUP_WORD]; W],

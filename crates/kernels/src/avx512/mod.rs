@@ -13,7 +13,7 @@ mod interleaved256;
 mod interleaved32;
 mod lanes;
 mod peak;
-mod words;
+pub(crate) mod words;
 
 use crate::Ops;
 

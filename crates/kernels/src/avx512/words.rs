@@ -19,7 +19,7 @@ pub(super) const VECTORS: usize = 2;
 /// Columns that are multiplied together, as many as there are registers for.
 pub(super) const TOGETHER: usize = 6;
 /// What [`signed_quants`] adds to every quant.
-pub(super) const SIGNED_OFFSET: i32 = 128;
+pub(crate) const SIGNED_OFFSET: i32 = 128;
 
 /// How many of a few columns are multiplied together. More would fit into vectors, but not their addresses.
 pub(super) const fn few_together(columns: usize) -> usize {
@@ -130,11 +130,11 @@ pub(super) fn factor(lanes: Words) -> Words {
 }
 
 /// How many words' products of quants up to `greatest` are summed before they are scaled, in a group of `words`.
-pub(super) const fn summed(greatest: i32, words: usize) -> usize {
+pub(crate) const fn summed(greatest: i32, words: usize) -> usize {
     if is_narrow(greatest, 4) { 4 } else { words }
 }
 
-const fn is_narrow(greatest: i32, words: i32) -> bool {
+pub(crate) const fn is_narrow(greatest: i32, words: i32) -> bool {
     words * 4 * greatest * 127 <= i16::MAX as i32
 }
 

@@ -7,7 +7,7 @@ macro_rules! store_sums {
         /// Stores the sums of the rows from `first` on, for the columns of x from `start` on.
         #[inline]
         #[target_feature(enable = $features)]
-        pub(super) fn store_sums(sums: &[[Floats; VECTORS]], start: usize, first: usize, out: &mut TileMut<'_>) {
+        pub(crate) fn store_sums(sums: &[[Floats; VECTORS]], start: usize, first: usize, out: &mut TileMut<'_>) {
             const UNIT: usize = GROUPS * GROUP_ROWS;
             let kept = (out.columns().len() - first).min(UNIT);
             for (column, sums) in sums.iter().enumerate() {

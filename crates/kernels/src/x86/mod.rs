@@ -2,4 +2,5 @@
 
 pub(crate) mod codes256;
 pub(crate) mod codes32;
+pub(crate) mod dots;
 pub(crate) mod elementwise;

@@ -1,0 +1,17 @@
+//! Interleaved blocks of 256, eight rows to a register.
+
+use super::words::*;
+use crate::activations::{Int8Block256, Rows};
+use crate::avx2::lanes::prefetch_from;
+use crate::avx2::turn::turn;
+use crate::blocks::{q4_k, q5_k, q6_k};
+use crate::layout::{GROUP_HALF, GROUP_ROWS, GROUP_WORD};
+use crate::ops::{InterleavedRows, WeightRows};
+use crate::pool::TileMut;
+use crate::vector::formats::{Format, Q4K, Q5K, Q6K};
+use crate::vector::interleaved_formats::{interleaved256_formats, interleaved256_kernels};
+use crate::vector::interleaved256::interleaved256_loops;
+use crate::vector::{Ahead, FEW, MANY, chunk, pair};
+
+interleaved256_loops!("avxvnni,avx2,fma,f16c");
+interleaved256_formats!("avxvnni,avx2,fma,f16c");
