@@ -28,8 +28,17 @@ impl Coverage {
 
     /// Notes what a step has written. What was made of rows that are not held is not held either.
     pub(crate) fn wrote(&mut self, plan: &StepPlan) {
+        self.mark(plan, Coverage::holds_all_of);
+    }
+
+    /// Notes that a step broke off: what it should have written may be half there.
+    pub(crate) fn broke_off(&mut self, plan: &StepPlan) {
+        self.mark(plan, |_, _| false);
+    }
+
+    fn mark(&mut self, plan: &StepPlan, is_held: impl Fn(&Coverage, &SequenceStep) -> bool) {
         for step in &plan.steps {
-            let (end, held) = (step.start.saturating_add(step.rows.len() as u32), self.holds_all_of(step));
+            let (end, held) = (step.start.saturating_add(step.rows.len() as u32), is_held(self, step));
             let write = |known: &mut HashMap<u32, u32>, first: u32, pages: &[u32]| {
                 for (page, at) in pages.iter().zip(first..).filter(|(_, at)| within(step.start, *at) < within(end, *at))
                 {

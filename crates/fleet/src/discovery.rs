@@ -13,8 +13,9 @@ use crate::{Digest, FleetError};
 const SERVICE: &str = "_cascadia._tcp.local.";
 /// The property that says whose service it is.
 const KEY: &str = "key";
-/// The most addresses that are tried: anybody may announce anything.
-const MOST_HINTS: usize = 8;
+/// The most addresses that are tried, and of one announcement: anybody may announce anything.
+const MOST_HINTS: usize = 12;
+const MOST_OF_ONE: usize = 4;
 
 /// A coordinator can be found for as long as this is held.
 pub struct Announcement(ServiceDaemon);
@@ -66,8 +67,10 @@ fn look_around_at(port: u16, coordinator: Digest, patience: Duration) -> Result<
             continue;
         }
         let addresses = service.get_addresses().iter().map(|ip| SocketAddr::new(ip.to_ip_addr(), service.get_port()));
-        found.extend(addresses.map(|address| address.to_string()).take(MOST_HINTS));
-        break;
+        found.extend(addresses.map(|address| address.to_string()).take(MOST_OF_ONE));
+        if found.len() >= MOST_HINTS {
+            break;
+        }
     }
     let _ = daemon.shutdown();
     Ok(found)
@@ -86,7 +89,7 @@ mod tests {
         let address: SocketAddr = "127.0.0.1:7420".parse().expect("an address");
         let _other = announce_at(PORT, other, "127.0.0.1:9".parse().expect("an address")).expect("it can be announced");
         let announcement = announce_at(PORT, meant, address).expect("it can be announced");
-        let patience = Duration::from_secs(20);
+        let patience = Duration::from_secs(5);
         assert_eq!(look_around_at(PORT, meant, patience).expect("it can listen"), [address.to_string()]);
         drop(announcement);
     }

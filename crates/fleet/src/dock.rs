@@ -158,7 +158,8 @@ impl Dock {
         }
     }
 
-    /// Lets a worker wait here; `false` when enough do, or nobody may. One place for each machine: a new connection replaces the old.
+    /// Lets a worker wait here; `false` when enough do, or nobody may. One place for each machine: a new connection
+    /// replaces the old.
     pub fn put(&self, docked: Docked) -> bool {
         let mut waiting = self.waiting();
         waiting.retain(|other| other.node != docked.node);

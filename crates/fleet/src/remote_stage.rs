@@ -221,13 +221,13 @@ impl RemoteStage {
         state.row_bytes = Arc::new(row_bytes);
         let sent = docked.send(plan, &state.row_bytes);
         // Whatever became of that: if the machine is lost, its shadow answers.
-        state.company.tell(|shadow| shadow.step(plan, &state.row_bytes));
+        state.company.tell(&docked.node, |shadow| shadow.step(plan, &state.row_bytes));
         let sent = sent?;
         let answer = docked.answer(plan.tokens.len() as u16, &self.terms, &self.dock, &mut state.frame);
         let late = std::mem::take(&mut docked.sent.late);
         self.note(|status| (status.sent_bytes, status.late) = (status.sent_bytes + sent as u64, status.late + late));
         let computed = self.judge(plan, (&docked.node, answer?), (&state.frame, hidden), &mut state.suspected)?;
-        state.company.tell(|shadow| shadow.compare(state.frame.rows()));
+        state.company.tell(&docked.node, |shadow| shadow.compare(state.frame.rows()));
         Ok(computed)
     }
 

@@ -21,6 +21,9 @@ const MOST_BEHIND: usize = 8;
 /// How often it is asked for a sign of life, and whether it belongs to the fleet.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
+/// A look at whether it has finished.
+const GLANCE: Duration = Duration::from_micros(100);
+
 /// What a shadow is told, in this order.
 enum Order {
     /// Compute this. Rows are the same bytes that went to the machine that computes.
@@ -120,11 +123,25 @@ impl Shadow {
         self.thread.is_finished()
     }
 
-    /// Lets it finish what it was told, and says how it ended.
-    pub(crate) fn hand_over(self) -> End {
+    /// Lets it finish what it was told, and says how it ended. One that takes longer than that is of no use.
+    pub(crate) fn hand_over(self, patience: Duration) -> End {
+        let deadline = Instant::now() + patience;
         // One that has ended hears nothing, and has its reason.
-        drop(self.orders.send(Order::HandOver));
+        if let Err(TrySendError::Full(_)) = self.orders.try_send(Order::HandOver) {
+            return End::Lost;
+        }
+        while !self.thread.is_finished() {
+            if Instant::now() >= deadline {
+                return End::Lost;
+            }
+            thread::sleep(GLANCE);
+        }
         self.thread.join().unwrap_or(End::Lost)
+    }
+
+    /// Lets it finish what it was told and be a spare again, and says where to hear how it ended.
+    pub(crate) fn dismiss(self) -> JoinHandle<End> {
+        self.thread
     }
 }
 
@@ -190,8 +207,9 @@ impl Follower {
         docked.send(plan, row_bytes)?;
         let came = docked.answer(plan.tokens.len() as u16, &self.terms, &self.dock, frame)?;
         let held = coverage.holds(plan);
-        if matches!(came, Answer::Rows(_)) {
-            coverage.wrote(plan);
+        match came {
+            Answer::Rows(_) => coverage.wrote(plan),
+            Answer::Refused(_) => coverage.broke_off(plan),
         }
         *answer = held.then_some(came);
         Ok(())

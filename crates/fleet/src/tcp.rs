@@ -39,7 +39,10 @@ impl TcpLink {
                         // Nobody is known by name: the key is all that counts.
                         let name = ServerName::IpAddress(IpAddr::V4(Ipv4Addr::LOCALHOST).into());
                         let connection = ClientConnection::new(Arc::clone(&config), name).map_err(broken)?;
-                        return TcpLink::prove(socket, connection.into(), Instant::now() + HANDSHAKE);
+                        match TcpLink::prove(socket, connection.into(), Instant::now() + HANDSHAKE) {
+                            Ok(link) => return Ok(link),
+                            Err(error) => problem = error,
+                        }
                     }
                     Err(error) => problem = LinkError::Broken(format!("{address}: {error}")),
                 }

@@ -36,7 +36,7 @@ impl Default for ServiceOptions {
     fn default() -> ServiceOptions {
         ServiceOptions {
             queue: 64,
-            queue_seconds: 6.0,
+            queue_seconds: 8.0,
             parallel: 8,
             prompt_rows_beside_answers: 128,
             prompt_seconds: 0.02,

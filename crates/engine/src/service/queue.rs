@@ -82,7 +82,8 @@ impl Queue {
     pub(super) fn ran(&mut self, seconds: f64) {
         self.running -= 1;
         let pace = (seconds / f64::from(self.limits.parallel)).min(LONGEST_PACE_SECONDS);
-        self.pace_seconds = 0.75 * self.pace_seconds + 0.25 * pace;
+        // Slowly, because a few long jobs in a row say little of those that come.
+        self.pace_seconds = 0.9 * self.pace_seconds + 0.1 * pace;
     }
 
     /// How many may wait; those that can start at once do not count.

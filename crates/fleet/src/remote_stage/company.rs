@@ -1,5 +1,6 @@
 //! The machine that computes and its shadow: who goes on where one is lost, and whom to believe where they differ.
 
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use cascadia_model::{Hidden, StepPlan};
@@ -14,6 +15,9 @@ use crate::shadow::{End, Followed, Shadow};
 /// How long a stage does without a shadow after one fell behind.
 const REST: Duration = Duration::from_secs(30);
 
+/// How long a shadow may take to finish the steps it is behind. Machines that hear nothing leave soon after.
+const CATCHING_UP: Duration = Duration::from_secs(4);
+
 /// Steps in which a machine in doubt must give the rows of another to be believed again.
 const TRIAL: u64 = 512;
 
@@ -21,6 +25,8 @@ const TRIAL: u64 = 512;
 #[derive(Default)]
 pub(super) struct Company {
     shadow: Option<Shadow>,
+    /// Those that were let go and have something to finish, with whom they compute along: what they find still counts.
+    leaving: Vec<(String, JoinHandle<End>)>,
     /// When a shadow fell behind.
     fell_behind: Option<Instant>,
     /// What the machine holds if it was a shadow, and the last generation in which that is not everything.
@@ -30,11 +36,16 @@ pub(super) struct Company {
 }
 
 impl Company {
-    /// Tells the shadow something. One that cannot keep up is a spare again.
-    pub(super) fn tell(&mut self, tell: impl FnOnce(&Shadow) -> bool) {
+    /// Tells the shadow of this machine something. One that cannot keep up is a spare again.
+    pub(super) fn tell(&mut self, node: &str, tell: impl FnOnce(&Shadow) -> bool) {
         if self.shadow.as_ref().is_some_and(|shadow| !tell(shadow)) {
-            (self.shadow, self.fell_behind) = (None, Some(Instant::now()));
+            self.fell_behind = Some(Instant::now());
+            self.dismiss(node);
         }
+    }
+
+    fn dismiss(&mut self, node: &str) {
+        self.leaving.extend(self.shadow.take().map(|shadow| (node.to_owned(), shadow.dismiss())));
     }
 }
 
@@ -42,14 +53,15 @@ impl RemoteStage {
     /// Lets go of the machine that computes; its shadow goes on. Gives the name of the first, and what the second says to
     /// the last step.
     pub(super) fn lose(&self, state: &mut State) -> (String, Option<Answer>) {
-        let (shadow, end) = state.company.shadow.take().map(|shadow| (shadow.node.clone(), shadow.hand_over())).unzip();
+        let hand_over = |shadow: Shadow| (shadow.node.clone(), shadow.hand_over(CATCHING_UP));
+        let (shadow, end) = state.company.shadow.take().map(hand_over).unzip();
         self.note(|status| (status.lost, status.node, status.shadow) = (status.lost + 1, None, None));
         state.seen = Instant::now();
         let node = state.current.take().map(|docked| docked.node).unwrap_or_default();
         self.dock.remember_loss(&node);
         self.dock.note(Verb::StageLost, &node, self.shows());
         match end {
-            Some(End::HandedOver(Followed { docked, coverage, answer, frame })) => {
+            Some(End::HandedOver(Followed { docked, coverage, answer, frame })) if self.dock.admits(&docked.node) => {
                 state.company.holds = Some((state.served.unwrap_or(0), coverage));
                 state.frame = frame;
                 self.take(docked, state);
@@ -57,7 +69,7 @@ impl RemoteStage {
             }
             Some(End::Differs(other)) => self.dispute(&node, other, state),
             Some(End::Lost) => shadow.iter().for_each(|node| self.dock.remember_loss(node)),
-            Some(End::LetGo) | None => {}
+            Some(End::HandedOver(_) | End::LetGo) | None => {}
         }
         (node, None)
     }
@@ -106,7 +118,7 @@ impl RemoteStage {
             self.dock.agree(&shadow.node, node);
             // The turn of another that is in doubt.
             if self.dock.has_doubted() {
-                company.shadow = None;
+                company.dismiss(node);
             }
         }
         let rests = company.fell_behind.is_some_and(|time| time.elapsed() < REST) && !self.dock.doubts(node);
@@ -126,12 +138,18 @@ impl RemoteStage {
     pub(super) fn hear_shadow(&self, state: &mut State) {
         let ended = state.company.shadow.take_if(|shadow| shadow.has_ended());
         ended.into_iter().for_each(|shadow| self.part_from(shadow, state));
+        let left: Vec<_> = state.company.leaving.extract_if(.., |(_, thread)| thread.is_finished()).collect();
+        for (node, thread) in left {
+            if let Ok(End::Differs(other)) = thread.join() {
+                self.dispute(&node, other, state);
+            }
+        }
     }
 
     fn part_from(&self, shadow: Shadow, state: &mut State) {
         self.note(|status| status.shadow = None);
         let name = shadow.node.clone();
-        match shadow.hand_over() {
+        match shadow.hand_over(CATCHING_UP) {
             End::Differs(other) => {
                 let node = state.current.as_ref().map(|docked| docked.node.clone()).unwrap_or_default();
                 self.dispute(&node, other, state);
@@ -155,9 +173,11 @@ impl RemoteStage {
         }
         if is_wrong(node) || self.dock.doubts(node) {
             state.company.doubt = Some(problem);
-            self.note(|status| status.node = None);
-            if let Some(docked) = state.current.take().filter(|docked| !is_wrong(&docked.node)) {
-                self.dock.put(docked);
+            if let Some(docked) = state.current.take_if(|docked| docked.node == node) {
+                self.note(|status| status.node = None);
+                if !is_wrong(node) {
+                    self.dock.put(docked);
+                }
             }
         }
         self.note(|status| {

@@ -115,7 +115,9 @@ impl Workshop {
         let (here, mut there) = channel_pair(weather);
         let mut worker = self.worker(harbour.manifest(), stage);
         thread::spawn(move || worker.serve(&mut there));
-        harbour.admit(Box::new(here), "worker").expect("the worker is let in");
+        // A machine has one place, so that each is another one.
+        let node = format!("worker-{}", harbour.docks()[stage].count());
+        harbour.admit(Box::new(here), &node).expect("the worker is let in");
     }
 
     /// The model with stages that `stage` makes.

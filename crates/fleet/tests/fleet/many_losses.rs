@@ -28,8 +28,9 @@ fn dock(harbour: &Harbour, (node, stage): (&str, usize), weather: [Weather; 2]) 
     let _ = harbour.admit(Box::new(worker(stage, hashes, weather)), node);
 }
 
+/// Without spares that compute along: who dies when would depend on how far behind they are.
 fn stages(harbour: &Harbour) -> Vec<RemoteStage> {
-    (0..STAGES).map(|stage| RemoteStage::new(harbour, stage, PATIENCE)).collect()
+    (0..STAGES).map(|stage| RemoteStage::new(harbour, stage, PATIENCE).without_shadow()).collect()
 }
 
 fn run(stages: &[RemoteStage], plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {

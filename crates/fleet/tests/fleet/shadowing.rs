@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use cascadia_fleet::frame::Kind;
 use cascadia_fleet::link::{Weather, fair};
 use cascadia_fleet::{Harbour, Patience, RemoteStage};
 use cascadia_model::{Hidden, SequenceStep, Stage, StageError, StepPlan, WindowPages};
@@ -74,6 +75,10 @@ pub(crate) fn run(stages: &[RemoteStage], plan: &StepPlan, hidden: &mut Hidden) 
 /// Fair until so many pieces have passed; then the link is cut, or nothing passes any more.
 fn deadly(mut pieces: u32, cut: bool) -> Weather {
     Box::new(move |piece| {
+        // How many of these there are depends on the time.
+        if pieces > 0 && piece.first() == Some(&(Kind::Beat as u8)) {
+            return Some(vec![piece]);
+        }
         let passes = pieces > 0;
         pieces = pieces.saturating_sub(1);
         (passes || !cut).then(|| Vec::from_iter(passes.then_some(piece)))
