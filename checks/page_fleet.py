@@ -79,11 +79,12 @@ def shows_a_fleet(page, fleet, check):
     widths = page.run("return [...document.querySelectorAll('.part')].map((part) => part.getBoundingClientRect().width)")
     check(abs(widths[0] / widths[1] - 5 / 4) < 0.02, f"five layers and four are {widths} wide")
     spare = f"{CARD} tbody tr:nth-child(2) td:nth-child(4)"
-    until(lambda: page.text(spare) in MACHINES[1:], "a spare")
+    along = [f"{name} (computes along)" for name in MACHINES[1:]]
+    until(lambda: page.text(spare) in along, "a spare that computes along")
     until(lambda: page.count(f"{CARD} .time-bar") == 3, "the times of a step")
     said = page.run("return [...document.querySelectorAll('.time-bar')].map((bar) => bar.getAttribute('aria-label'))")
     check("computing" in said[0] and "network" in said[1] and "rest" in said[2], f"bars say {said}")
-    computing, waiting = page.text(f"{CARD} tbody tr:nth-child(2) td:nth-child(3)"), page.text(spare)
+    computing, waiting = page.text(f"{CARD} tbody tr:nth-child(2) td:nth-child(3)"), page.text(spare).split()[0]
     fleet.end(MACHINES.index(computing))
     ask(fleet)
     until(lambda: f"{waiting} computes stage 1" in page.text(".events"), "the change to be told")
