@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cascadia_fleet::{Digest, FleetPlan, HERE, Manifest, Shard};
+use cascadia_fleet::{Candidate, Digest, FleetPlan, HERE, Manifest, Shard};
 use cascadia_kernels::Pool;
 use cascadia_model::ModelSpec;
 use cascadia_weights::ModelFiles;
@@ -108,10 +108,22 @@ impl<'a> ModelChoice<'a> {
         steady.retain(|node, _| !held_back.contains_key(node));
         let (here, wanted) = (measure(pool), Wanted { precision, context: self.context, users: self.users });
         let plan = |machines: &KnownMachines| {
-            plan::best(files, &wanted, (here, &candidates(with_here.then_some(here), machines)))
+            let mut machines = candidates(with_here.then_some(here), machines);
+            keep_places(&mut machines, fleet);
+            plan::best(files, &wanted, (here, &machines))
         };
         Ok(plan(&steady).or_else(|_| plan(&come))?.0)
     }
+}
+
+/// Orders machines so that one that computes a stage can keep it, and others come where the first is missing.
+fn keep_places(machines: &mut [Candidate], fleet: &Fleet) {
+    let Some(harbour) = fleet.served() else { return };
+    let (stages, gap) = (harbour.manifest().stages.len(), fleet.missing().first().copied());
+    // The coordinator itself stays the first.
+    machines.sort_by_cached_key(|Candidate { name, link, .. }| {
+        (link.is_some(), (0..stages).find(|stage| fleet.has(name, *stage)).or(gap))
+    });
 }
 
 /// Whether all files of an export are there; what is in them is checked by whoever loads them.

@@ -110,6 +110,9 @@ impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if thread::panicking() {
+            println!("It said:\n{}", self.said());
+        }
     }
 }
 
