@@ -46,6 +46,7 @@ fn speed(service: &Service, prompt: Vec<u32>, temperature: f32) -> Result<f64, B
         alternatives: None,
         constraint: None,
         kept_tokens: KeptTokens::default(),
+        known: Vec::new(),
     };
     let (task, priority) = (Task::Generate(generation), Priority::Normal);
     let job = Job { prompt, task, tenant: Tenant(0), priority, deadline: None, sink: Box::new(sink) };

@@ -37,6 +37,7 @@ fn job(wanted: &Wanted) -> (Job, Receiver<Instant>) {
         alternatives: None,
         constraint: None,
         kept_tokens: KeptTokens::default(),
+        known: Vec::new(),
     };
     let job = Job {
         prompt: (0..wanted.prompt).map(|at| 100 + (at * 7919 + wanted.seed * 104_729) % 20_000).collect(),

@@ -196,6 +196,7 @@ impl Desk {
                     alternatives: ask.alternatives,
                     constraint: constraint.clone(),
                     kept_tokens: reader.as_ref().map(|_| self.kept_tokens.clone()).unwrap_or_default(),
+                    known: Vec::new(),
                 }
             };
             let answers = (0..ask.choices).map(answer).collect();

@@ -18,6 +18,15 @@ pub(super) struct Answer {
     allowed: Vec<f32>,
 }
 
+/// An answer of which something is known before the model is asked.
+pub(super) struct Beginning {
+    pub(super) answer: Answer,
+    /// What it begins with.
+    pub(super) known: Vec<NewToken>,
+    /// Why it ends with that, if it does.
+    pub(super) finish: Option<FinishReason>,
+}
+
 /// What came next.
 pub(super) struct Choice {
     /// The token, unless the answer ended before it.
@@ -36,27 +45,72 @@ impl Answer {
         Ok(Answer { wanted, sampler, decoder, stops, tokens: 0, stop: None, allowed: Vec::new() })
     }
 
+    /// The same after the tokens that `wanted` says are known of it, if they can be.
+    pub(super) fn begin(
+        mut wanted: Generation,
+        prompt: &[u32],
+        (tokenizer, context): (&Tokenizer, u32),
+    ) -> Result<Beginning, EngineError> {
+        let known = std::mem::take(&mut wanted.known);
+        if !known.is_empty() && wanted.alternatives.is_none() {
+            let mut answer = Answer::new(wanted.clone(), prompt, tokenizer)?;
+            if let Some((known, finish)) = answer.tell_again(&known, prompt.len(), context) {
+                return Ok(Beginning { answer, known, finish });
+            }
+        }
+        Ok(Beginning { answer: Answer::new(wanted, prompt, tokenizer)?, known: Vec::new(), finish: None })
+    }
+
+    /// Says what it said when these tokens were chosen from `position` on; `None` where they cannot have been.
+    fn tell_again(
+        &mut self,
+        tokens: &[u32],
+        position: usize,
+        context: u32,
+    ) -> Option<(Vec<NewToken>, Option<FinishReason>)> {
+        let (mut told, mut finish) = (Vec::with_capacity(tokens.len()), None);
+        for (&token, position) in tokens.iter().zip(position..) {
+            if finish.is_some() || self.room() == 0 {
+                return None;
+            }
+            if let Some(constraint) = &mut self.wanted.constraint {
+                constraint.accept(token).ok()?;
+            }
+            let choice = self.take(token, u32::try_from(position).ok()?, context);
+            told.push(choice.token?);
+            finish = choice.finish;
+        }
+        Some((told, finish))
+    }
+
     /// Chooses the token at `position` of a sequence that has room for `context` tokens.
     pub(super) fn next(&mut self, logits: &[f32], position: u32, context: u32) -> Result<Choice, EngineError> {
-        let end = |finish| Ok(Choice { token: None, finish: Some(finish) });
-        if self.tokens >= self.wanted.max_tokens as usize {
-            return end(FinishReason::Length);
+        if self.room() == 0 {
+            return Ok(Choice { token: None, finish: Some(FinishReason::Length) });
         }
         let token = self.sample(logits, position)?;
+        let mut choice = self.take(token, position, context);
+        if let (Some(told), Some(count)) = (&mut choice.token, self.wanted.alternatives) {
+            told.chance = Some(chance(logits, token, count));
+        }
+        Ok(choice)
+    }
+
+    /// Makes a token that was chosen part of the answer, or ends the answer with it.
+    fn take(&mut self, token: u32, position: u32, context: u32) -> Choice {
         if self.wanted.stop_tokens.contains(&token) {
-            return end(FinishReason::Stop);
+            return Choice { token: None, finish: Some(FinishReason::Stop) };
         }
         self.sampler.see_output(token);
         self.tokens += 1;
         let checked = self.stops.push(&self.decoder.push(token));
         self.stop = checked.hit;
-        let full = self.tokens >= self.wanted.max_tokens as usize || position >= context;
+        let full = self.room() == 0 || position >= context;
         let finish = match checked.hit {
             Some(_) => Some(FinishReason::Stop),
             None => full.then_some(FinishReason::Length),
         };
-        let chance = self.wanted.alternatives.map(|count| chance(logits, token, count));
-        Ok(Choice { token: Some(NewToken { token, text: checked.text, chance }), finish })
+        Choice { token: Some(NewToken { token, text: checked.text, chance: None }), finish }
     }
 
     /// The token at `position`, among those that the constraint allows.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use cascadia_model::{CachePages, ModelSpec, PAGE_TOKENS};
 
-use super::answer::Answer;
+use super::answer::{Answer, Beginning};
 use super::embedding::Embedding;
 use super::live::{Live, LiveTask};
 use super::queue::{Full, Queue, QueueLimits};
@@ -228,34 +228,45 @@ impl Shared {
 
     /// A job that can be done, or why it cannot.
     fn check(&self, job: Job) -> Result<Submitted, EngineError> {
-        let Job { prompt, task, tenant, priority, deadline, sink } = job;
+        let Job { prompt: mut tokens, task, tenant, priority, deadline, sink } = job;
         let (vocabulary, context) = (self.vocabulary, self.context);
-        if prompt.is_empty() {
+        let prompt_tokens = tokens.len();
+        if tokens.is_empty() {
             return Err(EngineError::Setting { name: "prompt", value: "empty".into(), allowed: "at least one token" });
         }
-        if prompt.len() > context as usize {
-            return Err(EngineError::ContextFull { used: 0, more: prompt.len(), context });
+        if prompt_tokens > context as usize {
+            return Err(EngineError::ContextFull { used: 0, more: prompt_tokens, context });
         }
-        if let Some(&token) = prompt.iter().find(|token| **token as usize >= vocabulary) {
+        if let Some(&token) = tokens.iter().find(|token| **token as usize >= vocabulary) {
             return Err(EngineError::UnknownToken { token, vocabulary });
         }
+        let mut told = (Vec::new(), None);
         let (needs, task) = match task {
-            Task::Generate(wanted) => {
-                let answer = Answer::new(wanted, &prompt, self.text.tokenizer())?;
+            Task::Generate(mut wanted) => {
+                if wanted.known.iter().any(|token| *token as usize >= vocabulary) {
+                    wanted.known.clear();
+                }
+                let begin = Answer::begin(wanted, &tokens, (self.text.tokenizer(), context))?;
+                let Beginning { answer, known, finish } = begin;
+                tokens.extend(known.iter().map(|token| token.token));
+                told = (known, finish);
                 (Needs::NextToken, LiveTask::Answer(Box::new(answer)))
             }
             Task::Embed => (Needs::EveryRow, LiveTask::Embedding(Embedding::default())),
         };
+        // A token that fills the context is told and never computed.
+        tokens.truncate(context as usize);
         let deadline = deadline.map(|deadline| deadline.saturating_duration_since(self.begin).as_secs_f64());
         let live = Live {
             task,
             sink,
             tenant,
-            prompt_tokens: prompt.len(),
+            prompt_tokens,
             reused_tokens: 0,
+            known: told,
             started: None,
             guesser: Guesser::default(),
         };
-        Ok(Submitted { work: Work { id: JobId(0), tokens: prompt, needs, tenant, priority, deadline }, live })
+        Ok(Submitted { work: Work { id: JobId(0), tokens, needs, tenant, priority, deadline }, live })
     }
 }

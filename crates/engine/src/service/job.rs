@@ -54,6 +54,10 @@ pub struct Generation {
     pub constraint: Option<Box<Constraint>>,
     /// Control tokens that appear by name in the text, for a reader that takes them out again.
     pub kept_tokens: KeptTokens,
+    /// Tokens that the answer begins with, known from when the same job was done before. They are computed like a prompt
+    /// and told at once. Tokens that cannot be of this answer are not believed, and chances need more than tokens: the
+    /// answer is then drawn from its beginning.
+    pub known: Vec<u32>,
 }
 
 /// Whom a job belongs to. Tenants share the machine fairly, and never each other's cached prefixes.
@@ -79,6 +83,8 @@ pub enum Update {
     Started {
         /// Tokens of the prompt whose cache was still there.
         reused_tokens: usize,
+        /// The tokens of the answer that are known from before, as they are told.
+        known: Vec<NewToken>,
     },
     /// The answer has one more token.
     Token(NewToken),

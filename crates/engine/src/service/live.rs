@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::answer::{Answer, Choice};
 use super::embedding::Embedding;
 use super::speculate::Guesser;
-use super::{JobOutcome, JobSink, Tenant, Update};
+use super::{JobOutcome, JobSink, NewToken, Tenant, Update};
 use crate::{EngineError, FinishReason, Flow};
 
 /// A job between its submission and its last update.
@@ -15,6 +15,8 @@ pub(super) struct Live {
     pub(super) tenant: Tenant,
     pub(super) prompt_tokens: usize,
     pub(super) reused_tokens: usize,
+    /// What the answer begins with, until it is told; and why it ends there, if it does.
+    pub(super) known: (Vec<NewToken>, Option<FinishReason>),
     pub(super) started: Option<Instant>,
     pub(super) guesser: Guesser,
 }
@@ -39,11 +41,16 @@ pub(super) struct Progress {
 }
 
 impl Live {
-    /// Says that it left the queue.
-    pub(super) fn start(&mut self, reused_tokens: usize) -> Flow {
-        self.reused_tokens = reused_tokens;
+    /// Says that it left the queue, and what is known of it; returns why nothing more is to be computed, if so.
+    pub(super) fn start(&mut self, reused_tokens: usize) -> Option<FinishReason> {
+        // Cached tokens of the answer are none of the prompt.
+        self.reused_tokens = reused_tokens.min(self.prompt_tokens);
         self.started = Some(Instant::now());
-        (self.sink)(Update::Started { reused_tokens })
+        let (known, finish) = std::mem::take(&mut self.known);
+        match (self.sink)(Update::Started { reused_tokens: self.reused_tokens, known }) {
+            Flow::Stop => Some(FinishReason::Cancelled),
+            Flow::Continue => finish,
+        }
     }
 
     /// Chooses the token at `position`, and says so; ends the job if this was the last.

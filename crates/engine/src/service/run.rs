@@ -15,7 +15,7 @@ use super::pace::PromptPace;
 use super::schedule::{Advance, Plan, PromptRows, ScheduleLimits, Scheduler, Work};
 use super::speculate::DraftModel;
 use super::{JobId, ServiceOptions, Snapshot};
-use crate::{FinishReason, Flow, Pipeline};
+use crate::{FinishReason, Pipeline};
 
 /// Steps in a row that may find no stage before the jobs in them are given up.
 const LOST_STEPS: u32 = 3;
@@ -169,8 +169,9 @@ impl Runner {
         for part in &plan.parts {
             let (Some(reused), Some(live)) = (part.reused, self.jobs.get_mut(&part.id)) else { continue };
             self.shared.queue().start(live.tenant);
-            if live.start(reused) == Flow::Stop {
-                self.cancel(part.id);
+            if let Some(finish) = live.start(reused) {
+                self.scheduler.remove(part.id);
+                self.finish(part.id, finish);
             }
         }
     }

@@ -34,6 +34,8 @@ pub(crate) struct Setup {
 #[derive(Debug, Default)]
 pub(crate) struct Heard {
     pub(crate) started: Option<usize>,
+    /// Of the tokens, those that were known from before.
+    pub(crate) known: usize,
     pub(crate) tokens: Vec<NewToken>,
     pub(crate) outcome: Option<JobOutcome>,
     pub(crate) embedding: Option<Vec<f32>>,
@@ -139,6 +141,7 @@ pub(crate) fn job(request: &Request, leave: Leave) -> (Job, Receiver<Update>) {
         alternatives: None,
         constraint: None,
         kept_tokens: KeptTokens::default(),
+        known: Vec::new(),
     };
     let job = Job {
         prompt: request.prompt.clone(),
@@ -156,7 +159,11 @@ pub(crate) fn hear(updates: &Receiver<Update>) -> Heard {
     let mut heard = Heard::default();
     while heard.endings == 0 {
         match updates.recv_timeout(PATIENCE).expect("a job ends") {
-            Update::Started { reused_tokens } => heard.started = Some(reused_tokens),
+            Update::Started { reused_tokens, known } => {
+                heard.started = Some(reused_tokens);
+                heard.known = known.len();
+                heard.tokens.extend(known);
+            }
             Update::Token(token) => heard.tokens.push(token),
             Update::Finished(outcome) => (heard.outcome, heard.endings) = (Some(outcome), 1),
             Update::Embedded(embedding) => (heard.embedding, heard.endings) = (Some(embedding), 1),

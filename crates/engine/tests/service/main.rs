@@ -3,6 +3,7 @@
 mod harness;
 mod identity;
 mod jobs;
+mod known;
 mod limits;
 mod speculation;
 mod stages;

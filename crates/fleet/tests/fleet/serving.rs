@@ -33,6 +33,7 @@ fn jobs() -> Vec<(Job, Receiver<Update>)> {
             alternatives: None,
             constraint: None,
             kept_tokens: KeptTokens::default(),
+            known: Vec::new(),
         };
         let job = Job {
             prompt: (0..24 + 8 * seed).map(|at| (at % 5) * 17 + seed).collect(),

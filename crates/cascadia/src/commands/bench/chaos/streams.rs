@@ -125,6 +125,7 @@ impl Streams {
             alternatives: None,
             constraint: None,
             kept_tokens: KeptTokens::default(),
+            known: Vec::new(),
         });
         let sink = Box::new(move |update| if sender.send(update).is_ok() { Flow::Continue } else { Flow::Stop });
         let (tenant, priority, deadline) = (Tenant(0), Priority::Normal, None);

@@ -1,0 +1,108 @@
+//! A job of which tokens are known from before gives the answer that it gives without.
+
+use cascadia_engine::service::{Generation, NewToken, Service, Task};
+use cascadia_engine::{FinishReason, Request};
+use cascadia_model::CachePages;
+use cascadia_text::{GrammarCompiler, OutputFormat};
+
+use crate::harness::{Heard, Leave, Setup, hear, job, long, request, text};
+
+fn setup() -> Setup {
+    Setup::new(long("llama3"), 128, CachePages { pages: 8, window: 0 })
+}
+
+fn prompt() -> Vec<u32> {
+    (0..70).map(|at| at * 31 % 200).collect()
+}
+
+/// The answer to a request, with these tokens known and with what `change` does to how it is generated.
+fn ask(service: &Service, request: &Request, known: &[u32], change: &dyn Fn(&mut Generation)) -> Heard {
+    let (mut job, updates) = job(request, Leave::Never);
+    if let Task::Generate(wanted) = &mut job.task {
+        wanted.known = known.to_vec();
+        change(wanted);
+    }
+    service.handle().submit(job).unwrap();
+    hear(&updates)
+}
+
+/// All of an answer that a client gets to see.
+fn seen(heard: &Heard) -> (&[NewToken], FinishReason, &str, Option<usize>, [usize; 2]) {
+    let outcome = heard.outcome.as_ref().expect("it has an answer");
+    (&heard.tokens, outcome.finish, &outcome.text, outcome.stop, [outcome.prompt_tokens, outcome.tokens])
+}
+
+/// Asks with every number of known tokens; returns the answer.
+fn check(name: &str, request: &Request, change: &dyn Fn(&mut Generation)) -> Heard {
+    let service = setup().start();
+    let whole = ask(&service, request, &[], change);
+    let numbers = whole.numbers();
+    assert!(numbers.len() > 8, "{name}: an answer of {} tokens shows little", numbers.len());
+    for count in 1..=numbers.len() {
+        let heard = ask(&service, request, &numbers[..count], change);
+        assert_eq!(seen(&heard), seen(&whole), "{name} with {count} known tokens");
+        assert_eq!(heard.known, count, "{name}");
+    }
+    let handle = service.handle();
+    service.drain();
+    let (drawn, asked) = (handle.snapshot().generated_tokens as usize, numbers.len());
+    assert_eq!(drawn, (0..=asked).sum::<usize>(), "{name}: what is known is not drawn again");
+    whole
+}
+
+#[test]
+fn known_tokens_change_nothing() {
+    let plain = |_: &mut Generation| {};
+    let sampled = Request { stop_tokens: Vec::new(), ..request(prompt(), 0.9, 30) };
+    check("greedy", &Request { stop_tokens: Vec::new(), ..request(prompt(), 0.0, 30) }, &plain);
+    let answer = check("sampled", &sampled, &plain);
+    assert_eq!(answer.outcome.unwrap().finish, FinishReason::Length);
+    let mut penalties = sampled.clone();
+    penalties.sampling.repetition_penalty = 1.3;
+    penalties.sampling.frequency_penalty = 0.4;
+    penalties.sampling.presence_penalty = 0.2;
+    check("penalties", &penalties, &plain);
+    let full = Request { max_tokens: 500, ..sampled.clone() };
+    assert_eq!(check("context", &full, &plain).tokens.len(), 129 - prompt().len());
+    // A token of the answer ends it.
+    let end = Request { stop_tokens: vec![answer.tokens[20].token], ..sampled.clone() };
+    assert_eq!(check("end token", &end, &plain).outcome.unwrap().finish, FinishReason::Stop);
+    // So does a text that parts of two tokens make.
+    let said: String = answer.tokens.iter().map(|token| token.text.as_str()).collect();
+    let letters: Vec<char> = said.chars().collect();
+    let stop = vec![letters[letters.len() * 2 / 3..][..2].iter().collect()];
+    let outcome = check("stop text", &Request { stop, ..sampled.clone() }, &plain).outcome.unwrap();
+    assert_eq!((outcome.finish, outcome.stop), (FinishReason::Stop, Some(0)));
+    let compiler = GrammarCompiler::new(text().tokenizer(), &[5]).unwrap();
+    let format = OutputFormat::Regex("(ab|cde){3}[xyz]{4,9}(end)".to_owned());
+    let grammar = compiler.compile(&format).unwrap();
+    let constrained = |wanted: &mut Generation| wanted.constraint = Some(Box::new(grammar.clone()));
+    check("grammar", &Request { stop_tokens: vec![5], ..sampled }, &constrained);
+}
+
+#[test]
+fn tokens_that_cannot_be_of_the_answer_are_not_believed() {
+    let service = setup().start();
+    let request = Request { stop_tokens: vec![5], ..request(prompt(), 0.9, 12) };
+    let plain = |_: &mut Generation| {};
+    let whole = ask(&service, &request, &[], &plain);
+    let numbers = whole.numbers();
+    let compiler = GrammarCompiler::new(text().tokenizer(), &[5]).unwrap();
+    let grammar = compiler.compile(&OutputFormat::Regex("[xyz]{9}".to_owned())).unwrap();
+    let constrained = |wanted: &mut Generation| wanted.constraint = Some(Box::new(grammar.clone()));
+    let form = ask(&service, &request, &[], &constrained);
+    let with = |token: u32| [&numbers[..4], &[token]].concat();
+    let cases: [(&str, Vec<u32>, &Heard, &dyn Fn(&mut Generation)); 4] = [
+        ("no token of the model", with(288), &whole, &plain),
+        ("a token that ends answers", with(5), &whole, &plain),
+        ("more than were asked for", [numbers.clone(), numbers.clone()].concat(), &whole, &plain),
+        ("not of the form", numbers.clone(), &form, &constrained),
+    ];
+    for (name, known, expected, change) in cases {
+        let heard = ask(&service, &request, &known, change);
+        assert_eq!((seen(&heard), heard.known), (seen(expected), 0), "{name}");
+    }
+    let chances = |wanted: &mut Generation| wanted.alternatives = Some(2);
+    let (one, other) = (ask(&service, &request, &[], &chances), ask(&service, &request, &numbers, &chances));
+    assert_eq!((seen(&other), other.known), (seen(&one), 0), "chances need logits");
+}
