@@ -111,6 +111,23 @@ fn assert_same_bits(expected: &[f32], actual: &[f32], what: &str) {
     }
 }
 
+/// Rows of weights and of inputs: more and fewer than kernels take together, whole units and pieces of them.
+const SHAPES: [(usize, usize); 13] = [
+    (1, 1),
+    (3, 2),
+    (35, 1),
+    (50, 2),
+    (7, 5),
+    (37, 3),
+    (8, 67),
+    (16, 4),
+    (20, 6),
+    (33, 8),
+    (53, 77),
+    (49, 9),
+    (32, 110),
+];
+
 #[test]
 fn matrices_of_every_format() {
     let pool = Pool::new(1);
@@ -124,9 +141,7 @@ fn matrices_of_every_format() {
             _ => &[256, 768],
         };
         for (seed, &columns) in widths.iter().enumerate() {
-            for (rows, inputs) in
-                [(1, 1), (3, 2), (4, 1), (7, 5), (37, 3), (8, 67), (16, 4), (53, 77), (49, 9), (32, 110)]
-            {
+            for (rows, inputs) in SHAPES {
                 let what = format!("{dtype} {rows} × {columns}, {inputs} inputs, seed {seed}");
                 let mut random = Random(seed as u64);
                 let bytes = random_weights(&mut random, dtype, rows * columns);

@@ -171,7 +171,7 @@ macro_rules! interleaved256_loops {
                         }
                         // The rows that come next lie in one piece.
                         let soon = std::array::from_fn(|group| {
-                            (rows.row(first), UNIT * rows.row_bytes + GROUP_ROWS * (GROUPS * at + group) * BYTES)
+                            (rows.row(first), (UNIT + GROUP_ROWS * group) * rows.row_bytes + GROUP_ROWS * at * BYTES)
                         });
                         let piece = Piece { words: words.each_ref(), halves: halves.each_ref(), soon };
                         // Where there are fewer columns than are multiplied together, the last repeats.

@@ -114,15 +114,33 @@ macro_rules! interleaved32_kernels {
             quants: &impl Fn(&Block<'_, W>, usize, usize) -> Words,
         ) {
             let mut done = 0;
-            while done + TOGETHER <= sums.len() {
-                let together: [_; TOGETHER] = std::array::from_fn(|column| x(done + column));
-                add::<TOGETHER, W, K>(slab, together, &mut sums[done..], quants);
-                done += TOGETHER;
-            }
+            // As many at a time as there are registers for, then what is left.
             while done < sums.len() {
-                add::<1, W, K>(slab, [x(done)], &mut sums[done..], quants);
-                done += 1;
+                let left = sums.len() - done;
+                done += if left >= TOGETHER {
+                    add_next::<TOGETHER, W, K>(slab, done, &x, sums, quants)
+                } else if left >= 4 {
+                    add_next::<4, W, K>(slab, done, &x, sums, quants)
+                } else if left >= 2 {
+                    add_next::<2, W, K>(slab, done, &x, sums, quants)
+                } else {
+                    add_next::<1, W, K>(slab, done, &x, sums, quants)
+                };
             }
+        }
+
+        /// The same for the `N` columns from `done` on; gives how many they are.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn add_next<'x, const N: usize, const W: usize, K: Kind>(
+            slab: &Slab<'_, W>,
+            done: usize,
+            x: &impl Fn(usize) -> &'x [Int8Block32],
+            sums: &mut [[Floats; VECTORS]],
+            quants: &impl Fn(&Block<'_, W>, usize, usize) -> Words,
+        ) -> usize {
+            add::<N, W, K>(slab, std::array::from_fn(|column| x(done + column)), &mut sums[done..], quants);
+            N
         }
 
         #[inline]
