@@ -10,6 +10,7 @@ use crate::exchange::Sent;
 use crate::frame::{Bounds, Frame, Header, Kind, Outgoing, Wait, receive};
 use crate::link::{Link, LinkError};
 use crate::message::{Hello, MOST_MESSAGE, StageLimits, Writer, reason};
+use crate::pace::Pace;
 use crate::places::Places;
 use crate::trust::Trust;
 use crate::verbs::Hearing;
@@ -35,6 +36,8 @@ pub struct Docked {
     told: u64,
     /// Steps that it was sent.
     pub(crate) sent: Sent,
+    /// How long it takes for them.
+    pub(crate) pace: Pace,
 }
 
 impl Docked {
@@ -221,6 +224,11 @@ impl Dock {
         self.waiting().iter().map(|docked| docked.node.clone()).collect()
     }
 
+    /// The names of those that were slow when they computed last.
+    pub(crate) fn slow(&self) -> Vec<String> {
+        self.waiting().iter().filter(|docked| docked.pace.is_slow()).map(|docked| docked.node.clone()).collect()
+    }
+
     /// The names of those that would take over.
     pub fn spares(&self) -> Vec<String> {
         let (mut names, now) = (self.names(), Instant::now());
@@ -336,7 +344,8 @@ impl Harbour {
             kind => return Err(LinkError::Broken(format!("{node} answered {kind:?} when it should load its shard"))),
         }
         let sent = Sent::new(self.manifest.numerics.stages_need_tokens);
-        match self.docks[stage].put(Docked { link, epoch, node: node.to_owned(), told: 0, sent }) {
+        let docked = Docked { link, epoch, node: node.to_owned(), told: 0, sent, pace: Pace::default() };
+        match self.docks[stage].put(docked) {
             true => Ok(stage),
             false => Err(LinkError::Broken(format!("enough machines wait for stage {stage}"))),
         }

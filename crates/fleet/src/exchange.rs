@@ -60,6 +60,7 @@ impl Docked {
         let written = table.write(plan, table_bytes);
         written.ok_or_else(|| broken("the step has more sequences than it can remember"))?;
         let rows = plan.tokens.len() as u16;
+        self.pace.begin(plan);
         let frame = Outgoing { kind: Kind::Step, epoch: self.epoch, step: *step, table: table_bytes, rows, row_bytes };
         frame.send(&mut *self.link, buffer)
     }
@@ -98,7 +99,10 @@ impl Docked {
             }
             let expected = (epoch, step) == asked;
             return match kind {
-                Kind::Rows if expected && came == rows => Ok(Answer::Rows(microseconds(frame.table())?)),
+                Kind::Rows if expected && came == rows => {
+                    self.pace.end();
+                    Ok(Answer::Rows(microseconds(frame.table())?))
+                }
                 Kind::Refused if expected && came == 0 => Ok(Answer::Refused(reason(frame.table())?)),
                 kind => Err(LinkError::Broken(format!("it answered step {} with {kind:?} of step {step}", asked.1))),
             };

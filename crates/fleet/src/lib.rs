@@ -23,6 +23,7 @@ mod message;
 mod os;
 mod own_stage;
 mod owner;
+mod pace;
 mod places;
 mod plan;
 mod plan_help;

@@ -1,5 +1,6 @@
 //! A stage on another machine: the same plan goes there, the rows come back.
 
+mod bypass;
 mod company;
 
 use std::ops::Range;
@@ -132,9 +133,10 @@ impl RemoteStage {
     pub fn status(&self) -> StageStatus {
         let status = self.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let spares = status.shadow.iter().cloned().chain(self.dock.spares()).collect();
+        let slow = status.slow.iter().cloned().chain(self.dock.slow()).collect();
         let [followed, compared] =
             [&self.tally.followed, &self.tally.compared].map(|steps| steps.load(Ordering::Relaxed));
-        StageStatus { spares, doubted: self.dock.doubted(), followed, compared, ..status }
+        StageStatus { spares, slow, doubted: self.dock.doubted(), followed, compared, ..status }
     }
 
     /// What people call it.
@@ -288,6 +290,7 @@ impl Stage for RemoteStage {
             return Err(StageError::Wrong { layers: self.layers.clone(), problem });
         }
         let lost = |problem| StageError::Lost { layers: self.layers.clone(), problem, while_computing: false };
+        self.bypass(state);
         self.worker(state, plan.generation).map_err(lost)?;
         self.find_shadow(state);
         self.check_caches(plan, state).map_err(lost)?;

@@ -2,7 +2,7 @@
 //! be compared. Nobody waits for it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -45,6 +45,15 @@ pub(crate) struct Tally {
     pub(crate) compared: AtomicU64,
 }
 
+/// How one of them keeps up.
+#[derive(Default)]
+struct Progress {
+    /// The last step for which it gave the same rows; steps are counted from when it came.
+    agreed: AtomicU64,
+    /// Whether it has become slow.
+    is_slow: AtomicBool,
+}
+
 /// A machine that computes along, on a thread of its own.
 pub(crate) struct Shadow {
     /// What people call it.
@@ -53,6 +62,9 @@ pub(crate) struct Shadow {
     tally: Arc<Tally>,
     /// What was compared before it came.
     before: u64,
+    /// Steps that it was given.
+    told: u64,
+    progress: Arc<Progress>,
     thread: JoinHandle<End>,
 }
 
@@ -87,13 +99,17 @@ impl Shadow {
         let (node, before) = (docked.node.clone(), tally.compared.load(Ordering::Relaxed));
         let followed = Followed { docked, coverage: Coverage::default(), answer: None, frame: Frame::default() };
         let (dock, tally) = (Arc::clone(dock), Arc::clone(tally));
-        let follower = Follower { followed, dock, terms, tally: Arc::clone(&tally), asked: Instant::now() };
+        let progress = Arc::<Progress>::default();
+        progress.is_slow.store(followed.docked.pace.is_slow(), Ordering::Relaxed);
+        let (counts, shown) = (Arc::clone(&tally), Arc::clone(&progress));
+        let follower = Follower { followed, dock, terms, tally, progress, step: 0, asked: Instant::now() };
         let thread = thread::spawn(move || follower.follow(&told));
-        Shadow { node, orders, tally, before, thread }
+        Shadow { node, orders, tally: counts, before, told: 0, progress: shown, thread }
     }
 
     /// Gives it a step; `false` if it has too many to do.
-    pub(crate) fn step(&self, plan: &StepPlan, row_bytes: &Arc<Vec<u8>>) -> bool {
+    pub(crate) fn step(&mut self, plan: &StepPlan, row_bytes: &Arc<Vec<u8>>) -> bool {
+        self.told += 1;
         self.order(Order::Step { plan: plan.clone(), row_bytes: Arc::clone(row_bytes) })
     }
 
@@ -116,6 +132,16 @@ impl Shadow {
     /// Steps in which it gave the rows of the machine that computes.
     pub(crate) fn agreed(&self) -> u64 {
         self.tally.compared.load(Ordering::Relaxed).saturating_sub(self.before)
+    }
+
+    /// Whether it could go on at once: it gave the same rows for the last step, and is not slow.
+    pub(crate) fn is_level(&self) -> bool {
+        self.progress.agreed.load(Ordering::Acquire) == self.told && self.told > 0 && !self.is_slow()
+    }
+
+    /// Whether it has become slow.
+    pub(crate) fn is_slow(&self) -> bool {
+        self.progress.is_slow.load(Ordering::Relaxed)
     }
 
     /// Whether there is an [`End`].
@@ -150,6 +176,9 @@ struct Follower {
     dock: Arc<Dock>,
     terms: Terms,
     tally: Arc<Tally>,
+    progress: Arc<Progress>,
+    /// Steps that it has begun.
+    step: u64,
     /// When it was last known to be there and to belong to the fleet.
     asked: Instant,
 }
@@ -204,8 +233,10 @@ impl Follower {
             self.belongs()?;
         }
         let Followed { docked, coverage, answer, frame } = &mut self.followed;
+        self.step += 1;
         docked.send(plan, row_bytes)?;
         let came = docked.answer(plan.tokens.len() as u16, &self.terms, &self.dock, frame)?;
+        self.progress.is_slow.store(docked.pace.is_slow(), Ordering::Relaxed);
         let held = coverage.holds(plan);
         match came {
             Answer::Rows(_) => coverage.wrote(plan),
@@ -223,6 +254,7 @@ impl Follower {
             Some(Answer::Refused(problem)) => Err(LinkError::Broken(problem.clone())),
             Some(Answer::Rows(_)) if Digest::of(frame.rows()) == digest => {
                 self.tally.compared.fetch_add(1, Ordering::Relaxed);
+                self.progress.agreed.store(self.step, Ordering::Release);
                 Ok(true)
             }
             Some(Answer::Rows(_)) if self.is_finite(frame.rows()) => Ok(false),

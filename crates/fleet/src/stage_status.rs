@@ -18,6 +18,8 @@ pub struct StageStatus {
     pub doubted: Vec<String>,
     /// Machines that are wrong, since this stage began.
     pub wrong: Vec<String>,
+    /// Machines that take far longer for a step than they used to.
+    pub slow: Vec<String>,
     /// Steps that were answered.
     pub steps: u64,
     /// Rows of those steps.
@@ -32,6 +34,8 @@ pub struct StageStatus {
     pub late: u64,
     /// Machines that were lost.
     pub lost: u64,
+    /// Machines that were slow, and in whose place another went on.
+    pub bypassed: u64,
     /// Steps that another machine computed along.
     pub followed: u64,
     /// Those of them for which it held everything, and gave the same rows.

@@ -9,6 +9,7 @@ const ROLES = {
   computes: "computes stage",
   computes_along: "computes along for stage",
   spare: "is a spare for stage",
+  slow: "takes more than four times as long as before for steps of stage",
   doubted: "differs from another machine in rows of stage",
   wrong: "is wrong, and no longer used, after stage",
   gone: "is gone from stage",

@@ -38,6 +38,7 @@ enum Role {
     Computes,
     ComputesAlong,
     Spare,
+    Slow,
     Doubted,
     Wrong,
     Gone,
@@ -96,6 +97,7 @@ fn machines(stage: &StageStatus) -> impl Iterator<Item = (&str, Role)> {
     all(stage.node.as_slice(), Role::Computes)
         .chain(all(stage.shadow.as_slice(), Role::ComputesAlong))
         .chain(all(&stage.spares, Role::Spare).filter(move |(node, _)| waits(node)))
+        .chain(all(&stage.slow, Role::Slow))
         .chain(all(&stage.doubted, Role::Doubted))
         .chain(all(&stage.wrong, Role::Wrong))
 }
@@ -133,8 +135,12 @@ mod tests {
             (status(vec![stage(Some("b"), &["a"])], &[]), ""),
             (status(vec![StageStatus { shadow: a(), ..stage(Some("b"), &["a"]) }], &[]), "a computesalong 0"),
             (
+                status(vec![StageStatus { slow: Vec::from_iter(a()), ..stage(Some("b"), &["a"]) }], &[]),
+                "a spare 0, a slow 0",
+            ),
+            (
                 status(vec![StageStatus { doubted: Vec::from_iter(a()), ..stage(Some("b"), &["a"]) }], &[]),
-                "a spare 0, a doubted 0",
+                "a doubted 0",
             ),
             (status(vec![StageStatus { wrong: Vec::from_iter(a()), ..stage(Some("b"), &[]) }], &[]), "a wrong 0"),
         ];

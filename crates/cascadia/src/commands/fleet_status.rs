@@ -50,6 +50,8 @@ fn table(members: &[Member], status: Option<&FleetStatus>) -> String {
         let held_back = held_back.map(|seconds| format!("quarantined for {seconds} s more, because it was lost often"));
         let is_doubted = stages().any(|(_, stage)| stage.doubted.contains(name));
         let doubted = is_doubted.then(|| "may be wrong, because its rows differed from another machine's".to_owned());
+        let is_slow = stages().any(|(_, stage)| stage.slow.contains(name));
+        let slow = is_slow.then(|| "slow: its steps take more than four times as long as they did".to_owned());
         let part = match (runs, waits) {
             (Some((stage, _)), _) => Some(format!("computes stage {stage}")),
             (None, Some((number, stage))) if stage.shadow.as_ref() == Some(name) => {
@@ -58,7 +60,7 @@ fn table(members: &[Member], status: Option<&FleetStatus>) -> String {
             (None, Some((stage, _))) => Some(format!("spare for stage {stage}")),
             (None, None) => held_back.is_none().then(|| "not connected".to_owned()),
         };
-        [part, held_back, doubted].into_iter().flatten().collect::<Vec<_>>().join("; ")
+        [part, held_back, slow, doubted].into_iter().flatten().collect::<Vec<_>>().join("; ")
     };
     for member in members {
         text += &format!("{:<16} {}\n", member.name, role(member));
@@ -67,9 +69,10 @@ fn table(members: &[Member], status: Option<&FleetStatus>) -> String {
 }
 
 fn stages(FleetStatus { stages, plan, .. }: &FleetStatus) -> String {
-    let mut text = "stage  layers    machine           rows  ms a step  of it network  expected  lost\n".to_owned();
+    let mut text =
+        "stage  layers    machine           rows  ms a step  of it network  expected  lost  bypassed\n".to_owned();
     for (number, stage) in stages.iter().enumerate() {
-        let StageStatus { layers: [first, end], rows, lost, .. } = stage;
+        let StageStatus { layers: [first, end], rows, lost, bypassed, .. } = stage;
         let node = stage.node.as_deref().unwrap_or("-");
         let layers = format!("{first}-{}", end.saturating_sub(1));
         let a_step = |microseconds: u64| microseconds as f64 / 1e3 / stage.steps.max(1) as f64;
@@ -80,7 +83,7 @@ fn stages(FleetStatus { stages, plan, .. }: &FleetStatus) -> String {
         let expected = planned.map(|stage| format!("{:.2}", 1e3 * (stage.seconds + stage.network_seconds)));
         let expected = expected.unwrap_or_else(|| "-".to_owned());
         text += &format!("{number:<6} {layers:<9} {node:<12} {rows:>9}  {all:>9.2}  {network:>13.2}  ");
-        text += &format!("{expected:>8}  {lost:>4}\n");
+        text += &format!("{expected:>8}  {lost:>4}  {bypassed:>8}\n");
     }
     text
 }

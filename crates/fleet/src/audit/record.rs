@@ -36,6 +36,8 @@ pub enum Verb {
     StageTaken,
     /// The machine of a stage was lost.
     StageLost,
+    /// The machine of a stage had become slow, and another took its place.
+    StageSlow,
     /// A machine was lost too often to be used for now.
     Quarantine,
     /// A machine computed other rows than another.

@@ -16,7 +16,7 @@ use crate::shadow::{End, Followed, Shadow};
 const REST: Duration = Duration::from_secs(30);
 
 /// How long a shadow may take to finish the steps it is behind. Machines that hear nothing leave soon after.
-const CATCHING_UP: Duration = Duration::from_secs(4);
+pub(super) const CATCHING_UP: Duration = Duration::from_secs(4);
 
 /// Steps in which a machine in doubt must give the rows of another to be believed again.
 const TRIAL: u64 = 512;
@@ -24,7 +24,7 @@ const TRIAL: u64 = 512;
 /// Who computes along with a machine.
 #[derive(Default)]
 pub(super) struct Company {
-    shadow: Option<Shadow>,
+    pub(super) shadow: Option<Shadow>,
     /// Those that were let go and have something to finish, with whom they compute along: what they find still counts.
     leaving: Vec<(String, JoinHandle<End>)>,
     /// When a shadow fell behind.
@@ -37,8 +37,8 @@ pub(super) struct Company {
 
 impl Company {
     /// Tells the shadow of this machine something. One that cannot keep up is a spare again.
-    pub(super) fn tell(&mut self, node: &str, tell: impl FnOnce(&Shadow) -> bool) {
-        if self.shadow.as_ref().is_some_and(|shadow| !tell(shadow)) {
+    pub(super) fn tell(&mut self, node: &str, tell: impl FnOnce(&mut Shadow) -> bool) {
+        if self.shadow.as_mut().is_some_and(|shadow| !tell(shadow)) {
             self.fell_behind = Some(Instant::now());
             self.dismiss(node);
         }
@@ -55,23 +55,32 @@ impl RemoteStage {
     pub(super) fn lose(&self, state: &mut State) -> (String, Option<Answer>) {
         let hand_over = |shadow: Shadow| (shadow.node.clone(), shadow.hand_over(CATCHING_UP));
         let (shadow, end) = state.company.shadow.take().map(hand_over).unzip();
-        self.note(|status| (status.lost, status.node, status.shadow) = (status.lost + 1, None, None));
+        self.note(|status| {
+            (status.lost, status.node, status.shadow) = (status.lost + 1, None, None);
+            status.slow.clear();
+        });
         state.seen = Instant::now();
         let node = state.current.take().map(|docked| docked.node).unwrap_or_default();
         self.dock.remember_loss(&node);
         self.dock.note(Verb::StageLost, &node, self.shows());
         match end {
-            Some(End::HandedOver(Followed { docked, coverage, answer, frame })) if self.dock.admits(&docked.node) => {
-                state.company.holds = Some((state.served.unwrap_or(0), coverage));
-                state.frame = frame;
-                self.take(docked, state);
-                return (node, answer);
+            Some(End::HandedOver(followed)) if self.dock.admits(&followed.docked.node) => {
+                return (node, self.adopt(followed, state));
             }
             Some(End::Differs(other)) => self.dispute(&node, other, state),
             Some(End::Lost) => shadow.iter().for_each(|node| self.dock.remember_loss(node)),
             Some(End::HandedOver(_) | End::LetGo) | None => {}
         }
         (node, None)
+    }
+
+    /// Lets a machine compute that was a shadow; gives what it says to the last step.
+    pub(super) fn adopt(&self, followed: Followed, state: &mut State) -> Option<Answer> {
+        let Followed { docked, coverage, answer, frame } = followed;
+        state.company.holds = Some((state.served.unwrap_or(0), coverage));
+        state.frame = frame;
+        self.take(docked, state);
+        answer
     }
 
     /// What becomes of a step whose machine failed: its shadow has computed the step as well.
@@ -126,10 +135,21 @@ impl RemoteStage {
             let spare = self.dock.take_beside(node);
             company.shadow = spare.map(|spare| Shadow::start(spare, &self.dock, self.terms, &self.tally));
         }
-        let name = company.shadow.as_ref().map(|shadow| shadow.node.as_str());
+        self.note_company(state);
+    }
+
+    /// Shows who computes along, and who of both is slow.
+    fn note_company(&self, State { current, company, .. }: &State) {
+        let shadow = company.shadow.as_ref().map(|shadow| shadow.node.as_str());
+        let machine = current.as_ref().filter(|docked| docked.pace.is_slow()).map(|docked| docked.node.as_str());
+        let slow =
+            || machine.into_iter().chain(shadow.filter(|_| company.shadow.as_ref().is_some_and(Shadow::is_slow)));
         self.note(|status| {
-            if status.shadow.as_deref() != name {
-                status.shadow = name.map(str::to_owned);
+            if status.shadow.as_deref() != shadow {
+                status.shadow = shadow.map(str::to_owned);
+            }
+            if !status.slow.iter().map(String::as_str).eq(slow()) {
+                status.slow = slow().map(str::to_owned).collect();
             }
         });
     }
@@ -147,9 +167,15 @@ impl RemoteStage {
     }
 
     fn part_from(&self, shadow: Shadow, state: &mut State) {
-        self.note(|status| status.shadow = None);
         let name = shadow.node.clone();
-        match shadow.hand_over(CATCHING_UP) {
+        let end = shadow.hand_over(CATCHING_UP);
+        self.hear_end(&name, end, state);
+    }
+
+    /// What becomes of a shadow that computes along no more.
+    pub(super) fn hear_end(&self, name: &str, end: End, state: &mut State) {
+        self.note(|status| status.shadow = None);
+        match end {
             End::Differs(other) => {
                 let node = state.current.as_ref().map(|docked| docked.node.clone()).unwrap_or_default();
                 self.dispute(&node, other, state);
@@ -157,7 +183,7 @@ impl RemoteStage {
             End::HandedOver(followed) => {
                 self.dock.put(followed.docked);
             }
-            End::Lost => self.dock.remember_loss(&name),
+            End::Lost => self.dock.remember_loss(name),
             End::LetGo => {}
         }
     }
