@@ -110,6 +110,8 @@ pub(crate) struct Teller {
     /// Told next, because one update may be several things to tell.
     next: VecDeque<Told>,
     over: bool,
+    /// Tokens that were not known from before.
+    drawn: u64,
 }
 
 impl Teller {
@@ -117,12 +119,17 @@ impl Teller {
     pub(crate) fn new(jobs: Jobs, readers: Vec<Option<AnswerParser>>, prompt_tokens: usize, choices: usize) -> Teller {
         let usage = Usage { prompt: prompt_tokens, ..Usage::default() };
         let readers = readers.into_iter().map(|reader| (reader, 0)).collect();
-        Teller { open: jobs.len(), jobs, usage, choices, readers, next: VecDeque::new(), over: false }
+        Teller { open: jobs.len(), jobs, usage, choices, readers, next: VecDeque::new(), over: false, drawn: 0 }
     }
 
     /// Tokens of all prompts.
     pub(crate) fn prompt_tokens(&self) -> usize {
         self.usage.prompt
+    }
+
+    /// Tokens that the model has drawn for it so far.
+    pub(crate) fn drawn(&self) -> u64 {
+        self.drawn
     }
 
     /// What to tell next; `None` when nothing follows.
@@ -166,17 +173,22 @@ impl Teller {
 
     fn take(&mut self, choice: usize, update: Update) {
         match update {
-            Update::Started { .. } => {}
-            Update::Token(NewToken { token, text, chance }) => {
-                let token = chance.map(|chance| (token, chance));
-                let pieces = self.read(choice, text);
-                self.say(Said { choice, pieces, token });
+            Update::Started { known, .. } => known.into_iter().for_each(|token| self.tell(choice, token)),
+            Update::Token(token) => {
+                self.drawn += 1;
+                self.tell(choice, token);
             }
             Update::Finished(outcome) => self.finish(choice, outcome),
             Update::Failed(error) => self.next.push_back(Told::Failed(error.into())),
             // Only asked for by those who read the jobs themselves.
             Update::Embedded(_) => self.next.push_back(Told::Failed(self.cut_off())),
         }
+    }
+
+    fn tell(&mut self, choice: usize, NewToken { token, text, chance }: NewToken) {
+        let token = chance.map(|chance| (token, chance));
+        let pieces = self.read(choice, text);
+        self.say(Said { choice, pieces, token });
     }
 
     fn finish(&mut self, choice: usize, outcome: JobOutcome) {

@@ -7,9 +7,11 @@ use tokio::sync::Semaphore;
 use crate::board::FleetBoard;
 use crate::body::Bodies;
 use crate::desk::{Desk, ServedModel};
+use crate::error::ServerError;
 use crate::keys::KeyRing;
 use crate::metrics::Metrics;
 use crate::options::ServerOptions;
+use crate::resume_log::ResumeLog;
 use crate::slot::ModelSlot;
 use crate::traces::Traces;
 
@@ -28,6 +30,8 @@ pub(crate) struct App {
     pub(crate) traces: Option<Traces>,
     /// How the machines of a fleet are.
     pub(crate) fleet: Option<FleetBoard>,
+    /// The tokens of streams that may have to go on.
+    pub(crate) resume_log: Option<ResumeLog>,
 }
 
 impl App {
@@ -36,10 +40,10 @@ impl App {
         options: &ServerOptions,
         keys: Option<KeyRing>,
         traces: Option<Traces>,
-    ) -> App {
+    ) -> Result<App, ServerError> {
         let metrics = Arc::new(Metrics::default());
         let limits = &options.limits;
-        App {
+        Ok(App {
             model: ModelSlot::new(model, Arc::clone(&metrics), limits.answer_time),
             metrics,
             bodies: Bodies::new(limits.body_bytes, limits.bodies_bytes, limits.body_time),
@@ -49,7 +53,8 @@ impl App {
             origins: options.origins.clone(),
             traces,
             fleet: options.fleet.clone(),
-        }
+            resume_log: options.resume_log.clone().map(ResumeLog::start).transpose()?,
+        })
     }
 
     /// The desk of the model that is served now; a request asks once.

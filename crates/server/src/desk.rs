@@ -18,6 +18,7 @@ use crate::form::Forms;
 use crate::jobs::Jobs;
 use crate::metrics::Metrics;
 use crate::queue;
+use crate::resume_log::Recorder;
 use crate::validate::{Ask, Chat, Source, shortened};
 
 /// A model that is ready to be served.
@@ -94,6 +95,12 @@ impl Prepared {
             let limits = prompt.answers.iter().map(|answer| answer.max_tokens);
             limits.map(|max_tokens| (prompt.tokens.as_slice(), max_tokens))
         })
+    }
+
+    /// Says what each answer begins with, from when it was given before.
+    pub(crate) fn know(&mut self, tokens: &[u32]) {
+        let answers = self.prompts.iter_mut().flat_map(|prompt| &mut prompt.answers);
+        answers.for_each(|answer| answer.known = tokens.to_vec());
     }
 
     /// For whom it is.
@@ -267,8 +274,9 @@ impl Desk {
         Ok(template.render_prompt(&conversation, text.tokenizer())?)
     }
 
-    /// Puts all jobs of a request into the service; when one does not fit, none stays.
-    pub(crate) fn submit(&self, prepared: Prepared) -> Result<Teller, ApiError> {
+    /// Puts all jobs of a request into the service; when one does not fit, none stays. The tokens of one that may have to
+    /// go on are written down.
+    pub(crate) fn submit(&self, prepared: Prepared, mut recorder: Option<Recorder>) -> Result<Teller, ApiError> {
         let answers = prepared.answers();
         let prompt_tokens = prepared.prompts.iter().map(|prompt| prompt.tokens.len()).sum();
         let choices = answers / prepared.prompts.len();
@@ -279,6 +287,10 @@ impl Desk {
         for PreparedPrompt { tokens, reader, answers } in prepared.prompts {
             for generation in answers {
                 let (prompt, task, sink) = (tokens.clone(), Task::Generate(generation), sender.sink(jobs.len()));
+                let sink = match recorder.take() {
+                    Some(recorder) => recorder.before(sink),
+                    None => sink,
+                };
                 jobs.submit(Job { prompt, task, tenant, priority, deadline: self.deadline(), sink })?;
                 readers.push(reader.clone());
             }

@@ -13,7 +13,8 @@ use crate::app::App;
 use crate::desk::{Caller, Desk};
 use crate::error::{ApiError, Kind};
 use crate::resume::{self, LastEvent, Ticket};
-use crate::stream::{self, Framing, Voice};
+use crate::resume_log::StreamLog;
+use crate::stream::{self, Framing, Telling, Voice};
 use crate::validate::Wanted;
 
 /// A protocol's way to ask for text and to get it; the value is what it remembers of one request.
@@ -46,21 +47,30 @@ pub(crate) async fn answer<D: Door>(
     let desk = app.desk();
     let preparing = Arc::clone(&desk);
     let (last, path) = (LastEvent::of(request.headers()), request.uri().path().to_owned());
-    let (door, prepared, ticket) = read_body(&app, request, move |bytes| {
+    let resume_log = app.resume_log.clone();
+    let (door, prepared, (ticket, log)) = read_body(&app, request, move |bytes| {
         let last = last.ticket()?;
         let seed = last.as_ref().map_or_else(|| preparing.number(), |last| last.seed);
         let (wanted, mut door) = D::read(parse(bytes)?, &preparing)?;
         preparing.check_model(wanted.model.as_deref())?;
-        let prepared = preparing.prepare(wanted.check()?, caller, seed)?;
+        let mut prepared = preparing.prepare(wanted.check()?, caller, seed)?;
         let digest = resume::digest(&preparing, &prepared, &path, bytes);
         let ticket = Ticket::new(seed, digest).after(last, prepared.answers())?;
         door.take_name(&ticket.name());
-        Ok((door, prepared, ticket))
+        let may_go_on = door.framing() == Some(Framing::Events) && prepared.answers() == 1;
+        let log = resume_log.filter(|_| may_go_on).map(|log| log.stream(&ticket.name()));
+        if let Some(log) = log.as_ref().filter(|_| ticket.seen > 0) {
+            prepared.know(&log.read());
+        }
+        Ok((door, prepared, (ticket, log)))
     })
     .await?;
-    let teller = desk.submit(prepared)?;
+    let teller = desk.submit(prepared, log.as_ref().map(StreamLog::recorder))?;
     match door.framing() {
-        Some(framing) => Ok(stream::respond(teller, door.voice(), (framing, ticket))),
+        Some(framing) => {
+            let telling = Telling { framing, ticket, log, metrics: Arc::clone(&app.metrics) };
+            Ok(stream::respond(teller, door.voice(), telling))
+        }
         None => {
             let (answers, usage) = teller.whole().await?;
             Ok(json(&door.whole(answers, usage)))

@@ -21,6 +21,10 @@ pub(crate) struct Metrics {
     pub(crate) inter_token: Histogram,
     /// From submission to the end of the answer.
     pub(crate) end_to_end: Histogram,
+    /// Tokens of streams that went on which the log had.
+    pub(crate) known: AtomicU64,
+    /// Tokens of streams that went on which were drawn although the client had them.
+    pub(crate) drawn_again: AtomicU64,
     /// Requests answered, by the first digit of their status.
     pub(crate) responses: [AtomicU64; 6],
     /// Requests whose response is not complete.
@@ -37,6 +41,8 @@ impl Default for Metrics {
             first_token: Histogram::default(),
             inter_token: Histogram::default(),
             end_to_end: Histogram::default(),
+            known: AtomicU64::new(0),
+            drawn_again: AtomicU64::new(0),
             responses: Default::default(),
             in_flight: AtomicU64::new(0),
             connections: AtomicU64::new(0),

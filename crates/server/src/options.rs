@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::board::FleetBoard;
+use crate::resume_log::ResumeLogOptions;
 
 /// Settings of a server.
 #[derive(Clone, Debug)]
@@ -25,6 +26,8 @@ pub struct ServerOptions {
     pub collector: Option<String>,
     /// Where to look for how the machines of a fleet are, if one computes.
     pub fleet: Option<FleetBoard>,
+    /// Where tokens of streams are kept, so that they need not be drawn again after the server was killed.
+    pub resume_log: Option<ResumeLogOptions>,
     /// Limits on what clients may use up.
     pub limits: Limits,
 }
@@ -75,6 +78,7 @@ impl Default for ServerOptions {
             origins: Vec::new(),
             collector: None,
             fleet: None,
+            resume_log: None,
             limits: Limits::default(),
         }
     }

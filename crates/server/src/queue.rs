@@ -88,7 +88,7 @@ fn size(update: &Update) -> usize {
             text.len() + chance.as_ref().map_or(0, |chance| size_of_val(chance.alternatives.as_slice()))
         }
         Update::Finished(outcome) => outcome.text.len(),
-        // One per request, and as large as the model is wide.
+        // One per request, as large as the model is wide or as long as an answer.
         Update::Embedded(_) | Update::Started { .. } | Update::Failed(_) => 0,
     };
     inner + size_of::<Queued>()
@@ -110,7 +110,10 @@ impl Timing {
         let now = Instant::now();
         let waited = now.duration_since(self.submitted);
         match update {
-            Update::Started { .. } => self.metrics.queue_time.observe(waited),
+            Update::Started { known, .. } => {
+                self.metrics.known.fetch_add(known.len() as u64, Ordering::Relaxed);
+                self.metrics.queue_time.observe(waited);
+            }
             Update::Token(_) => {
                 match self.last_token.replace(now) {
                     None => self.metrics.first_token.observe(waited),

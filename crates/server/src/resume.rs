@@ -3,7 +3,7 @@
 //! A token depends on model, request, seed and position only. The number of an event therefore carries the seed and a
 //! digest of the rest: a client that sends the same request with the last number it saw gets the same answer computed
 //! again, and is told what comes after. Whoever could use another's number would have to send the same request, and
-//! would learn no more than by asking for it.
+//! would learn no more than by asking for it. What is drawn again is less where there is a [log](crate::resume_log).
 
 use axum::http::HeaderMap;
 

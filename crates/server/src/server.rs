@@ -62,7 +62,7 @@ impl Server {
             bind().map_err(|source| ServerError::Bind { address: address.to_string(), source })?;
         let collector = options.collector.as_deref().map(Collector::parse).transpose()?;
         let (spans, exporter) = collector.map(traces::traces).unzip();
-        let app = Arc::new(App::new(model, options, keys, spans));
+        let app = Arc::new(App::new(model, options, keys, spans)?);
         let (metrics, limits, is_encrypted) = (Arc::clone(&app.metrics), options.limits.clone(), tls.is_some());
         let model = app.model.clone();
         let acceptor = Acceptor { router: routes::router(app), tls, limits: limits.clone(), metrics };

@@ -123,6 +123,10 @@ fn prometheus(snapshot: &Snapshot, metrics: &Metrics) -> String {
     number(&mut out, ("connections", Kind::Gauge, "Open connections."), load(&metrics.connections) as f64);
     let in_flight = ("requests_in_flight", Kind::Gauge, "Requests whose response is not complete.");
     number(&mut out, in_flight, load(&metrics.in_flight) as f64);
+    let known = ("resumed_known_tokens_total", Kind::Counter, "Tokens of streams that went on which the log had.");
+    number(&mut out, known, load(&metrics.known) as f64);
+    let again = "Tokens of streams that went on which were drawn again although the client had them.";
+    number(&mut out, ("resumed_drawn_tokens_total", Kind::Counter, again), load(&metrics.drawn_again) as f64);
     let _ = writeln!(out, "# HELP cascadia_responses_total Responses by the first digit of their status.");
     let _ = writeln!(out, "# TYPE cascadia_responses_total counter");
     for (class, count) in metrics.responses.iter().enumerate().skip(1) {

@@ -1,6 +1,8 @@
 //! A response that is written while the answer is being made: server-sent events, or one JSON object per line.
 
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,7 +16,9 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use crate::answer::{End, Said, Teller, Told, Usage};
 use crate::error::ApiError;
+use crate::metrics::Metrics;
 use crate::resume::Ticket;
+use crate::resume_log::StreamLog;
 
 /// How long nothing may be sent before a comment shows that the connection is alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -42,6 +46,15 @@ pub(crate) enum Framing {
     Events,
     /// One JSON object per line.
     Lines,
+}
+
+/// How a stream is told, and what becomes of it.
+pub(crate) struct Telling {
+    pub(crate) framing: Framing,
+    pub(crate) ticket: Ticket,
+    /// What is kept of it until the client has all.
+    pub(crate) log: Option<StreamLog>,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 /// Bytes on their way out.
@@ -92,12 +105,13 @@ impl Frames {
 }
 
 /// The response that tells an answer while it is made.
-pub(crate) fn respond(teller: Teller, mut voice: Box<dyn Voice>, (framing, ticket): (Framing, Ticket)) -> Response {
+pub(crate) fn respond(teller: Teller, mut voice: Box<dyn Voice>, telling: Telling) -> Response {
+    let Telling { framing, ticket, log, metrics } = telling;
     let ticket = (framing == Framing::Events).then_some(ticket);
     let mut frames = Frames { bytes: Vec::new(), framing, ticket, next: 0 };
     voice.begin(teller.prompt_tokens(), &mut frames);
     let quiet = Box::pin(sleep(KEEP_ALIVE));
-    let mut response = Response::new(Body::new(Stream { teller, voice, frames, quiet, over: false }));
+    let mut response = Response::new(Body::new(Stream { teller, voice, frames, log, metrics, quiet, over: false }));
     let content_type = match framing {
         Framing::Events => "text/event-stream",
         Framing::Lines => "application/x-ndjson",
@@ -114,6 +128,8 @@ struct Stream {
     teller: Teller,
     voice: Box<dyn Voice>,
     frames: Frames,
+    log: Option<StreamLog>,
+    metrics: Arc<Metrics>,
     /// Rings when nothing has been sent for a while.
     quiet: Pin<Box<Sleep>>,
     over: bool,
@@ -124,6 +140,7 @@ impl Stream {
     fn gather(&mut self, context: &mut Context<'_>) {
         while !self.over && self.frames.bytes.len() < FRAME_BYTES {
             let Poll::Ready(told) = self.teller.poll_told(context) else { return };
+            let was_behind = self.frames.is_behind();
             match told {
                 Some(Told::Said(said)) => self.voice.said(said, &mut self.frames),
                 // Where time cut it may be different now; all other ends are as they were.
@@ -140,12 +157,17 @@ impl Stream {
                 Some(Told::Failed(error)) => self.fail(&error),
                 None => self.over = true,
             }
+            if was_behind && !self.frames.is_behind() {
+                self.metrics.drawn_again.fetch_add(self.teller.drawn(), Ordering::Relaxed);
+            }
         }
     }
 
     /// Tells what went wrong, and ends.
     fn fail(&mut self, error: &ApiError) {
         tracing::warn!(error = %error, "a stream ended early");
+        // It may be asked for again, and go on from there.
+        self.log = None;
         self.frames.ticket = None;
         self.voice.failed(error, &mut self.frames);
         self.over = true;
@@ -164,6 +186,10 @@ impl HttpBody for Stream {
         stream.gather(context);
         if stream.frames.bytes.is_empty() {
             if stream.over {
+                // The client has it, or will have it drawn again.
+                if let Some(log) = stream.log.take() {
+                    log.forget();
+                }
                 return Poll::Ready(None);
             }
             // Lines have no comments: their readers wait.

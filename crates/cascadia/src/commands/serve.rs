@@ -10,7 +10,9 @@ use cascadia_engine::service::schedule::Sharing;
 use cascadia_engine::service::{Service, ServiceOptions};
 use cascadia_engine::{CacheSize, Engine, OpenOptions};
 use cascadia_fleet::{Digest, Patience, Wire};
-use cascadia_server::{Limits, LogFormat, ModelDetails, ServedModel, Server, ServerOptions, TlsFiles, start_logs};
+use cascadia_server::{
+    Limits, LogFormat, ModelDetails, ResumeLogOptions, ServedModel, Server, ServerOptions, TlsFiles, start_logs,
+};
 use cascadia_weights::ModelFiles;
 use serde_json::Value;
 
@@ -191,6 +193,7 @@ fn server_options(flags: &ServeFlags) -> ServerOptions {
         origins: flags.cors.clone(),
         collector: flags.otlp.clone(),
         fleet: None,
+        resume_log: flags.resume_log.clone().map(ResumeLogOptions::new),
         limits: Limits { answer_time: answer_time.unwrap_or(usual.limits.answer_time), ..usual.limits },
     }
 }

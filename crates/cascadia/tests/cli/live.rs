@@ -9,7 +9,7 @@ use serde_json::{Value, json as object};
 use crate::office::{Office, Running, Server, until};
 use crate::program::{cascadia, fixture, json};
 
-const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/model/rainier-33m-q4_k_m.gguf");
+pub(crate) const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/model/rainier-33m-q4_k_m.gguf");
 const TOKENS: u32 = 60;
 
 fn prompts() -> [String; 3] {
@@ -164,7 +164,7 @@ fn a_stream_goes_on_after_the_coordinator_was_killed() {
 }
 
 /// Adds what a line of a stream says to a text, or keeps the name of the event that it begins.
-fn read(line: &str, text: &mut String, last: &mut String) {
+pub(crate) fn read(line: &str, text: &mut String, last: &mut String) {
     if let Some(name) = line.strip_prefix("id: ") {
         name.clone_into(last);
     }

@@ -13,6 +13,7 @@ mod owner;
 mod planning;
 mod program;
 mod replan;
+mod resume;
 mod run;
 mod tokenize;
 

@@ -111,7 +111,7 @@ impl Drop for Running {
         let _ = self.child.kill();
         let _ = self.child.wait();
         if thread::panicking() {
-            println!("It said:\n{}", self.said());
+            eprintln!("It said:\n{}", self.said());
         }
     }
 }
@@ -215,6 +215,16 @@ impl Server {
         let body =
             json!({"model": "default", "prompt": prompt, "max_tokens": tokens, "temperature": 0, "stream": stream});
         self.send(&body, "")
+    }
+
+    /// What is at a path.
+    pub(crate) fn get(&self, path: &str) -> String {
+        let mut socket = TcpStream::connect(("127.0.0.1", self.port)).expect("it listens");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        write!(socket, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").expect("it is sent");
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).expect("an answer");
+        answer
     }
 
     /// Sends any body, with a line of headers.

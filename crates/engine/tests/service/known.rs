@@ -7,6 +7,9 @@ use cascadia_text::{GrammarCompiler, OutputFormat};
 
 use crate::harness::{Heard, Leave, Setup, hear, job, long, request, text};
 
+/// What a test does to how an answer is generated.
+type Change<'a> = &'a dyn Fn(&mut Generation);
+
 fn setup() -> Setup {
     Setup::new(long("llama3"), 128, CachePages { pages: 8, window: 0 })
 }
@@ -16,7 +19,7 @@ fn prompt() -> Vec<u32> {
 }
 
 /// The answer to a request, with these tokens known and with what `change` does to how it is generated.
-fn ask(service: &Service, request: &Request, known: &[u32], change: &dyn Fn(&mut Generation)) -> Heard {
+fn ask(service: &Service, request: &Request, known: &[u32], change: Change<'_>) -> Heard {
     let (mut job, updates) = job(request, Leave::Never);
     if let Task::Generate(wanted) = &mut job.task {
         wanted.known = known.to_vec();
@@ -33,7 +36,7 @@ fn seen(heard: &Heard) -> (&[NewToken], FinishReason, &str, Option<usize>, [usiz
 }
 
 /// Asks with every number of known tokens; returns the answer.
-fn check(name: &str, request: &Request, change: &dyn Fn(&mut Generation)) -> Heard {
+fn check(name: &str, request: &Request, change: Change<'_>) -> Heard {
     let service = setup().start();
     let whole = ask(&service, request, &[], change);
     let numbers = whole.numbers();
@@ -92,7 +95,7 @@ fn tokens_that_cannot_be_of_the_answer_are_not_believed() {
     let constrained = |wanted: &mut Generation| wanted.constraint = Some(Box::new(grammar.clone()));
     let form = ask(&service, &request, &[], &constrained);
     let with = |token: u32| [&numbers[..4], &[token]].concat();
-    let cases: [(&str, Vec<u32>, &Heard, &dyn Fn(&mut Generation)); 4] = [
+    let cases: [(&str, Vec<u32>, &Heard, Change<'_>); 4] = [
         ("no token of the model", with(288), &whole, &plain),
         ("a token that ends answers", with(5), &whole, &plain),
         ("more than were asked for", [numbers.clone(), numbers.clone()].concat(), &whole, &plain),

@@ -6,5 +6,6 @@ mod harness;
 mod hostile;
 mod numbers;
 mod parts;
+mod resume;
 mod streams;
 mod traces;

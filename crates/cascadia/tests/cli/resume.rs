@@ -1,0 +1,100 @@
+//! A server that is killed in the middle of streams goes on with them from its log.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+
+use serde_json::{Value, json as object};
+
+use crate::live::{MODEL, read};
+use crate::office::{Server, until};
+use crate::program::{cascadia, json};
+
+/// Streams that run when the server is killed.
+const STREAMS: usize = 3;
+/// The most tokens of a stream that may have to be drawn again.
+const AGAIN: u64 = 32;
+
+/// What a client has of a stream.
+#[derive(Default)]
+struct Heard {
+    text: String,
+    last: String,
+}
+
+impl Heard {
+    fn listen(&mut self, stream: impl Read) {
+        let lines = BufReader::new(stream).lines().map_while(Result::ok);
+        lines.for_each(|line| self.read(&line));
+    }
+
+    fn read(&mut self, line: &str) {
+        read(line, &mut self.text, &mut self.last);
+    }
+
+    /// The number of its last event; 0 before the second.
+    fn events(&self) -> u64 {
+        self.last.rsplit_once('-').map_or(0, |(_, number)| number.parse().expect("a number"))
+    }
+}
+
+fn counted(server: &Server, name: &str) -> u64 {
+    let text = server.get("/metrics");
+    let line = text.lines().find_map(|line| line.strip_prefix(&format!("cascadia_resumed_{name}_tokens_total ")));
+    line.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("no number of {name} tokens in {text}"))
+}
+
+/// Kills a server so many times, each time at another moment; all streams go on and say what they would have said.
+fn check(kills: u64) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("log");
+    let start = || Server::start(&["--resume-log", log.to_str().expect("a UTF-8 path")]);
+    let (never_killed, mut server) = (Server::start(&[]), start());
+    let about = json(&cascadia(&["inspect", MODEL, "--json"]));
+    let ends = about["tokenizer"]["stop"].as_array().expect("a list").iter();
+    let never: Value = ends.map(|token| (token.to_string(), object!(-100))).collect();
+    let (mut most, mut sum) = (0, 0);
+    for kill in 0..kills {
+        let body = |stream: usize| {
+            let prompt = format!("Night {kill}, ship {stream}:");
+            object!({"prompt": prompt, "max_tokens": 120, "temperature": 1, "stream": true, "logit_bias": never})
+        };
+        let mut sockets: Vec<_> = (0..STREAMS).map(|stream| BufReader::new(server.send(&body(stream), ""))).collect();
+        let mut heard: Vec<Heard> = (0..STREAMS).map(|_| Heard::default()).collect();
+        let wanted = 3 + kill * 37 % 110;
+        while heard[0].events() < wanted {
+            let mut line = String::new();
+            assert!(sockets[0].read_line(&mut line).expect("it is there") > 0, "it ended before it was killed");
+            heard[0].read(line.trim_end());
+        }
+        // As with kill -9; what was on its way to us still counts.
+        drop(server);
+        heard.iter_mut().zip(sockets).for_each(|(heard, socket)| heard.listen(socket));
+        server = start();
+        for (stream, heard) in heard.iter_mut().enumerate() {
+            heard.listen(server.send(&body(stream), &format!("Last-Event-ID: {}\r\n", heard.last)));
+            // The seed is in the name of every event.
+            let mut body = body(stream);
+            body["seed"] = u64::from_str_radix(&heard.last[..16], 16).expect("a number").cast_signed().into();
+            let mut expected = Heard::default();
+            expected.listen(never_killed.send(&body, ""));
+            assert_eq!(heard.text, expected.text, "kill {kill}, stream {stream}");
+        }
+        let again = counted(&server, "drawn");
+        assert!(again <= AGAIN * STREAMS as u64, "kill {kill}: {again} tokens were drawn again");
+        assert!(counted(&server, "known") > 0, "kill {kill}");
+        (most, sum) = (again.max(most), sum + again);
+        until(|| fs::read_dir(&log).expect("the folder").next().is_none().then_some(()));
+    }
+    eprintln!("{kills} kills, {STREAMS} streams each: {sum} tokens drawn again, at most {most} after one kill");
+}
+
+#[test]
+fn streams_go_on_from_the_log_after_a_kill() {
+    check(2);
+}
+
+#[test]
+#[ignore = "takes minutes; see CONTRIBUTING.md"]
+fn a_hundred_kills() {
+    check(100);
+}

@@ -1,0 +1,178 @@
+//! Streams that go on with the help of the resume log, and without it where it is of no use.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cascadia_server::{ResumeLogOptions, ServerOptions};
+use serde_json::{Value, json};
+
+use crate::harness::{Running, read_reply};
+
+fn with_log(folder: &Path) -> Running {
+    let resume_log = Some(ResumeLogOptions::new(folder.to_owned()));
+    Running::start(ServerOptions { resume_log, ..ServerOptions::default() })
+}
+
+/// Drawn by chance, never ended by the model.
+fn body(server: &Running, prompt: &str) -> Value {
+    let never: Value = server.end_tokens.iter().map(|token| (token.to_string(), json!(-100))).collect();
+    let messages = json!([{"role": "user", "content": prompt}]);
+    json!({"messages": messages, "max_tokens": 120, "temperature": 1.0, "stream": true, "logit_bias": never,
+           "stream_options": {"include_usage": true}})
+}
+
+fn head(last: &str, length: usize) -> String {
+    let fixed = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close";
+    format!("{fixed}\r\nlast-event-id: {last}\r\ncontent-length: {length}\r\n\r\n")
+}
+
+/// What a stream says after an event: the names of its events, and what they hold but for the time.
+fn go_on(server: &Running, body: &Value, last: &str) -> Vec<(String, String)> {
+    let body = body.to_string();
+    let reply = server.raw(format!("{}{body}", head(last, body.len())).as_bytes());
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    let event = |event: &str| {
+        let (name, data) = event.split_once('\n').expect("an event has a name");
+        let data = data.strip_prefix("data: ").expect("an event has data");
+        let data = serde_json::from_str(data).map_or_else(
+            |_| data.to_owned(),
+            |mut data: Value| {
+                data["created"] = Value::Null;
+                data.to_string()
+            },
+        );
+        (name.strip_prefix("id: ").expect("a name").to_owned(), data)
+    };
+    reply.text().split_terminator("\n\n").map(event).collect()
+}
+
+/// Asks, and leaves after some events; returns the name of the last that was read.
+fn break_off(server: &Running, body: &Value) -> String {
+    let body = body.to_string();
+    let mut stream = server.connect();
+    std::io::Write::write_all(&mut stream, format!("{}{body}", head("", body.len())).as_bytes()).unwrap();
+    let (mut text, mut bytes) = (String::new(), [0; 256]);
+    while text.matches("\n\n").count() < 45 {
+        let count = stream.read(&mut bytes).unwrap();
+        assert!(count > 0, "it ended: {text}");
+        text += &String::from_utf8_lossy(&bytes[..count]);
+    }
+    let whole = &text[..text.rfind("\n\n").unwrap()];
+    whole.lines().rev().find_map(|line| line.strip_prefix("id: ")).unwrap().to_owned()
+}
+
+fn count(server: &Running, name: &str) -> u64 {
+    let text = server.get("/metrics").text();
+    let value = text.lines().find_map(|line| line.strip_prefix(&format!("cascadia_resumed_{name}_tokens_total ")));
+    value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no number of {name} tokens in {text}"))
+}
+
+fn file(folder: &Path, last: &str) -> PathBuf {
+    folder.join(format!("{}.tokens", last.split_once('-').expect("a name").0))
+}
+
+fn until(reached: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !reached() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "it was waited for in vain");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_stream_goes_on_from_the_log_and_tells_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = with_log(folder.path());
+    let body = body(&first, "a");
+    let last = break_off(&first, &body);
+    let foreign = break_off(&first, &self::body(&first, "b"));
+    drop(first);
+    let path = file(folder.path(), &last);
+    let kept = fs::read(&path).unwrap();
+    assert!(kept.len() > 40 * 4);
+    let expected = go_on(Running::shared(), &body, &last);
+    assert!(expected.len() > 20, "enough of it is missing: {expected:?}");
+    assert!(expected.iter().any(|(_, data)| data.contains("\"completion_tokens\":120")), "{expected:?}");
+    let torn = kept[..kept.len() - 3].to_vec();
+    let longer = [&kept, &b"\x01\0\0\0torn"[..]].concat();
+    let other = fs::read(file(folder.path(), &foreign)).unwrap();
+    // What is in the file, and how many tokens the stream has to draw again at most and must at least.
+    let cases = [
+        ("whole", kept.clone(), 0..33),
+        ("torn", torn, 0..33),
+        ("with a torn tail", longer, 0..33),
+        ("of another stream", other, 40..121),
+        ("empty", Vec::new(), 40..121),
+        ("no log at all", vec![255; 1000], 40..121),
+    ];
+    for (name, bytes, again) in cases {
+        fs::write(&path, bytes).unwrap();
+        let server = with_log(folder.path());
+        assert_eq!(go_on(&server, &body, &last), expected, "{name}");
+        let (known, drawn) = (count(&server, "known"), count(&server, "drawn"));
+        assert!(again.contains(&drawn), "{name}: {drawn} drawn again");
+        assert_eq!(known > 0, again.start == 0, "{name}: {known} known");
+        until(|| !path.exists());
+    }
+    assert_eq!(go_on(&with_log(folder.path()), &body, &last), expected, "without a file");
+}
+
+#[test]
+fn a_stream_that_breaks_off_twice_is_kept_as_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = with_log(folder.path());
+    let body = body(&first, "c");
+    let last = break_off(&first, &body);
+    let expected = go_on(Running::shared(), &body, &last);
+    // It goes on to its end beside one that does so too, in the same server.
+    let twice: Vec<_> = thread::scope(|scope| {
+        let ask = |_| scope.spawn(|| go_on(&first, &body, &last));
+        let asked: Vec<_> = (0..2).map(ask).collect();
+        asked.into_iter().map(|asked| asked.join().unwrap()).collect()
+    });
+    assert!(twice.iter().all(|told| *told == expected));
+    until(|| !file(folder.path(), &last).exists());
+}
+
+#[test]
+fn chances_and_answers_that_do_not_stream_need_no_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = with_log(folder.path());
+    let mut body = body(&server, "d");
+    body["logprobs"] = true.into();
+    let last = break_off(&server, &body);
+    let expected = go_on(Running::shared(), &body, &last);
+    assert_eq!(go_on(&server, &body, &last), expected);
+    assert_eq!(count(&server, "known"), 0, "chances need logits");
+    until(|| fs::read_dir(folder.path()).unwrap().count() == 0);
+    body["stream"] = false.into();
+    body.as_object_mut().unwrap().remove("stream_options");
+    assert_eq!(server.post("/v1/chat/completions", &body).status, 200);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nobody can go on with it");
+}
+
+#[test]
+fn a_log_that_cannot_be_written_changes_no_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = folder.path().join("log");
+    let server = with_log(&inside);
+    let body = body(&server, "e");
+    // The folder goes away, as a disk may.
+    fs::remove_dir_all(&inside).unwrap();
+    let mut stream = server.connect();
+    let text = body.to_string();
+    std::io::Write::write_all(&mut stream, format!("{}{text}", head("", text.len())).as_bytes()).unwrap();
+    let reply = read_reply(&mut stream);
+    assert!(reply.status == 200 && reply.text().ends_with("data: [DONE]\n\n"), "{}", reply.text());
+    let name = reply.text().lines().find_map(|line| line.strip_prefix("id: ").map(str::to_owned)).unwrap();
+    assert_eq!(go_on(&server, &body, &name), go_on(Running::shared(), &body, &name));
+    let taken = folder.path().join("file");
+    fs::write(&taken, "").unwrap();
+    let resume_log = Some(ResumeLogOptions::new(taken));
+    let options = ServerOptions { port: 0, resume_log, ..ServerOptions::default() };
+    let refused = cascadia_server::Server::bind(crate::harness::model(256), &options).err().expect("it is no folder");
+    assert!(refused.to_string().contains("--resume-log"), "{refused}");
+}
