@@ -29,6 +29,7 @@ import plot
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OURS = "cascadia"
+PACKED = "cascadia, packed"
 
 
 def numbers(text):
@@ -41,6 +42,7 @@ def arguments():
     parser.add_argument("--llama-bench", type=pathlib.Path, required=True)
     parser.add_argument("--llama-batched-bench", type=pathlib.Path)
     parser.add_argument("--ik-bench", type=pathlib.Path, help="llama-bench of ik_llama.cpp")
+    parser.add_argument("--packed", type=pathlib.Path, help="the same model as `cascadia quantize --packed` wrote it")
     parser.add_argument("--cascadia", type=pathlib.Path, default=ROOT / "target" / "release" / "cascadia")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
@@ -77,6 +79,13 @@ class Bench:
         options = ["bench", *options, "--threads", self.given.threads, "--json"]
         return json.loads(self.run(self.given.cascadia, options, f"{name}-cascadia"))
 
+    def both(self, options, name):
+        """What ours says of the model, and of the same model packed."""
+        yield OURS, self.ours([self.given.model.name, *options], name)
+        if self.given.packed:
+            packed = os.path.relpath(self.given.packed, self.given.model.resolve().parent)
+            yield PACKED, self.ours([packed, *options], f"{name}-packed")
+
     def peer(self, program, options, name):
         """Speeds of llama-bench by (prompt, generated, depth)."""
         options = ["-m", self.given.model.name, "-t", self.given.threads, "-r", 1, "-o", "json", *options]
@@ -112,9 +121,10 @@ def measure_decode(bench, record):
     if not given.depth:
         return
     depths = ",".join(map(str, given.depth))
-    options = [given.model.name, "--prompt", 1, "--gen", given.gen, "--depth", depths, "--repeat", 1]
-    for run in bench.ours(options, "decode")["runs"]:
-        record(f"decode, depth {run['depth']}", OURS, run["decode_tok_s"]["median"])
+    options = ["--prompt", 1, "--gen", given.gen, "--depth", depths, "--repeat", 1]
+    for who, said in bench.both(options, "decode"):
+        for run in said["runs"]:
+            record(f"decode, depth {run['depth']}", who, run["decode_tok_s"]["median"])
     for name, program, extra in contenders(given):
         # ik_llama.cpp has no option for depth.
         options = ["-p", 0, "-n", given.gen, *extra] + ([] if name.startswith("ik") else ["-d", depths])
@@ -125,9 +135,8 @@ def measure_decode(bench, record):
 def measure_prefill(bench, record):
     given = bench.given
     for prompt in given.prefill:
-        options = [given.model.name, "--prompt", prompt, "--gen", 1, "--repeat", 1]
-        run = bench.ours(options, f"prefill-{prompt}")["runs"][0]
-        record(f"prefill {prompt}", OURS, run["prefill_tok_s"]["median"])
+        for who, said in bench.both(["--prompt", prompt, "--gen", 1, "--repeat", 1], f"prefill-{prompt}"):
+            record(f"prefill {prompt}", who, said["runs"][0]["prefill_tok_s"]["median"])
         for name, program, extra in contenders(given):
             speeds = bench.peer(program, ["-p", prompt, "-n", 0, *extra], f"prefill-{prompt}-{file_name(name)}")
             record(f"prefill {prompt}", name, next(iter(speeds.values())))
@@ -137,10 +146,11 @@ def measure_batch(bench, record):
     given = bench.given
     if not given.batch or not given.llama_batched_bench:
         return
-    options = [given.model.name, "--batch", ",".join(map(str, given.batch)), "--prompt", given.batch_prompt,
-               "--gen", given.gen, "--repeat", 1]
-    for row in bench.ours(options, "batch")["batches"]:
-        record(f"decode, {row['sequences']} at once", OURS, row["decode_tok_s"]["median"])
+    options = ["--batch", ",".join(map(str, given.batch)), "--prompt", given.batch_prompt, "--gen", given.gen,
+               "--repeat", 1]
+    for who, said in bench.both(options, "batch"):
+        for row in said["batches"]:
+            record(f"decode, {row['sequences']} at once", who, row["decode_tok_s"]["median"])
     for sequences, speed in bench.batched(given.batch, "batch-llama.cpp").items():
         record(f"decode, {sequences} at once", "llama.cpp", speed)
 

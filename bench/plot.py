@@ -9,7 +9,7 @@ import pathlib
 import statistics
 import sys
 
-COLOURS = {"cascadia": "#2a7f62", "llama.cpp": "#b0b7bf", "llama.cpp -fa off": "#d5dade",
+COLOURS = {"cascadia": "#2a7f62", "cascadia, packed": "#7dbfa5", "llama.cpp": "#b0b7bf", "llama.cpp -fa off": "#d5dade",
            "ik_llama.cpp": "#c9a26b", "ik_llama.cpp -rtr 1": "#e3cba6"}
 BAR, GAP, LABEL, WIDTH, RIGHT = 15, 14, 190, 420, 190
 
