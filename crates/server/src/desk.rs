@@ -97,6 +97,12 @@ impl Prepared {
         })
     }
 
+    /// Whether tokens are enough to give it again: one answer, without the chances of others.
+    pub(crate) fn follows_from_tokens(&self) -> bool {
+        let mut answers = self.prompts.iter().flat_map(|prompt| &prompt.answers);
+        self.answers() == 1 && answers.all(|answer| answer.alternatives.is_none())
+    }
+
     /// Says what each answer begins with, from when it was given before.
     pub(crate) fn know(&mut self, tokens: &[u32]) {
         let answers = self.prompts.iter_mut().flat_map(|prompt| &mut prompt.answers);
@@ -274,8 +280,7 @@ impl Desk {
         Ok(template.render_prompt(&conversation, text.tokenizer())?)
     }
 
-    /// Puts all jobs of a request into the service; when one does not fit, none stays. The tokens of one that may have to
-    /// go on are written down.
+    /// Puts all jobs of a request into the service; when one does not fit, none stays. What is recorded is the first.
     pub(crate) fn submit(&self, prepared: Prepared, mut recorder: Option<Recorder>) -> Result<Teller, ApiError> {
         let answers = prepared.answers();
         let prompt_tokens = prepared.prompts.iter().map(|prompt| prompt.tokens.len()).sum();

@@ -45,27 +45,26 @@ pub(crate) async fn answer<D: Door>(
     request: Request,
 ) -> Result<Response, ApiError> {
     let desk = app.desk();
-    let preparing = Arc::clone(&desk);
     let (last, path) = (LastEvent::of(request.headers()), request.uri().path().to_owned());
     let resume_log = app.resume_log.clone();
-    let (door, prepared, (ticket, log)) = read_body(&app, request, move |bytes| {
+    let (door, teller, (ticket, log)) = read_body(&app, request, move |bytes| {
         let last = last.ticket()?;
-        let seed = last.as_ref().map_or_else(|| preparing.number(), |last| last.seed);
-        let (wanted, mut door) = D::read(parse(bytes)?, &preparing)?;
-        preparing.check_model(wanted.model.as_deref())?;
-        let mut prepared = preparing.prepare(wanted.check()?, caller, seed)?;
-        let digest = resume::digest(&preparing, &prepared, &path, bytes);
+        let seed = last.as_ref().map_or_else(|| desk.number(), |last| last.seed);
+        let (wanted, mut door) = D::read(parse(bytes)?, &desk)?;
+        desk.check_model(wanted.model.as_deref())?;
+        let mut prepared = desk.prepare(wanted.check()?, caller, seed)?;
+        let digest = resume::digest(&desk, &prepared, &path, bytes);
         let ticket = Ticket::new(seed, digest).after(last, prepared.answers())?;
         door.take_name(&ticket.name());
-        let may_go_on = door.framing() == Some(Framing::Events) && prepared.answers() == 1;
-        let log = resume_log.filter(|_| may_go_on).map(|log| log.stream(&ticket.name()));
+        let is_logged = door.framing() == Some(Framing::Events) && prepared.follows_from_tokens();
+        let log = resume_log.filter(|_| is_logged).map(|log| log.stream(&ticket.name()));
         if let Some(log) = log.as_ref().filter(|_| ticket.seen > 0) {
             prepared.know(&log.read());
         }
-        Ok((door, prepared, (ticket, log)))
+        let teller = desk.submit(prepared, log.as_ref().map(StreamLog::recorder))?;
+        Ok((door, teller, (ticket, log)))
     })
     .await?;
-    let teller = desk.submit(prepared, log.as_ref().map(StreamLog::recorder))?;
     match door.framing() {
         Some(framing) => {
             let telling = Telling { framing, ticket, log, metrics: Arc::clone(&app.metrics) };

@@ -24,6 +24,8 @@ use crate::resume_log::StreamLog;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Bytes after which a frame is sent even though more could be added to it.
 const FRAME_BYTES: usize = 16 << 10;
+/// Things that are told before others have a turn: much of a stream that goes on may be known at once.
+const TOLD_AT_ONCE: usize = 256;
 
 /// How a protocol tells an answer bit by bit.
 pub(crate) trait Voice: Send {
@@ -138,7 +140,10 @@ struct Stream {
 impl Stream {
     /// Lets the voice tell what is known by now.
     fn gather(&mut self, context: &mut Context<'_>) {
-        while !self.over && self.frames.bytes.len() < FRAME_BYTES {
+        for _ in 0..TOLD_AT_ONCE {
+            if self.over || self.frames.bytes.len() >= FRAME_BYTES {
+                return;
+            }
             let Poll::Ready(told) = self.teller.poll_told(context) else { return };
             let was_behind = self.frames.is_behind();
             match told {
@@ -161,6 +166,7 @@ impl Stream {
                 self.metrics.drawn_again.fetch_add(self.teller.drawn(), Ordering::Relaxed);
             }
         }
+        context.waker().wake_by_ref();
     }
 
     /// Tells what went wrong, and ends.
@@ -186,7 +192,6 @@ impl HttpBody for Stream {
         stream.gather(context);
         if stream.frames.bytes.is_empty() {
             if stream.over {
-                // The client has it, or will have it drawn again.
                 if let Some(log) = stream.log.take() {
                     log.forget();
                 }

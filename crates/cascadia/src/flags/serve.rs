@@ -88,7 +88,7 @@ pub struct ServeFlags {
     /// Let web pages of this origin use the server, such as `https://chat.example`; may be given several times.
     #[arg(long, value_name = "ORIGIN")]
     pub cors: Vec<String>,
-    /// Keep the tokens of streams in this folder until their clients have them, an hour and 64 MiB at most: a stream that
+    /// Keep the tokens of streams in this folder until half a minute after their end, an hour and 64 MiB at most: one that
     /// goes on after the server was killed is then not drawn again. What people are told is on disk for so long.
     #[arg(long, value_name = "DIR")]
     pub resume_log: Option<PathBuf>,

@@ -34,12 +34,15 @@ pub struct ResumeLogOptions {
     pub bytes: u64,
     /// How long a stream that broke off may be waited for.
     pub age: Duration,
+    /// The same for one that was told to its end: its client may have lost that on the way.
+    pub linger: Duration,
 }
 
 impl ResumeLogOptions {
     /// The usual limits.
     pub fn new(folder: PathBuf) -> ResumeLogOptions {
-        ResumeLogOptions { folder, bytes: 64 << 20, age: Duration::from_secs(60 * 60) }
+        let (age, linger) = (Duration::from_secs(60 * 60), Duration::from_secs(30));
+        ResumeLogOptions { folder, bytes: 64 << 20, age, linger }
     }
 }
 
@@ -98,7 +101,7 @@ impl StreamLog {
         Recorder { stream: self.clone(), tokens: 0, ended: false }
     }
 
-    /// Forgets it, because its client has all of it. If there is no room for that, age will.
+    /// Forgets it soon, because all of it was told. If there is no room for that, age will.
     pub(crate) fn forget(&self) {
         let _ = self.log.orders.try_send(Order::Forget(Arc::clone(&self.name)));
     }
@@ -145,5 +148,40 @@ fn read(folder: &Path, stream: &str) -> Found {
     match file.and_then(|file| file.take(FILE_BYTES).read_to_end(&mut bytes)) {
         Ok(_) => record::decode(stream, &bytes),
         Err(_) => Found::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use cascadia_engine::Flow;
+    use cascadia_engine::service::NewToken;
+
+    use super::*;
+
+    #[test]
+    fn a_disk_that_is_too_slow_ends_the_log_and_no_answer() {
+        let (orders, received) = sync_channel(2);
+        let log = ResumeLog { folder: Path::new("nowhere").into(), orders };
+        let told = Arc::new(AtomicUsize::new(0));
+        let counting = Arc::clone(&told);
+        let mut sink = log.stream("one").recorder().before(Box::new(move |_| {
+            counting.fetch_add(1, Ordering::Relaxed);
+            Flow::Continue
+        }));
+        let mut tell = |token| sink(Update::Token(NewToken { token, text: String::new(), chance: None }));
+        assert!((10..14).all(|token| tell(token) == Flow::Continue));
+        let written = || -> Vec<(usize, u32)> {
+            let tokens = received.try_iter().filter_map(|order| match order {
+                Order::Token { before, token, .. } => Some((before, token)),
+                Order::Close(_) | Order::Forget(_) => None,
+            });
+            tokens.collect()
+        };
+        assert_eq!(written(), [(0, 10), (1, 11)]);
+        // There is room again, but what is missing stays missing.
+        assert_eq!(tell(14), Flow::Continue);
+        assert_eq!((written(), told.load(Ordering::Relaxed)), (Vec::new(), 5));
     }
 }

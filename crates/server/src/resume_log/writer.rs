@@ -1,6 +1,6 @@
 //! The thread that writes the resume log, and keeps it within its limits.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::PathBuf;
@@ -24,13 +24,15 @@ pub(super) enum Order {
     Token { stream: Arc<str>, before: usize, token: u32 },
     /// Nothing comes of it for now.
     Close(Arc<str>),
-    /// Nobody will ask for it.
+    /// It was told to its end.
     Forget(Arc<str>),
 }
 
 pub(super) struct Writer {
     options: ResumeLogOptions,
     open: HashMap<Arc<str>, Log>,
+    /// Streams that were told to their end, and when; no more of them than orders that may wait.
+    told: VecDeque<(Instant, Arc<str>)>,
     /// Bytes of all files, about.
     bytes: u64,
     swept: Instant,
@@ -51,15 +53,14 @@ struct Log {
 
 impl Writer {
     pub(super) fn new(options: ResumeLogOptions) -> Writer {
-        Writer { options, open: HashMap::new(), bytes: 0, swept: Instant::now() }
+        Writer { options, open: HashMap::new(), told: VecDeque::new(), bytes: 0, swept: Instant::now() }
     }
 
     /// Obeys until nobody is left who could order.
     pub(super) fn run(mut self, orders: &Receiver<Order>) {
         self.sweep();
         loop {
-            let waits = self.open.values().any(|log| log.unsynced > 0);
-            let first = match orders.recv_timeout(if waits { SYNC_TIME } else { SWEEP_TIME }) {
+            let first = match orders.recv_timeout(self.patience()) {
                 Ok(order) => Some(order),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -70,11 +71,25 @@ impl Writer {
         }
     }
 
-    /// Writes what has come, and makes room where that was too much.
+    /// How long there is nothing to do but to obey.
+    fn patience(&self) -> Duration {
+        let unsynced = self.open.values().any(|log| log.unsynced > 0).then_some(SYNC_TIME);
+        let told = self.told.front().map(|(since, _)| self.options.linger.saturating_sub(since.elapsed()));
+        unsynced.into_iter().chain(told).fold(SWEEP_TIME, Ord::min)
+    }
+
+    /// Writes what has come, and removes what has been told or was too much.
     fn write(&mut self) {
         for log in self.open.values_mut() {
             self.bytes += log.write();
             log.sync();
+        }
+        let linger = self.options.linger;
+        while self.told.front().is_some_and(|(since, _)| since.elapsed() >= linger || self.told.len() > WAITING) {
+            let Some((_, stream)) = self.told.pop_front() else { break };
+            self.open.remove(&stream);
+            // One that is gone already is gone.
+            let _ = fs::remove_file(path(&self.options.folder, &stream));
         }
         if self.bytes > self.options.bytes || self.swept.elapsed() >= SWEEP_TIME {
             self.sweep();
@@ -93,11 +108,7 @@ impl Writer {
                     self.bytes += log.write();
                 }
             }
-            Order::Forget(stream) => {
-                self.open.remove(&stream);
-                // One that is gone already is gone.
-                let _ = fs::remove_file(path(&self.options.folder, &stream));
-            }
+            Order::Forget(stream) => self.told.push_back((Instant::now(), stream)),
         }
     }
 
@@ -263,6 +274,10 @@ mod tests {
         writer.sweep();
         assert_eq!((has(), other.exists()), ([false, false, true], true), "others in the folder are not ours");
         writer.obey(Order::Forget(names[2].as_str().into()));
+        writer.write();
+        assert_eq!(has(), [false, false, true], "its client may have lost the end");
+        writer.options.linger = Duration::ZERO;
+        writer.write();
         assert_eq!(has(), [false; 3]);
     }
 

@@ -1,7 +1,7 @@
 //! Streams that go on with the help of the resume log, and without it where it is of no use.
 
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,11 +9,19 @@ use std::time::{Duration, Instant};
 use cascadia_server::{ResumeLogOptions, ServerOptions};
 use serde_json::{Value, json};
 
-use crate::harness::{Running, read_reply};
+use crate::harness::{CONTEXT, Running, model, model_with_template, read_reply};
+
+/// A model of this template writes calls between tags.
+const CALLING: &str =
+    "{% for message in messages %}{{ message.content }}{% endfor %}{% if tools %}<tool_call>{% endif %}";
+
+fn logging(folder: &Path) -> ServerOptions {
+    let resume_log = ResumeLogOptions { linger: Duration::ZERO, ..ResumeLogOptions::new(folder.to_owned()) };
+    ServerOptions { resume_log: Some(resume_log), ..ServerOptions::default() }
+}
 
 fn with_log(folder: &Path) -> Running {
-    let resume_log = Some(ResumeLogOptions::new(folder.to_owned()));
-    Running::start(ServerOptions { resume_log, ..ServerOptions::default() })
+    Running::serve(model(CONTEXT), logging(folder))
 }
 
 /// Drawn by chance, never ended by the model.
@@ -49,19 +57,28 @@ fn go_on(server: &Running, body: &Value, last: &str) -> Vec<(String, String)> {
     reply.text().split_terminator("\n\n").map(event).collect()
 }
 
-/// Asks, and leaves after some events; returns the name of the last that was read.
-fn break_off(server: &Running, body: &Value) -> String {
+/// Asks, and leaves after so many events; returns the name of the last that was read.
+fn break_off(server: &Running, body: &Value, events: usize) -> String {
+    let number = |name: &str| server.get("/status").json()["service"][name].as_f64().expect("a number");
     let body = body.to_string();
-    let mut stream = server.connect();
-    std::io::Write::write_all(&mut stream, format!("{}{body}", head("", body.len())).as_bytes()).unwrap();
-    let (mut text, mut bytes) = (String::new(), [0; 256]);
-    while text.matches("\n\n").count() < 45 {
-        let count = stream.read(&mut bytes).unwrap();
-        assert!(count > 0, "it ended: {text}");
-        text += &String::from_utf8_lossy(&bytes[..count]);
+    loop {
+        let cancelled = number("jobs_cancelled_total");
+        let mut stream = server.connect();
+        stream.write_all(format!("{}{body}", head("", body.len())).as_bytes()).unwrap();
+        let (mut text, mut bytes) = (String::new(), [0; 256]);
+        while text.matches("\n\n").count() < events {
+            let count = stream.read(&mut bytes).unwrap();
+            assert!(count > 0, "it ended: {text}");
+            text += &String::from_utf8_lossy(&bytes[..count]);
+        }
+        drop(stream);
+        until(|| number("running") == 0.0);
+        // On a busy machine all may be told before we have left.
+        if number("jobs_cancelled_total") > cancelled {
+            let whole = &text[..text.rfind("\n\n").unwrap()];
+            return whole.lines().rev().find_map(|line| line.strip_prefix("id: ")).unwrap().to_owned();
+        }
     }
-    let whole = &text[..text.rfind("\n\n").unwrap()];
-    whole.lines().rev().find_map(|line| line.strip_prefix("id: ")).unwrap().to_owned()
 }
 
 fn count(server: &Running, name: &str) -> u64 {
@@ -87,8 +104,8 @@ fn a_stream_goes_on_from_the_log_and_tells_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let first = with_log(folder.path());
     let body = body(&first, "a");
-    let last = break_off(&first, &body);
-    let foreign = break_off(&first, &self::body(&first, "b"));
+    let last = break_off(&first, &body, 45);
+    let foreign = break_off(&first, &self::body(&first, "b"), 45);
     drop(first);
     let path = file(folder.path(), &last);
     let kept = fs::read(&path).unwrap();
@@ -121,11 +138,34 @@ fn a_stream_goes_on_from_the_log_and_tells_the_same() {
 }
 
 #[test]
+fn forms_and_calls_go_on_from_the_log_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let plain = Running::serve(model_with_template(CALLING), ServerOptions::default());
+    let start = || Running::serve(model_with_template(CALLING), logging(folder.path()));
+    let note = json!({"text": {"type": "string", "minLength": 60, "maxLength": 80}});
+    let parameters = json!({"type": "object", "properties": note, "required": ["text"]});
+    let tool = json!({"type": "function", "function": {"name": "note", "parameters": parameters}});
+    let pattern = json!({"type": "regex", "pattern": "([a-z]{2,9} ){12}end"});
+    let cases =
+        [json!({"response_format": pattern, "stop": "en"}), json!({"tools": [tool], "tool_choice": "required"})];
+    for case in cases {
+        let mut asked = body(&plain, "f");
+        asked.as_object_mut().unwrap().extend(case.as_object().unwrap().clone());
+        let last = break_off(&start(), &asked, 8);
+        let expected = go_on(&plain, &asked, &last);
+        assert!(expected.iter().any(|(_, data)| !data.contains("\"finish_reason\":null")), "{expected:?}");
+        let server = start();
+        assert_eq!(go_on(&server, &asked, &last), expected, "{case}");
+        assert!(count(&server, "known") > 0 && count(&server, "drawn") <= 32, "{case}");
+    }
+}
+
+#[test]
 fn a_stream_that_breaks_off_twice_is_kept_as_one() {
     let folder = tempfile::tempdir().unwrap();
     let first = with_log(folder.path());
     let body = body(&first, "c");
-    let last = break_off(&first, &body);
+    let last = break_off(&first, &body, 45);
     let expected = go_on(Running::shared(), &body, &last);
     // It goes on to its end beside one that does so too, in the same server.
     let twice: Vec<_> = thread::scope(|scope| {
@@ -143,11 +183,11 @@ fn chances_and_answers_that_do_not_stream_need_no_log() {
     let server = with_log(folder.path());
     let mut body = body(&server, "d");
     body["logprobs"] = true.into();
-    let last = break_off(&server, &body);
+    let last = break_off(&server, &body, 45);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "chances need logits");
     let expected = go_on(Running::shared(), &body, &last);
     assert_eq!(go_on(&server, &body, &last), expected);
-    assert_eq!(count(&server, "known"), 0, "chances need logits");
-    until(|| fs::read_dir(folder.path()).unwrap().count() == 0);
+    assert_eq!(count(&server, "known"), 0);
     body["stream"] = false.into();
     body.as_object_mut().unwrap().remove("stream_options");
     assert_eq!(server.post("/v1/chat/completions", &body).status, 200);
@@ -164,7 +204,7 @@ fn a_log_that_cannot_be_written_changes_no_answer() {
     fs::remove_dir_all(&inside).unwrap();
     let mut stream = server.connect();
     let text = body.to_string();
-    std::io::Write::write_all(&mut stream, format!("{}{text}", head("", text.len())).as_bytes()).unwrap();
+    stream.write_all(format!("{}{text}", head("", text.len())).as_bytes()).unwrap();
     let reply = read_reply(&mut stream);
     assert!(reply.status == 200 && reply.text().ends_with("data: [DONE]\n\n"), "{}", reply.text());
     let name = reply.text().lines().find_map(|line| line.strip_prefix("id: ").map(str::to_owned)).unwrap();
@@ -173,6 +213,6 @@ fn a_log_that_cannot_be_written_changes_no_answer() {
     fs::write(&taken, "").unwrap();
     let resume_log = Some(ResumeLogOptions::new(taken));
     let options = ServerOptions { port: 0, resume_log, ..ServerOptions::default() };
-    let refused = cascadia_server::Server::bind(crate::harness::model(256), &options).err().expect("it is no folder");
+    let refused = cascadia_server::Server::bind(model(256), &options).err().expect("it is no folder");
     assert!(refused.to_string().contains("--resume-log"), "{refused}");
 }
