@@ -55,7 +55,7 @@ step "documentation" documentation
 step "licences" licences
 step "coverage" python3 checks/coverage.py --check
 step "chromium" chromium
-for check in gguf_py llama_cpp reference_eval tokenizing templates clients page load hostile; do
+for check in gguf_py llama_cpp reference_eval tokenizing templates clients page load hostile disk; do
     step "$check" .venv/bin/python "checks/$check.py"
 done
 printf '\n== all checks passed in %d s\n' "$SECONDS"

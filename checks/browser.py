@@ -116,11 +116,11 @@ class Browser:
         path.write_bytes(base64.b64decode(self.send("GET", "/screenshot")))
 
 
-def until(true, what, seconds=20):
+def until(true, what, seconds=20, pause=0.05):
     """Waits until something is so."""
     end = time.monotonic() + seconds
     while not (value := true()):
         if time.monotonic() > end:
             raise SystemExit(f"waited {seconds} s for {what}")
-        time.sleep(0.05)
+        time.sleep(pause)
     return value

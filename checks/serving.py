@@ -15,7 +15,7 @@ import program
 class Server:
     """A server on a free port with a key for each tenant, or open to all; ends with its `with` block."""
 
-    def __init__(self, *arguments, model=None, tenants=4):
+    def __init__(self, *arguments, model=None, tenants=4, log=None):
         self.folder = tempfile.TemporaryDirectory()
         folder = pathlib.Path(self.folder.name)
         made = [program.run("keys", "new", "--file", folder / "keys.json", "--name", f"tenant-{n}").strip()
@@ -24,7 +24,7 @@ class Server:
         self.key_file.write_text("\n".join(made))
         command = [program.BINARY, "serve", *([model] if model else []), "--port", 0, "--log-level", "error",
                    *(["--keys", folder / "keys.json"] if tenants else []), *arguments]
-        self.log = folder / "log"
+        self.log = log or folder / "log"
         with self.log.open("w") as log:
             self.process = subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.port = self.wait_for_port()

@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use anyhow::{Context, bail};
 use cascadia_fleet::{
-    Arrival, AuditLog, Auditor, Digest, FleetPlan, Identity, Listener, Members, OwnerLimits, StageStatus,
+    Arrival, AuditLog, Auditor, Digest, FleetError, FleetPlan, Identity, Listener, Members, OwnerLimits, StageStatus,
+    read_json, write_json,
 };
 use serde::{Deserialize, Serialize};
 
@@ -93,6 +94,11 @@ impl FleetHome {
         Ok(FleetHome { folder, auditor: OnceLock::new() })
     }
 
+    /// Where it is.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// The coordinator's key.
     pub(crate) fn coordinator_key(&self) -> anyhow::Result<Identity> {
         Ok(Identity::open_or_make(&self.folder.join("coordinator/key"))?)
@@ -139,7 +145,7 @@ impl FleetHome {
 
     /// What the coordinator remembers.
     pub(crate) fn coordinator(&self) -> anyhow::Result<CoordinatorSettings> {
-        match read(&self.folder.join("coordinator/fleet.json"))? {
+        match read_json(&self.folder.join("coordinator/fleet.json"))? {
             Some(settings) => Ok(settings),
             None => bail!("this machine leads no fleet; begin with `cascadia fleet init`"),
         }
@@ -147,17 +153,17 @@ impl FleetHome {
 
     /// Remembers it.
     pub(crate) fn set_coordinator(&self, settings: &CoordinatorSettings) -> anyhow::Result<()> {
-        write(&self.folder.join("coordinator/fleet.json"), settings)
+        Ok(write_json(&self.folder.join("coordinator/fleet.json"), settings)?)
     }
 
     /// What is known of the machines' speed.
     pub(crate) fn machines(&self) -> anyhow::Result<KnownMachines> {
-        Ok(read(&self.folder.join("coordinator/machines.json"))?.unwrap_or_default())
+        Ok(read_json(&self.folder.join("coordinator/machines.json"))?.unwrap_or_default())
     }
 
     /// Remembers it.
     pub(crate) fn set_machines(&self, machines: &KnownMachines) -> anyhow::Result<()> {
-        write(&self.folder.join("coordinator/machines.json"), machines)
+        Ok(write_json(&self.folder.join("coordinator/machines.json"), machines)?)
     }
 
     /// Where models lie that were exported for this fleet.
@@ -184,14 +190,17 @@ impl FleetHome {
         Ok(arrivals)
     }
 
-    /// How the fleet was when it last served.
+    /// How the fleet was when it last served; nothing if the power went while that was written.
     pub(crate) fn status(&self) -> anyhow::Result<Option<FleetStatus>> {
-        read(&self.folder.join("coordinator/status.json"))
+        match read_json(&self.folder.join("coordinator/status.json")) {
+            Err(FleetError::File { .. }) => Ok(None),
+            read => Ok(read?),
+        }
     }
 
     /// Writes down how it is.
     pub(crate) fn set_status(&self, status: &FleetStatus) -> anyhow::Result<()> {
-        write(&self.folder.join("coordinator/status.json"), status)
+        show(&self.folder.join("coordinator/status.json"), status)
     }
 
     /// Makes sure that no other worker runs with this folder for as long as the result is held.
@@ -209,12 +218,22 @@ impl FleetHome {
 
     /// Reads a file of this folder, if it is there.
     pub(crate) fn read<T: for<'de> Deserialize<'de>>(&self, part: Part) -> anyhow::Result<Option<T>> {
-        read(&self.folder.join(part.0))
+        Ok(read_json(&self.folder.join(part.0))?)
     }
 
-    /// Writes one.
-    pub(crate) fn write(&self, part: Part, value: &impl Serialize) -> anyhow::Result<()> {
-        write(&self.folder.join(part.0), value)
+    /// Shows one to other processes.
+    pub(crate) fn show(&self, part: Part, value: &impl Serialize) -> anyhow::Result<()> {
+        show(&self.folder.join(part.0), value)
+    }
+
+    /// Whether one is there.
+    pub(crate) fn has(&self, part: Part) -> bool {
+        self.folder.join(part.0).exists()
+    }
+
+    /// Gives one another name, which needs no room; whether that was possible.
+    pub(crate) fn rename(&self, from: Part, to: Part) -> bool {
+        fs::rename(self.folder.join(from.0), self.folder.join(to.0)).is_ok()
     }
 
     /// Removes one, if it is there.
@@ -236,17 +255,17 @@ impl FleetHome {
 
     /// What the owner of this machine lends.
     pub(crate) fn limits(&self) -> anyhow::Result<OwnerLimits> {
-        Ok(read(&self.folder.join("worker/limits.json"))?.unwrap_or_default())
+        Ok(read_json(&self.folder.join("worker/limits.json"))?.unwrap_or_default())
     }
 
     /// Remembers it.
     pub(crate) fn set_limits(&self, limits: &OwnerLimits) -> anyhow::Result<()> {
-        write(&self.folder.join("worker/limits.json"), limits)
+        Ok(write_json(&self.folder.join("worker/limits.json"), limits)?)
     }
 
     /// What the worker remembers.
     pub(crate) fn worker(&self) -> anyhow::Result<WorkerSettings> {
-        match read(&self.folder.join("worker/fleet.json"))? {
+        match read_json(&self.folder.join("worker/fleet.json"))? {
             Some(settings) => Ok(settings),
             None => bail!("this machine belongs to no fleet; join one with the line that `cascadia fleet init` prints"),
         }
@@ -254,22 +273,14 @@ impl FleetHome {
 
     /// Remembers it.
     pub(crate) fn set_worker(&self, settings: &WorkerSettings) -> anyhow::Result<()> {
-        write(&self.folder.join("worker/fleet.json"), settings)
+        Ok(write_json(&self.folder.join("worker/fleet.json"), settings)?)
     }
 }
 
-fn read<T: for<'de> Deserialize<'de>>(path: &Path) -> anyhow::Result<Option<T>> {
-    let text = match fs::read(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
-    };
-    serde_json::from_slice(&text).with_context(|| format!("cannot read {}", path.display()))
-}
-
-fn write(path: &Path, value: &impl Serialize) -> anyhow::Result<()> {
+/// Shows something that nobody needs once the system has ended: whoever looks sees a whole file, and no disk is waited
+/// for.
+fn show(path: &Path, value: &impl Serialize) -> anyhow::Result<()> {
     let text = serde_json::to_vec_pretty(value)?;
-    // Written beside it first, so that there is always a whole file.
     let beside = path.with_extension("new");
     fs::write(&beside, text)
         .and_then(|()| fs::rename(&beside, path))

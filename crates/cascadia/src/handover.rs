@@ -17,7 +17,10 @@ pub(crate) const LOOK: Duration = Duration::from_millis(100);
 const TRIES: u32 = 10;
 
 const WISH: Part = Part("coordinator/push.json");
+/// The wish under the name that it has while it is fulfilled: names can be changed and removed on a full disk.
+const TAKEN: Part = Part("coordinator/push-taken.json");
 const NEWS: Part = Part("coordinator/push-news.json");
+/// Held by whoever waits for a push.
 const PUSHING: Part = Part("coordinator/pushing");
 /// Held by the server for as long as it runs.
 const SERVING: Part = Part("coordinator/serving");
@@ -63,16 +66,21 @@ impl PushWish {
             return Ok(false);
         }
         home.remove(NEWS)?;
-        home.write(WISH, self)?;
+        home.show(WISH, self)?;
         let mut said = 0;
         loop {
             thread::sleep(LOOK);
-            let is_there = runs()?;
+            let (is_there, is_done) = (runs()?, !home.has(WISH) && !home.has(TAKEN));
             let news = home.read::<PushNews>(NEWS)?.filter(|news| news.number == self.number).unwrap_or_default();
             news.said.iter().skip(said).for_each(|line| remark(line));
             said = said.max(news.said.len());
             match news.outcome {
                 Some(outcome) => return outcome.map(|()| true).map_err(|problem| anyhow!("{problem}")),
+                None if is_done => bail!(
+                    "the server could not write down how the push ended; make room on the disk of {}, look with \
+                    `cascadia fleet status`, and push again",
+                    home.folder().display()
+                ),
                 None if is_there => {}
                 None => {
                     home.remove(WISH)?;
@@ -89,6 +97,7 @@ impl PushWish {
         for _ in 0..TRIES {
             if let Some(serving) = home.lock(SERVING)? {
                 home.remove(WISH)?;
+                home.remove(TAKEN)?;
                 return Ok(serving);
             }
             thread::sleep(LOOK);
@@ -96,16 +105,21 @@ impl PushWish {
         bail!("a server runs with this fleet already; end it first")
     }
 
-    /// What the server is asked to do, once.
+    /// What the server is asked to do, once, and by someone who still waits for it: what was refused to people, because
+    /// the disk failed meanwhile, does not happen later.
     pub(crate) fn take(home: &FleetHome) -> Option<PushWish> {
         let wish = home.read(WISH).ok()??;
-        home.remove(WISH).ok()?;
-        Some(wish)
+        if home.lock(PUSHING).ok()?.is_some() {
+            home.remove(WISH).ok()?;
+            return None;
+        }
+        home.rename(WISH, TAKEN).then_some(wish)
     }
 
-    /// Where to say how it goes.
-    pub(crate) fn teller<'a>(&self, home: &'a FleetHome) -> PushTeller<'a> {
-        PushTeller { home, news: PushNews { number: self.number, ..PushNews::default() } }
+    /// Where to say how it goes; nothing if nothing can be said there, in which case nothing should be done either.
+    pub(crate) fn teller<'a>(&self, home: &'a FleetHome) -> Option<PushTeller<'a>> {
+        let teller = PushTeller { home, news: PushNews { number: self.number, ..PushNews::default() } };
+        teller.write().then_some(teller)
     }
 }
 
@@ -122,8 +136,14 @@ impl PushTeller<'_> {
         self.write();
     }
 
-    fn write(&self) {
-        // Whoever waits for it looks whether the server still runs; there is nobody else to tell.
-        let _ = self.home.write(NEWS, &self.news);
+    fn write(&self) -> bool {
+        self.home.show(NEWS, &self.news).is_ok()
+    }
+}
+
+impl Drop for PushTeller<'_> {
+    /// Whoever waits finds out by this that it is over, even if nothing could be written.
+    fn drop(&mut self) {
+        let _ = self.home.remove(TAKEN);
     }
 }

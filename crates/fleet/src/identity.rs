@@ -12,6 +12,7 @@ use rustls::crypto::ring::sign::any_eddsa_type;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
 
+use crate::json_file::sync_folder;
 use crate::{Digest, FleetError};
 
 /// The key of this machine.
@@ -42,6 +43,7 @@ impl Identity {
             .and_then(|()| file.as_file().sync_all())
             .map_err(FleetError::io("write", path))?;
         file.persist_noclobber(path).map_err(|error| FleetError::io("write", path)(error.error))?;
+        sync_folder(folder);
         Identity::from_bytes(bytes.as_ref()).map_err(|problem| FleetError::file(path, problem))
     }
 

@@ -1,12 +1,12 @@
 //! What an exported model consists of: shards by digest, and the numbers all its stages agree on.
 
 use std::fs;
-use std::io::Write;
 use std::path::Path;
 
 use cascadia_model::{CachePrecision, ModelSpec};
 use serde::{Deserialize, Serialize};
 
+use crate::json_file::write_json;
 use crate::{Digest, FleetError};
 
 /// The version of the manifest that this program writes and reads.
@@ -135,15 +135,4 @@ impl Manifest {
     pub fn write(&self, folder: &Path) -> Result<(), FleetError> {
         write_json(&folder.join(MANIFEST_FILE), self)
     }
-}
-
-/// Writes a value as JSON; the file is there as a whole or as it was.
-pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), FleetError> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let mut text = serde_json::to_vec_pretty(value).map_err(|error| FleetError::file(path, error.to_string()))?;
-    text.push(b'\n');
-    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(FleetError::io("create a file in", folder))?;
-    file.write_all(&text).and_then(|()| file.as_file().sync_all()).map_err(FleetError::io("write", path))?;
-    file.persist(path).map_err(|error| FleetError::io("write", path)(error.error))?;
-    Ok(())
 }

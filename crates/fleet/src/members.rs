@@ -1,14 +1,15 @@
 //! Which machines belong to a fleet, and which invitations are open: one small file that every connection asks.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
 use crate::audit::{AuditLog, Decision, Entry, Verb};
 use crate::invitation::is_proof;
-use crate::manifest::write_json;
+use crate::json_file::{read_json, write_json};
 use crate::own_stage::HERE;
 use crate::{Digest, FleetError, Invitation};
 
@@ -52,12 +53,14 @@ pub struct Members {
     path: PathBuf,
     /// Where every change is written down first, if anywhere.
     log: Option<AuditLog>,
+    /// What was in it when it was last asked who goes on taking part.
+    seen: Mutex<Content>,
 }
 
 impl Members {
     /// The members in a file; there are none while it does not exist.
     pub fn at(path: &Path) -> Members {
-        Members { path: path.to_owned(), log: None }
+        Members { path: path.to_owned(), log: None, seen: Mutex::default() }
     }
 
     /// The same, with every change in an audit log before it is made: what cannot be recorded does not happen.
@@ -75,9 +78,14 @@ impl Members {
         self.read().ok()?.find(|member| member.key == key).map(|member| member.name.clone())
     }
 
-    /// Whether a machine of this name may take part. A file that cannot be read has nobody.
+    /// Whether a machine of this name may go on taking part. A disk that fails takes nobody out: while the file cannot be
+    /// read, that is who was in it when this was asked before.
     pub fn has(&self, name: &str) -> bool {
-        self.read().is_ok_and(|content| content.find(|member| member.name == name).is_some())
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Ok(content) = self.read() {
+            *seen = content;
+        }
+        seen.find(|member| member.name == name).is_some()
     }
 
     /// Lets a machine take no more part until [`Members::trust`] says so; `false` if there is none of that name.
@@ -160,12 +168,7 @@ impl Members {
     }
 
     fn read(&self) -> Result<Content, FleetError> {
-        let text = match fs::read(&self.path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Content::default()),
-            Err(error) => return Err(FleetError::io("read", &self.path)(error)),
-        };
-        serde_json::from_slice(&text).map_err(|error| FleetError::file(&self.path, error.to_string()))
+        Ok(read_json(&self.path)?.unwrap_or_default())
     }
 
     /// Changes the file if `change` says what to record of it. Changes come one after the other, also those of other
@@ -235,5 +238,21 @@ mod tests {
             }
         });
         assert_eq!(Members::at(&path).read().expect("it can be read").invitations.len(), 64);
+    }
+
+    #[test]
+    fn a_list_that_cannot_be_read_lets_nobody_in_and_takes_nobody_out() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, key) = (folder.path().join("members.json"), Digest::of(b"key"));
+        let write = |members: Vec<Member>| write_json(&path, &Content { members, ..Content::default() });
+        let members = Members::at(&path);
+        let node = |name: &str| Member { name: name.to_owned(), key, distrusted: None };
+        write(vec![node("node-00")]).expect("it can be written");
+        assert!(members.has("node-00") && members.name_of(key).is_some());
+        std::fs::write(&path, "{").expect("it can be written");
+        assert!(members.has("node-00") && !members.has("node-01") && members.name_of(key).is_none());
+        assert!(members.revoke("node-00").is_err());
+        write(Vec::new()).expect("it can be written");
+        assert!(!members.has("node-00"));
     }
 }

@@ -69,7 +69,12 @@ pub(crate) fn send(
                 Kind::Chunk
             }
         };
-        Outgoing::message(kind, &message).send(link, &mut buffer).map_err(failed)?;
+        match Outgoing::message(kind, &message).send(link, &mut buffer) {
+            Ok(_) => {}
+            // It may have said why before it hung up.
+            Err(LinkError::Closed) => return Err(failed(held(link, &mut frame).err().unwrap_or(LinkError::Closed))),
+            Err(error) => return Err(failed(error)),
+        }
         done += count as u64;
         progress(done);
         if done == shard.bytes {

@@ -1,12 +1,13 @@
 //! The files of a worker: named by their content, taken in pieces, there as a whole or not at all.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{Seek, SeekFrom, Write};
+use std::fs::{self, OpenOptions};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::dock::refuse;
 use crate::frame::{Bounds, Frame, Kind, Outgoing, Wait, receive};
+use crate::json_file::sync_folder;
 use crate::link::{Link, LinkError};
 use crate::message::Offer;
 use crate::push::{CHUNK, chunk_bounds};
@@ -44,10 +45,11 @@ impl Store {
         if !path.exists() {
             return Ok(false);
         }
-        match Digest::of_file(&path) {
-            Ok((found, _)) if found == digest => Ok(true),
-            _ => fs::remove_file(&path).map(|()| false).map_err(stored),
+        let broken = |error: FleetError| LinkError::Broken(error.to_string());
+        if Digest::of_file(&path).map_err(broken)?.0 == digest {
+            return Ok(true);
         }
+        fs::remove_file(&path).map(|()| false).map_err(FleetError::io("remove the damaged", &path)).map_err(broken)
     }
 
     fn partial(&self, digest: Digest) -> PathBuf {
@@ -64,15 +66,20 @@ impl Store {
         open: impl FnOnce(&Path) -> Result<T, String>,
     ) -> Result<T, LinkError> {
         let path = self.path(offer.digest);
-        if !self.has(offer.digest)? {
+        let here = match self.has(offer.digest) {
+            Ok(here) => here,
+            Err(error) => return Err(refuse(link, error.to_string())),
+        };
+        if !here {
             self.make_room(offer, keep);
             if let Err(problem) = self.check_room(offer) {
                 return Err(refuse(link, problem));
             }
             match self.receive(link, offer).and_then(|()| self.finish(offer)) {
                 Ok(()) => {}
-                Err(LinkError::Broken(problem)) => return Err(refuse(link, problem)),
-                Err(error) => return Err(error),
+                Err(Failure::Link(LinkError::Broken(problem))) => return Err(refuse(link, problem)),
+                Err(Failure::Link(error)) => return Err(error),
+                Err(Failure::Disk(error)) => return Err(refuse(link, self.give_up(offer, &error))),
             }
         }
         match open(&path) {
@@ -106,11 +113,26 @@ impl Store {
             return Err(format!("{needs} bytes beside {held} are more than the {quota} its owner allows"));
         }
         match os::free_bytes(&self.folder) {
-            Some(free) if offer.bytes.saturating_add(RESERVE) > free => {
-                Err(format!("{} bytes do not fit onto a disk with {free} free", offer.bytes))
+            Some(free) if self.lacking(offer).saturating_add(RESERVE) > free => {
+                let bytes = offer.bytes;
+                Err(format!("{bytes} bytes, and {RESERVE} for its owner, do not fit onto a disk with {free} free"))
             }
             _ => Ok(()),
         }
+    }
+
+    /// Bytes of a file that an earlier attempt has not brought.
+    fn lacking(&self, offer: &Offer) -> u64 {
+        let came = fs::metadata(self.partial(offer.digest)).map_or(0, |metadata| metadata.len());
+        offer.bytes.saturating_sub(came)
+    }
+
+    /// Says why a file cannot be stored. What came of it goes, so that it is not what fills the disk.
+    fn give_up(&self, offer: &Offer, error: &io::Error) -> String {
+        // Where that fails too, the next attempt begins with what is there.
+        let _ = fs::remove_file(self.partial(offer.digest));
+        let free = os::free_bytes(&self.folder).map_or_else(String::new, |free| format!(", with {free} free"));
+        format!("its {} bytes cannot be stored{free}: {error}; push again when the disk is well", offer.bytes)
     }
 
     /// Bytes of all files but those of one content.
@@ -121,13 +143,16 @@ impl Store {
         others.filter_map(|file| file.metadata().ok()).map(|metadata| metadata.len()).sum()
     }
 
-    fn receive(&self, link: &mut dyn Link, offer: &Offer) -> Result<(), LinkError> {
+    fn receive(&self, link: &mut dyn Link, offer: &Offer) -> Result<(), Failure> {
         let path = self.partial(offer.digest);
-        let mut file = OpenOptions::new().write(true).create(true).truncate(false).open(&path).map_err(stored)?;
-        let length = file.metadata().map_err(stored)?.len().min(offer.bytes);
+        let mut file = OpenOptions::new().write(true).create(true).truncate(false).open(&path)?;
+        let length = file.metadata()?.len();
         // The last piece may have been cut short.
-        let mut done = length / CHUNK as u64 * CHUNK as u64;
-        file.set_len(done).and_then(|()| file.seek(SeekFrom::Start(done))).map_err(stored)?;
+        let mut done = length.min(offer.bytes) / CHUNK as u64 * CHUNK as u64;
+        if length > done {
+            file.set_len(done)?;
+        }
+        file.seek(SeekFrom::Start(done))?;
         have(link, done)?;
         let (mut frame, mut piece) = (Frame::default(), Vec::new());
         while done < offer.bytes {
@@ -144,28 +169,46 @@ impl Store {
                 _ => false,
             };
             if !right || Digest::of(&piece).0 != *digest {
-                return Err(damaged());
+                return Err(damaged().into());
             }
-            file.write_all(&piece).map_err(stored)?;
+            file.write_all(&piece)?;
             done += expected;
         }
-        file.sync_all().map_err(stored)
+        Ok(file.sync_all()?)
     }
 
     /// Gives a file that has all its bytes its name, if that is its content's.
-    fn finish(&self, offer: &Offer) -> Result<(), LinkError> {
+    fn finish(&self, offer: &Offer) -> Result<(), Failure> {
         let (partial, path) = (self.partial(offer.digest), self.path(offer.digest));
         let found = Digest::of_file(&partial).map_err(|error| LinkError::Broken(error.to_string()))?;
         if found != (offer.digest, offer.bytes) {
-            fs::remove_file(&partial).map_err(stored)?;
-            return Err(damaged());
+            fs::remove_file(&partial)?;
+            return Err(damaged().into());
         }
-        let mut permissions = fs::metadata(&partial).map_err(stored)?.permissions();
+        let mut permissions = fs::metadata(&partial)?.permissions();
         permissions.set_readonly(true);
-        fs::set_permissions(&partial, permissions).map_err(stored)?;
-        fs::rename(&partial, &path).map_err(stored)?;
-        // The name is kept too when the power goes.
-        File::open(&self.folder).and_then(|folder| folder.sync_all()).or(Ok(()))
+        fs::set_permissions(&partial, permissions)?;
+        fs::rename(&partial, &path)?;
+        sync_folder(&self.folder);
+        Ok(())
+    }
+}
+
+/// Why a file did not come to be here.
+enum Failure {
+    Link(LinkError),
+    Disk(io::Error),
+}
+
+impl From<LinkError> for Failure {
+    fn from(error: LinkError) -> Failure {
+        Failure::Link(error)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        Failure::Disk(error)
     }
 }
 
@@ -177,10 +220,6 @@ fn have(link: &mut dyn Link, bytes: u64) -> Result<(), LinkError> {
 /// Bounds of a message that says how much a worker has, or why it takes nothing.
 pub(crate) fn answer_bounds() -> Bounds {
     Bounds::table(Hearing::Receipt, crate::message::MOST_MESSAGE)
-}
-
-fn stored(error: std::io::Error) -> LinkError {
-    LinkError::Broken(format!("the file cannot be stored: {error}"))
 }
 
 fn damaged() -> LinkError {

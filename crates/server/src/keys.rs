@@ -135,7 +135,10 @@ fn write_entries(path: &Path, entries: &[KeyEntry]) -> std::io::Result<()> {
     file.write_all(serde_json::to_string_pretty(entries)?.as_bytes())?;
     file.write_all(b"\n")?;
     file.sync_all()?;
-    fs::rename(&temporary, path)
+    fs::rename(&temporary, path)?;
+    // The name is kept too when the power goes; where folders cannot be synced, the system does so itself.
+    let _ = path.parent().map(|folder| fs::File::open(folder).and_then(|folder| folder.sync_all()));
+    Ok(())
 }
 
 fn file_error(path: &Path, problem: impl Into<String>) -> ServerError {

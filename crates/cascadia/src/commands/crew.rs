@@ -212,11 +212,12 @@ impl Crew {
         let keep: Vec<Digest> = self.hands().all.iter().map(|hand| hand.shard).collect();
         let open = |path: &Path| {
             let opened = self.manners.open(path);
-            opened.map_err(|error| format!("it cannot use shard {}: {error}", offer.digest.short()))
+            let stage = opened.map_err(|error| format!("it cannot use shard {}: {error}", offer.digest.short()))?;
+            // Before the coordinator hears that it is here: it has to be so after a restart too.
+            self.remember(Some(offer.digest)).map(|()| stage)
         };
         let stage = self.store.take(link, offer, &keep, open)?;
         self.add(stage, offer.bytes);
-        self.remember();
         Ok(())
     }
 
@@ -253,7 +254,8 @@ impl Crew {
         hands.all.remove(at);
         drop(hands);
         remark(&format!("shard {} is no longer needed", shard.short()));
-        self.remember();
+        // Begun with all the same, it is refused again.
+        self.remember(None).unwrap_or_else(|problem| self.say(&problem));
         true
     }
 
@@ -264,15 +266,15 @@ impl Crew {
         }
     }
 
-    /// Writes down which shards to begin with next time.
-    fn remember(&self) {
+    /// Writes down which shards to begin with next time: those that are held, and one that comes.
+    fn remember(&self, coming: Option<Digest>) -> Result<(), String> {
         let mut shards: Vec<Digest> = self.hands().all.iter().map(|hand| hand.shard).collect();
         shards.dedup();
+        shards.extend(coming.filter(|coming| !shards.contains(coming)));
         let mut settings = self.settings();
         settings.shards = shards;
-        if let Err(error) = self.home.set_worker(&settings) {
-            remark(&format!("cannot write down which shards are here: {error:#}"));
-        }
+        let written = self.home.set_worker(&settings);
+        written.map_err(|error| format!("cannot write down which shards are here: {error:#}"))
     }
 
     /// Says what has not just been said.

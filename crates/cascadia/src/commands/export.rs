@@ -7,7 +7,8 @@ use std::sync::Arc;
 use anyhow::Context;
 use cascadia_engine::{Recipe, ShardJob, write_shard};
 use cascadia_fleet::{
-    Digest, MANIFEST_VERSION, Manifest, Numerics, Shard, StageSplit, TOKEN_IO_FILE, holds_ends, stage_file, tells_stage,
+    Digest, MANIFEST_VERSION, Manifest, Numerics, Shard, StageSplit, TOKEN_IO_FILE, holds_ends, stage_file,
+    tells_stage, write_json,
 };
 use cascadia_kernels::Pool;
 use cascadia_model::ModelSpec;
@@ -178,9 +179,8 @@ impl Finished {
     fn add(&mut self, folder: &Path, shard: Shard) -> anyhow::Result<()> {
         self.shards.retain(|other| other.file != shard.file);
         self.shards.push(shard);
-        let text = serde_json::to_vec(&json!({ "job": self.job, "shards": self.shards }))?;
-        let path = folder.join(PROGRESS_FILE);
-        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+        let progress = json!({ "job": self.job, "shards": self.shards });
+        Ok(write_json(&folder.join(PROGRESS_FILE), &progress)?)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -297,6 +297,12 @@ impl Fleet {
         let quarantine = Arc::clone(&self.quarantine);
         let members = home.members();
         let mut lookout = Lookout::new(self.board.clone(), Arc::clone(&members));
+        // On a thread of its own, because a disk may take longer than machines wait for a sign of life.
+        let (show, shown) = sync_channel(1);
+        thread::spawn(move || {
+            // Where it cannot be written, those who look see that it is old; serving goes on.
+            shown.iter().for_each(|status| drop(home.set_status(&status)));
+        });
         thread::spawn(move || {
             loop {
                 quay.sweep(HEARTBEAT, |node| members.has(node));
@@ -309,8 +315,8 @@ impl Fleet {
                     let quarantined = held_back.map(|(node, left)| (node, left.as_secs())).collect();
                     let status = FleetStatus { time: seconds_now(), model, stages, plan, quarantined };
                     lookout.see(&status);
-                    // Those who look see that it is old; serving goes on.
-                    let _ = home.set_status(&status);
+                    // One too many is left out.
+                    let _ = show.try_send(status);
                 }
                 // One whose place was taken ends with the last who has it.
                 drop(all);

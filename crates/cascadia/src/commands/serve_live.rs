@@ -56,7 +56,8 @@ impl Live {
 
     /// Pushes, and says how it ended before the old model has.
     fn obey(&self, wish: &PushWish) {
-        let teller = Mutex::new(wish.teller(&self.fleet.home));
+        let Some(teller) = wish.teller(&self.fleet.home) else { return };
+        let teller = Mutex::new(teller);
         let say = |line: &str| {
             remark(line);
             teller.lock().unwrap_or_else(PoisonError::into_inner).say(line);
@@ -110,13 +111,12 @@ impl Live {
         })?;
         let started = start_service(&self.flags, (name.clone(), engine, Some(manifest.model)), draft);
         let forget = || self.fleet.served().iter().for_each(|opened| self.fleet.retire(opened));
-        let (service, model) = started.inspect_err(|_| forget())?;
+        // On the disk before anyone is told that it is served.
+        let remembered = started.and_then(|started| self.fleet.remember(&cast).map(|()| started));
+        let (service, model) = remembered.inspect_err(|_| forget())?;
         let desk = self.slot.replace(model);
         let old = self.service.lock().unwrap_or_else(PoisonError::into_inner).replace(service);
         say(&format!("{name} ({}) is served now.", manifest.model.short()));
-        if let Err(error) = self.fleet.remember(&cast) {
-            say(&format!("The next server will begin with the model before it: {error:#}"));
-        }
         Ok(Some(Old { harbour, desk, service: old }))
     }
 
@@ -132,7 +132,8 @@ impl Live {
 
 /// Sends machines their shards of a model that is to be served as soon as each of its stages has one.
 pub(super) fn push_to_waiting(fleet: &Fleet, awaited: &Manifest, wish: &PushWish) {
-    let teller = Mutex::new(wish.teller(&fleet.home));
+    let Some(teller) = wish.teller(&fleet.home) else { return };
+    let teller = Mutex::new(teller);
     let say = |line: &str| {
         remark(line);
         teller.lock().unwrap_or_else(PoisonError::into_inner).say(line);

@@ -95,12 +95,13 @@ fn first_shards(asked: Option<&Path>, kept: &[Digest], store: &Store) -> anyhow:
     }
     let mut shards = Vec::new();
     for digest in kept {
-        match store.has(*digest)? {
-            true => shards.push(store.path(*digest)),
-            false => {
+        match store.has(*digest) {
+            Ok(true) => shards.push(store.path(*digest)),
+            Ok(false) => {
                 let digest = digest.short();
                 remark(&format!("The shard {digest} that was kept here is damaged or gone; push it again."));
             }
+            Err(error) => remark(&format!("The shard {} that was kept here is of no use: {error}", digest.short())),
         }
     }
     Ok(shards)

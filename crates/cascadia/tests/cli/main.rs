@@ -2,6 +2,7 @@
 
 mod audit;
 mod bad_input;
+mod disk;
 mod fleet;
 mod hub;
 #[path = "../../../weights/tests/weights/hub_server.rs"]

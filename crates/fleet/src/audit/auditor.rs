@@ -1,8 +1,6 @@
 //! Keeps the log of a coordinator that runs: writes what happens, signs heads, keeps what workers countersign.
 
 use std::collections::VecDeque;
-use std::fs;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::head::parse_testimony;
 use super::record::{Decision, Entry, Verb};
 use super::{AuditLog, Refusals, SignedHead, Witness};
-use crate::manifest::write_json;
+use crate::json_file::{read_json, write_json};
 use crate::{FleetError, Identity, Members};
 
 /// A head is signed after so many records, or so long after the one before if there is anything new.
@@ -114,8 +112,14 @@ impl Auditor {
             self.note(Entry { note, ..Entry::new("coordinator", Verb::Recover, Decision::Noted) });
         }
         self.sign()?;
-        let witnesses = std::mem::take(&mut hold(&self.pending).witnesses);
-        if witnesses.is_empty() { Ok(()) } else { self.keep(witnesses) }
+        let witnesses = hold(&self.pending).witnesses.clone();
+        if witnesses.is_empty() {
+            return Ok(());
+        }
+        self.keep(&witnesses)?;
+        let kept = |new: &Kept| witnesses.iter().any(|kept| kept.witness == new.witness);
+        hold(&self.pending).witnesses.retain(|new| !kept(new));
+        Ok(())
     }
 
     /// Signs how far the log goes, if that is due.
@@ -160,10 +164,10 @@ impl Auditor {
     }
 
     /// Keeps the last head that each worker has seen.
-    fn keep(&self, new: Vec<Kept>) -> Result<(), FleetError> {
+    fn keep(&self, new: &[Kept]) -> Result<(), FleetError> {
         let path = self.log.folder().join("witnesses.json");
         let mut kept: Vec<Kept> = read_json(&path)?.unwrap_or_default();
-        new.into_iter().for_each(|new| replace(&mut kept, new));
+        new.iter().for_each(|new| replace(&mut kept, new.clone()));
         write_json(&path, &kept)
     }
 }
@@ -182,14 +186,6 @@ impl AuditLog {
 fn replace(kept: &mut Vec<Kept>, new: Kept) {
     kept.retain(|old| old.witness.seal.pin() != new.witness.seal.pin());
     kept.push(new);
-}
-
-fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<Option<T>, FleetError> {
-    match fs::read(path) {
-        Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|error| FleetError::file(path, error.to_string())),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(FleetError::io("read", path)(error)),
-    }
 }
 
 /// Nothing in there can be left half done.

@@ -1,6 +1,5 @@
 //! Heads of an audit log: how far it goes, signed by the coordinator, countersigned and remembered by workers.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -8,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::record::Position;
 use super::seal::{SEAL_BYTES, Seal};
+use crate::json_file::{read_json, write_json};
 use crate::link::LinkError;
-use crate::manifest::write_json;
 use crate::message::{Reader, Writer};
 use crate::{Digest, FleetError, Identity, seconds_now};
 
@@ -143,11 +142,7 @@ impl Witnesses {
 
     /// The heads in such a file, from the oldest to the newest.
     pub fn read(path: &Path) -> Result<Vec<Witness>, FleetError> {
-        match fs::read(path) {
-            Ok(text) => serde_json::from_slice(&text).map_err(|error| FleetError::file(path, error.to_string())),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-            Err(error) => Err(FleetError::io("read", path)(error)),
-        }
+        Ok(read_json(path)?.unwrap_or_default())
     }
 
     /// Countersigns a head once it is remembered, unless the log it belongs to cannot be the one that was seen before.

@@ -5,6 +5,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use super::record::{Decision, Entry, MOST_LINE, Position, Record, Verb};
+use crate::json_file::sync_folder;
 use crate::{Digest, FleetError, seconds_now};
 
 /// How the first line of a file begins.
@@ -134,8 +135,7 @@ impl AuditLog {
             file.persist_noclobber(&path).map_err(|error| error.error)
         });
         let file = written.map_err(FleetError::io("begin", &path))?;
-        // The name is kept too when the power goes; where folders cannot be synced, the system does so itself.
-        let _ = File::open(&self.folder).and_then(|folder| folder.sync_all());
+        sync_folder(&self.folder);
         Ok(End { path, file, length: header.len() as u64, position })
     }
 

@@ -150,7 +150,7 @@ fn eight_of_eight_attacks_are_noticed() {
             let problem = office.verify().expect_err(name);
             assert!(problem.contains("signed") || problem.contains("are missing"), "{name}: {problem}");
             // Signing it anew helps nothing, and the worker refuses what cannot be the same log.
-            crate::manifest::write_json(&log.folder().join("head.json"), &office.sign()).expect("it can be written");
+            crate::write_json(&log.folder().join("head.json"), &office.sign()).expect("it can be written");
             noticed_alone = Some(worker.see(office.sign()).is_err());
         }
         // A longer log with another past looks honest to a worker, which still remembers how it was.
@@ -303,4 +303,24 @@ fn a_worker_cannot_fill_the_log_with_what_it_does_not_countersign() {
     let refused: Vec<(String, Verb)> =
         records(&office.log()).into_iter().map(|record| (record.entry.who, record.entry.verb)).collect();
     assert_eq!(refused, ["node-00", "node-01"].map(|node| (node.to_owned(), Verb::Witness)));
+}
+
+#[test]
+fn what_a_worker_countersigned_waits_for_a_disk_that_fails() {
+    let office = Office::open();
+    let path = office.folder.path().join("members.json");
+    let worker = Identity::open_or_make(&office.folder.path().join("worker.key")).expect("a key");
+    let list = serde_json::json!({"members": [{"name": "node-00", "key": worker.pin()}], "invitations": []});
+    fs::write(&path, list.to_string()).expect("it can be written");
+    fill(&office.log(), 0..3);
+    let auditor = Auditor::new(office.log(), office.coordinator.clone());
+    auditor.heard("node-00", &Members::at(&path), &testimony_bytes(&office.worker().see(office.sign())));
+    let kept = office.log().folder().join("witnesses.json");
+    fs::create_dir(&kept).expect("it can be made");
+    auditor.tick(|_| {}).expect_err("it cannot be written");
+    fs::remove_dir(&kept).expect("it is there");
+    for _ in 0..2 {
+        auditor.tick(|_| {}).expect("it can be written");
+        assert_eq!(office.log().own_heads().expect("they are there").len(), 2, "its own, and the one that was seen");
+    }
 }

@@ -124,3 +124,31 @@ fn limits_and_damage_are_noticed() {
     assert!(pushed.is_err() && taken.is_err());
     assert_eq!(fs::read_dir(to.path()).unwrap().filter(|file| file.is_ok()).count(), 1, "the rest of the damaged one");
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_disk_that_is_full_in_the_middle_is_said_and_not_kept_full() {
+    let [from, to] = [0, 1].map(|_| tempfile::tempdir().expect("a folder"));
+    let shard = shard(from.path(), 5 * MIB);
+    let part = to.path().join(format!("{}.part", shard.digest));
+    std::os::unix::fs::symlink("/dev/full", &part).expect("it can be made");
+    let (pushed, taken, _) = check(from.path(), &shard, (to.path(), u64::MAX), [fair(), fair()]);
+    let message = pushed.expect_err("nothing fits").to_string();
+    assert!(message.contains("its 5242880 bytes cannot be stored, with "), "{message}");
+    assert!(message.contains(" free: No space left on device"), "{message}");
+    assert!(taken.is_err() && part.symlink_metadata().is_err());
+    let (pushed, taken, _) = check(from.path(), &shard, (to.path(), u64::MAX), [fair(), fair()]);
+    assert!(pushed.is_ok() && taken.is_ok(), "there is room again");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_that_cannot_be_read_for_now_is_not_taken_for_a_damaged_one() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = Store::open(folder.path(), u64::MAX).expect("a folder");
+    let kept = store.path(Digest::of(b"shard"));
+    // Nothing is at the address 0 of any program.
+    std::os::unix::fs::symlink("/proc/self/mem", &kept).expect("it can be made");
+    let message = store.has(Digest::of(b"shard")).expect_err("it cannot be read").to_string();
+    assert!(message.contains("Input/output error") && kept.symlink_metadata().is_ok(), "{message}");
+}
