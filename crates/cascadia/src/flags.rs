@@ -13,7 +13,7 @@ mod quantize;
 mod serve;
 
 pub use audit::{AuditCommand, AuditShowFlags, AuditVerifyFlags};
-pub use chaos::ChaosFlags;
+pub use chaos::{ChaosFlags, Fault};
 pub use fleet::{
     ExportFlags, FleetCommand, FleetInitFlags, FleetPushFlags, FleetRevokeFlags, FleetStatusFlags, FleetTrustFlags,
     HomeFlags, JoinFlags, LeaveFlags, Priority, StageCount, WorkerCommand, WorkerFlags, WorkerHeadFlags,

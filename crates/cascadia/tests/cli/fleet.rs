@@ -228,8 +228,10 @@ fn a_stream_outlives_machines_that_are_killed_or_hang() {
 #[cfg(unix)]
 #[test]
 fn a_drill_drops_and_changes_nothing() {
-    let object = json(&cascadia(&["bench", "chaos", "--seed", "3", "--kills", "3", "--json"]));
-    assert_eq!((&object["differing_tokens"], &object["dropped"]), (&0.into(), &serde_json::json!([])), "{object}");
-    assert_eq!(object["faults"][0]["count"], 3);
-    assert!(object["tokens"].as_u64().unwrap() > 0);
+    for (arguments, kind, count) in [(&["--kills", "3"][..], 0, 3), (&["--fault", "mute", "--times", "2"], 5, 2)] {
+        let object = json(&cascadia(&[&["bench", "chaos", "--seed", "3", "--json"], arguments].concat()));
+        assert_eq!((&object["differing_tokens"], &object["dropped"]), (&0.into(), &serde_json::json!([])), "{object}");
+        assert_eq!(object["faults"][kind]["count"], count);
+        assert!(object["tokens"].as_u64().unwrap() > 0);
+    }
 }

@@ -1,6 +1,11 @@
 //! What can happen to a machine, and how it is drawn.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+
+use super::relay::Weather;
+use crate::flags::Fault;
 
 /// Numbers from a seed.
 pub(super) struct Chance(pub(super) u64);
@@ -13,22 +18,8 @@ impl Chance {
     }
 }
 
-/// What happens to a machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
-    /// Its process is killed (`kill -9`) and started again.
-    Kill,
-    /// Its process is stopped for a while.
-    Hang,
-    /// Its connection is cut.
-    Cut,
-    /// Nothing passes on its connection for a while, and nobody is told.
-    Silence,
-}
-
-/// All of them, by name.
-pub(super) const FAULTS: [(Fault, &str); 4] =
-    [(Fault::Kill, "kill"), (Fault::Hang, "hang"), (Fault::Cut, "cut"), (Fault::Silence, "silence")];
+/// For how long a machine must be away for everyone to have noticed it.
+const NOTICEABLE: Duration = Duration::from_millis(500);
 
 impl Fault {
     /// Mostly kills.
@@ -40,6 +31,29 @@ impl Fault {
             _ => Fault::Kill,
         }
     }
+
+    /// What people call it.
+    pub(super) fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+
+    /// What becomes of a connection, if it is about that.
+    pub(super) fn weather(self) -> Option<Weather> {
+        let fair = Weather::default();
+        match self {
+            Fault::Kill | Fault::Hang | Fault::Cut => None,
+            Fault::Silence => Some(Weather { passes: [false, false], ..fair }),
+            Fault::Deaf => Some(Weather { passes: [false, true], ..fair }),
+            Fault::Mute => Some(Weather { passes: [true, false], ..fair }),
+            Fault::Dribble => Some(Weather { delay: Duration::from_secs(1), piece: 1, ..fair }),
+            Fault::Slow => Some(Weather { delay: Duration::from_millis(50), ..fair }),
+        }
+    }
+
+    /// Whether a machine that computes and is away for so long must be noticed.
+    pub(super) fn is_noticeable(self, absence: Duration) -> bool {
+        matches!(self, Fault::Kill | Fault::Cut | Fault::Slow) || absence >= NOTICEABLE
+    }
 }
 
 /// A fault that happened.
@@ -49,6 +63,8 @@ pub(super) struct Strike {
     /// Whether the machine computed; otherwise it was a spare.
     pub(super) computed: bool,
     pub(super) at: Instant,
-    /// When the coordinator knew that a machine that computed is lost.
+    /// When the coordinator knew that a machine that computed is lost or slow.
     pub(super) noticed: Option<Instant>,
+    /// Whether nobody noticed what should have been.
+    pub(super) unnoticed: bool,
 }

@@ -5,8 +5,8 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, ensure};
 
-use super::fault::Fault;
-use super::relay::Relay;
+use super::relay::{Relay, Weather};
+use crate::flags::Fault;
 
 /// A worker for one stage.
 pub(super) struct Machine {
@@ -41,7 +41,7 @@ impl Machine {
             Fault::Kill => self.kill(),
             Fault::Hang => self.signal("STOP")?,
             Fault::Cut => self.relay.cut(),
-            Fault::Silence => self.relay.fall_silent(),
+            _ => self.relay.set(fault.weather().unwrap_or_default()),
         }
         Ok(())
     }
@@ -51,9 +51,8 @@ impl Machine {
         match fault {
             Fault::Kill => self.start(),
             Fault::Hang => self.signal("CONT"),
-            Fault::Cut => Ok(()),
-            Fault::Silence => {
-                self.relay.speak();
+            _ => {
+                self.relay.set(Weather::default());
                 Ok(())
             }
         }

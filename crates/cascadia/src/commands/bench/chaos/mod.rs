@@ -13,18 +13,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 
-use self::fault::{Chance, Fault, Strike};
+use self::fault::{Chance, Strike};
 use self::office::Office;
 use self::report::Report;
 use self::streams::Streams;
-use crate::flags::ChaosFlags;
+use crate::flags::{ChaosFlags, Fault};
 use crate::output::{print, print_json};
 use crate::progress::Progress;
 
 /// The longest time between a fleet that is whole and the next fault.
 const CALM_MS: u64 = 400;
-/// For how long a machine hangs or says nothing: longer than anybody waits for it.
-const ABSENCE: Duration = Duration::from_millis(600);
+/// The longest that it may go unnoticed.
+const NOTICING: Duration = Duration::from_secs(60);
 
 /// Kills machines of a fleet while it answers, and prints what became of the answers.
 pub(crate) fn chaos(flags: &ChaosFlags) -> anyhow::Result<()> {
@@ -46,30 +46,34 @@ pub(crate) fn chaos(flags: &ChaosFlags) -> anyhow::Result<()> {
         (strikes, heard)
     });
     ensure!(heard.len() == flags.streams as usize, "a stream broke off; this is a bug worth reporting");
-    let report = Report::of(flags, &strikes?, heard, begin);
+    let report = Report::of(flags, &strikes?, (heard, office.late()), begin);
     if flags.json {
         print_json(&report.object())?;
     } else {
         print(&report.text())?;
     }
     service.drain();
-    ensure!(report.is_clean(), "answers were dropped or changed, or a lost machine went unnoticed");
+    ensure!(report.is_clean(), "answers were dropped or changed, or a lost or slow machine went unnoticed");
     Ok(())
 }
 
 /// Does one fault after the other, each to a fleet that is whole and to answers that go on again.
 fn strike_all(flags: &ChaosFlags, office: &mut Office, streams: &Streams) -> anyhow::Result<Vec<Strike>> {
     let (mut chance, mut strikes, mut kills) = (Chance(flags.seed), Vec::new(), 0);
-    let bar = Progress::new("kills");
+    let absence = Duration::from_millis(flags.absence_ms);
+    let bar = Progress::new(&flags.fault.unwrap_or(Fault::Kill).name());
     while kills < flags.kills {
         office.wait_until_whole()?;
         thread::sleep(Duration::from_millis(chance.below(CALM_MS)));
-        let fault = Fault::choose(&mut chance);
+        let fault = flags.fault.unwrap_or_else(|| Fault::choose(&mut chance));
         let victim = chance.below(office.machines.len() as u64) as usize;
+        if fault == Fault::Slow {
+            office.wait_for_company(office.machines[victim].stage);
+        }
         let so_far = streams.tokens();
-        strikes.push(strike(office, victim, fault)?);
+        strikes.push(strike(office, victim, fault, absence)?);
         streams.wait_for_all(&so_far);
-        kills += u32::from(fault == Fault::Kill);
+        kills += u32::from(fault == flags.fault.unwrap_or(Fault::Kill));
         bar.set(kills.into(), flags.kills.into());
     }
     office.wait_until_whole()?;
@@ -77,19 +81,21 @@ fn strike_all(flags: &ChaosFlags, office: &mut Office, streams: &Streams) -> any
 }
 
 /// Does something to a machine, watches how long nobody notices, and makes it well again.
-fn strike(office: &mut Office, victim: usize, fault: Fault) -> anyhow::Result<Strike> {
+fn strike(office: &mut Office, victim: usize, fault: Fault, absence: Duration) -> anyhow::Result<Strike> {
     let stage = office.machines[victim].stage;
     let before = office.status(stage);
     let computed = before.node.as_ref() == Some(&office.machines[victim].node);
     let at = Instant::now();
     office.machines[victim].suffer(fault)?;
-    let noticed = match computed {
-        true => office.wait_for_loss(stage, before.lost),
-        false => None,
+    let is_noticeable = computed && fault.is_noticeable(absence);
+    let noticed = match (computed, is_noticeable) {
+        (true, true) => office.wait_for_loss(&before, stage, NOTICING),
+        (true, false) => office.wait_for_loss(&before, stage, absence),
+        (false, _) => None,
     };
-    if matches!(fault, Fault::Hang | Fault::Silence) {
-        thread::sleep(ABSENCE.saturating_sub(at.elapsed()));
+    if !matches!(fault, Fault::Kill | Fault::Cut) {
+        thread::sleep(absence.saturating_sub(at.elapsed()));
     }
     office.machines[victim].recover(fault)?;
-    Ok(Strike { fault, stage, computed, at, noticed })
+    Ok(Strike { fault, stage, computed, at, noticed, unnoticed: is_noticeable && noticed.is_none() })
 }

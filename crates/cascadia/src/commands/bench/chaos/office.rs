@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use cascadia_engine::service::{Service, ServiceOptions};
 use cascadia_engine::{Engine, OpenOptions};
 use cascadia_fleet::{
@@ -22,8 +22,6 @@ use crate::source::Located;
 
 /// The longest that a fleet may take to be whole again.
 const MENDING: Duration = Duration::from_secs(60);
-/// The longest that a loss may go unnoticed.
-const NOTICING: Duration = Duration::from_secs(20);
 
 /// Everything that the drill needs, in a folder that goes with it.
 pub(super) struct Office {
@@ -96,24 +94,41 @@ impl Office {
 
     /// Waits until every stage has a machine and a spare, both alive.
     pub(super) fn wait_until_whole(&self) -> anyhow::Result<()> {
+        let count = |status: StageStatus| usize::from(status.node.is_some()) + status.spares.len();
+        let is_whole = || self.stages.iter().all(|stage| count(stage.status()) == 2);
+        ensure!(self.wait_until(is_whole), "the fleet was not whole again in {} s", MENDING.as_secs());
+        Ok(())
+    }
+
+    /// Waits until a machine computes along for a stage, which those that fell behind do not do for a while.
+    pub(super) fn wait_for_company(&self, stage: usize) {
+        self.wait_until(|| self.status(stage).shadow.is_some());
+    }
+
+    /// Whether something comes true in time.
+    fn wait_until(&self, is_so: impl Fn() -> bool) -> bool {
         let end = Instant::now() + MENDING;
         while Instant::now() < end {
             // Those that are gone are let go.
             self.stages.iter().for_each(|stage| stage.check());
-            let count = |status: StageStatus| usize::from(status.node.is_some()) + status.spares.len();
-            if self.stages.iter().all(|stage| count(stage.status()) == 2) {
-                return Ok(());
+            if is_so() {
+                return true;
             }
             thread::sleep(Duration::from_millis(20));
         }
-        bail!("the fleet was not whole again in {} s", MENDING.as_secs());
+        false
     }
 
-    /// Waits until a stage has lost more machines than these; says when.
-    pub(super) fn wait_for_loss(&self, stage: usize, before: u64) -> Option<Instant> {
-        let end = Instant::now() + NOTICING;
+    /// Replies that came too late to count.
+    pub(super) fn late(&self) -> u64 {
+        self.stages.iter().map(|stage| stage.status().late).sum()
+    }
+
+    /// Waits until a stage has lost or bypassed a machine more than before; says when.
+    pub(super) fn wait_for_loss(&self, before: &StageStatus, stage: usize, patience: Duration) -> Option<Instant> {
+        let (end, gone) = (Instant::now() + patience, |status: &StageStatus| status.lost + status.bypassed);
         while Instant::now() < end {
-            if self.status(stage).lost > before {
+            if gone(&self.status(stage)) > gone(before) {
                 return Some(Instant::now());
             }
             thread::sleep(Duration::from_millis(1));

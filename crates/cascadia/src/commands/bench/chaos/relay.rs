@@ -1,14 +1,31 @@
-//! The way between a machine and the coordinator: a relay that can be cut, or lets nothing through.
+//! The way between a machine and the coordinator: a relay that can be cut, and has its weather.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 /// How often it is looked whether something may pass again.
 const PAUSE: Duration = Duration::from_millis(5);
+
+/// What becomes of bytes on the way.
+#[derive(Clone, Copy)]
+pub(super) struct Weather {
+    /// Whether anything passes to the machine, and from it.
+    pub(super) passes: [bool; 2],
+    /// How long a piece takes.
+    pub(super) delay: Duration,
+    /// The most bytes of one.
+    pub(super) piece: usize,
+}
+
+impl Default for Weather {
+    /// Everything passes at once.
+    fn default() -> Weather {
+        Weather { passes: [true, true], delay: Duration::ZERO, piece: 64 << 10 }
+    }
+}
 
 /// A port that leads to another.
 pub(super) struct Relay {
@@ -18,7 +35,7 @@ pub(super) struct Relay {
 
 #[derive(Default)]
 struct State {
-    silent: AtomicBool,
+    weather: Mutex<Weather>,
     /// Both ends of what is connected now.
     open: Mutex<Vec<TcpStream>>,
 }
@@ -45,19 +62,18 @@ impl Relay {
         }
     }
 
-    /// Lets nothing through from now on.
-    pub(super) fn fall_silent(&self) {
-        self.state.silent.store(true, Ordering::Relaxed);
-    }
-
-    /// Lets everything through again.
-    pub(super) fn speak(&self) {
-        self.state.silent.store(false, Ordering::Relaxed);
+    /// Changes the weather.
+    pub(super) fn set(&self, weather: Weather) {
+        *self.state.weather() = weather;
     }
 }
 
 impl State {
-    fn open(&self) -> std::sync::MutexGuard<'_, Vec<TcpStream>> {
+    fn weather(&self) -> MutexGuard<'_, Weather> {
+        self.weather.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn open(&self) -> MutexGuard<'_, Vec<TcpStream>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -69,26 +85,40 @@ impl State {
         // What was connected before has ended, or will as this begins.
         self.open().drain(..).for_each(drop);
         self.open().extend([worker.try_clone()?, coordinator.try_clone()?]);
-        for (from, to) in [(worker.try_clone()?, coordinator.try_clone()?), (coordinator, worker)] {
+        let ways = [(coordinator.try_clone()?, worker.try_clone()?), (worker, coordinator)];
+        for (way, (from, to)) in ways.into_iter().enumerate() {
             let state = Arc::clone(self);
-            thread::spawn(move || state.copy(from, to));
+            thread::spawn(move || state.copy(way, from, to));
         }
         Ok(())
     }
 
-    /// Passes on what comes until an end is gone; then the other goes too.
-    fn copy(&self, mut from: TcpStream, mut to: TcpStream) {
-        let mut piece = vec![0; 64 << 10];
-        while let Ok(count @ 1..) = from.read(&mut piece) {
-            while self.silent.load(Ordering::Relaxed) {
-                thread::sleep(PAUSE);
-            }
-            if to.write_all(&piece[..count]).is_err() {
+    /// Passes on what comes one way until an end is gone; then the other goes too.
+    fn copy(&self, way: usize, mut from: TcpStream, mut to: TcpStream) {
+        let mut buffer = vec![0; Weather::default().piece];
+        while let Ok(count @ 1..) = from.read(&mut buffer) {
+            if self.pass(way, &buffer[..count], &mut to).is_err() {
                 break;
             }
         }
         for socket in [from, to] {
             let _ = socket.shutdown(Shutdown::Both);
         }
+    }
+
+    /// Passes on bytes as the weather allows.
+    fn pass(&self, way: usize, mut bytes: &[u8], to: &mut TcpStream) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let Weather { passes, delay, piece } = *self.weather();
+            if !passes[way] {
+                thread::sleep(PAUSE);
+                continue;
+            }
+            thread::sleep(delay);
+            let (now, later) = bytes.split_at(piece.min(bytes.len()));
+            to.write_all(now)?;
+            bytes = later;
+        }
+        Ok(())
     }
 }

@@ -3,11 +3,12 @@
 use std::time::Instant;
 
 use cascadia_eval::load::Quantiles;
+use clap::ValueEnum;
 use serde_json::{Value, json};
 
-use super::fault::{FAULTS, Fault, Strike};
+use super::fault::Strike;
 use super::streams::Heard;
-use crate::flags::ChaosFlags;
+use crate::flags::{ChaosFlags, Fault};
 
 /// Numbers of a whole run.
 pub(super) struct Report {
@@ -19,15 +20,17 @@ pub(super) struct Report {
     tokens: u64,
     differing: u64,
     dropped: Vec<String>,
+    /// Replies that came too late to count.
+    late: u64,
 }
 
 /// Numbers of one kind of fault.
 struct Row {
-    name: &'static str,
+    name: String,
     count: usize,
     /// Of those, how many hit a machine that computed; the rest is about these.
     computed: usize,
-    /// Losses that nobody noticed.
+    /// What nobody noticed, and should have.
     unnoticed: usize,
     noticing: Quantiles,
     pause: Quantiles,
@@ -35,38 +38,43 @@ struct Row {
 
 impl Report {
     /// Of these faults and what streams heard meanwhile.
-    pub(super) fn of(flags: &ChaosFlags, strikes: &[Strike], heard: Vec<Heard>, begin: Instant) -> Report {
-        let row = |(fault, name): (Fault, &'static str)| {
-            let all: Vec<&Strike> = strikes.iter().filter(|strike| strike.fault == fault).collect();
+    pub(super) fn of(
+        flags: &ChaosFlags,
+        strikes: &[Strike],
+        (heard, late): (Vec<Heard>, u64),
+        begin: Instant,
+    ) -> Report {
+        let row = |fault: &Fault| {
+            let all: Vec<&Strike> = strikes.iter().filter(|strike| strike.fault == *fault).collect();
             let hits: Vec<&Strike> = all.iter().copied().filter(|strike| strike.computed).collect();
             let noticed = |strike: &&Strike| strike.noticed.map(|noticed| (noticed - strike.at).as_secs_f64());
             let noticing: Vec<f64> = hits.iter().filter_map(noticed).collect();
             let pauses = hits.iter().flat_map(|strike| heard.iter().filter_map(|heard| pause(strike, heard))).collect();
             Row {
-                name,
+                name: fault.name(),
                 count: all.len(),
                 computed: hits.len(),
-                unnoticed: hits.len() - noticing.len(),
+                unnoticed: hits.iter().filter(|strike| strike.unnoticed).count(),
                 noticing: Quantiles::of(noticing),
                 pause: Quantiles::of(pauses),
             }
         };
         let told = |strike: &Strike| {
-            let name = FAULTS.iter().find(|(fault, _)| *fault == strike.fault).map(|(_, name)| *name);
             let noticed = strike.noticed.map(|noticed| (noticed - strike.at).as_secs_f64());
             let longest = heard.iter().filter_map(|heard| pause(strike, heard)).fold(0.0, f64::max);
-            json!({"fault": name, "stage": strike.stage, "computed": strike.computed, "at_s": (strike.at - begin).as_secs_f64(), "noticed_s": noticed, "longest_pause_s": longest})
+            json!({"fault": strike.fault.name(), "stage": strike.stage, "computed": strike.computed, "at_s": (strike.at - begin).as_secs_f64(), "noticed_s": noticed, "longest_pause_s": longest})
         };
         let sum = |count: fn(&Heard) -> u64| heard.iter().map(count).sum();
         Report {
-            settings: json!({"seed": flags.seed, "kills": flags.kills, "streams": flags.streams, "stages": flags.stages}),
+            settings: json!({"seed": flags.seed, "fault": flags.fault.map(Fault::name), "times": flags.kills, "absence_ms": flags.absence_ms, "streams": flags.streams, "stages": flags.stages}),
             seconds: begin.elapsed().as_secs_f64(),
-            rows: FAULTS.into_iter().map(row).collect(),
+            rows: Fault::value_variants().iter().map(row).collect(),
             strikes: strikes.iter().map(told).collect(),
             answers: sum(|heard| heard.answers),
             tokens: sum(|heard| heard.tokens),
             differing: sum(|heard| heard.differing),
             dropped: heard.iter().flat_map(|heard| heard.dropped.clone()).collect(),
+            late,
         }
     }
 
@@ -77,14 +85,14 @@ impl Report {
 
     /// A table.
     pub(super) fn text(&self) -> String {
-        let Report { seconds, answers, tokens, differing, dropped, .. } = self;
+        let Report { seconds, answers, tokens, differing, dropped, late, .. } = self;
         let mut text = format!(
-            "{answers} answers of {tokens} tokens in {seconds:.0} s: {} dropped, {differing} tokens differ\n\n\
+            "{answers} answers of {tokens} tokens in {seconds:.0} s: {} dropped, {differing} tokens differ, {late} late replies refused\n\n\
              milliseconds             noticed after                 longest pause of a stream\n\
              fault     times  hits    p50      p99      most        p50      p99      most\n",
             dropped.len()
         );
-        for Row { name, count, computed, noticing, pause, .. } in &self.rows {
+        for Row { name, count, computed, noticing, pause, .. } in self.rows.iter().filter(|row| row.count > 0) {
             let milliseconds = |Quantiles { p50, p99, most, .. }: &Quantiles| {
                 [p50, p99, most].map(|seconds| format!("{:7.0}", seconds * 1e3)).join("  ")
             };
@@ -106,6 +114,7 @@ impl Report {
             "tokens": self.tokens,
             "differing_tokens": self.differing,
             "dropped": self.dropped,
+            "late_replies": self.late,
             "faults": self.rows.iter().map(row).collect::<Vec<_>>(),
             "each": self.strikes,
         })
