@@ -72,7 +72,6 @@ pub use plan::{
 };
 pub use plan_help::{Help, helps};
 pub use probe::Probe;
-pub use push::push;
 pub use quarantine::Quarantine;
 pub use quay::{Berth, Quay};
 pub use remote_stage::{Patience, RemoteStage};

@@ -5,8 +5,8 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use std::time::Duration;
 
-use crate::dock::hear_hello;
 use crate::frame::{Bounds, Frame, Kind, Outgoing, Wait, receive};
+use crate::guest::Guest;
 use crate::link::{Link, LinkError};
 use crate::message::{Offer, reason};
 use crate::squeeze::squeeze;
@@ -24,67 +24,52 @@ pub(crate) fn chunk_bounds() -> Bounds {
     Bounds::table(Hearing::File, 32 + CHUNK as u32)
 }
 
-/// Sends a shard to a worker that has just connected; `progress` hears how many of its bytes are there.
-pub fn push(
-    link: &mut dyn Link,
-    node: &str,
-    (folder, shard): (&Path, &Shard),
-    progress: impl FnMut(u64),
-) -> Result<(), FleetError> {
-    let failed = |error: LinkError| {
-        let (node, file, problem) = (node.to_owned(), shard.file.clone(), error.to_string());
-        FleetError::Push { node, file, problem }
-    };
-    hear_hello(link, &mut Frame::default()).map_err(failed)?;
-    send(link, node, (folder, shard), progress)
-}
-
-/// The same to one that has said who it is.
-pub(crate) fn send(
-    link: &mut dyn Link,
-    node: &str,
-    (folder, shard): (&Path, &Shard),
-    mut progress: impl FnMut(u64),
-) -> Result<(), FleetError> {
-    let path = folder.join(&shard.file);
-    let mut file = File::open(&path).map_err(FleetError::io("open", &path))?;
-    let refuse = |problem: String| FleetError::Push { node: node.to_owned(), file: shard.file.clone(), problem };
-    let failed = |error: LinkError| refuse(error.to_string());
-    let (mut frame, mut buffer) = (Frame::default(), Vec::new());
-    let offer = Offer { digest: shard.digest, bytes: shard.bytes };
-    Outgoing::message(Kind::Offer, &offer.bytes()).send(link, &mut buffer).map_err(failed)?;
-    let mut done = held(link, &mut frame).map_err(failed)?;
-    file.seek(SeekFrom::Start(done)).map_err(FleetError::io("read", &path))?;
-    let mut piece = vec![0; CHUNK];
-    let mut message = Vec::new();
-    while done < shard.bytes {
-        let count = (shard.bytes - done).min(CHUNK as u64) as usize;
-        file.read_exact(&mut piece[..count]).map_err(FleetError::io("read", &path))?;
-        message.clear();
-        message.extend_from_slice(&Digest::of(&piece[..count]).0);
-        let kind = match squeeze(&piece[..count], &mut message) {
-            true => Kind::Squeezed,
-            false => {
-                message.extend_from_slice(&piece[..count]);
-                Kind::Chunk
+impl Guest {
+    /// Sends it a shard; `progress` hears how many of its bytes are there.
+    pub fn send(&mut self, (folder, shard): (&Path, &Shard), mut progress: impl FnMut(u64)) -> Result<(), FleetError> {
+        let Guest { node, link, .. } = self;
+        let path = folder.join(&shard.file);
+        let mut file = File::open(&path).map_err(FleetError::io("open", &path))?;
+        let refuse = |problem: String| FleetError::Push { node: node.clone(), file: shard.file.clone(), problem };
+        let failed = |error: LinkError| refuse(error.to_string());
+        let (mut frame, mut buffer) = (Frame::default(), Vec::new());
+        let offer = Offer { digest: shard.digest, bytes: shard.bytes };
+        Outgoing::message(Kind::Offer, &offer.bytes()).send(&mut **link, &mut buffer).map_err(failed)?;
+        let mut done = held(&mut **link, &mut frame).map_err(failed)?;
+        file.seek(SeekFrom::Start(done)).map_err(FleetError::io("read", &path))?;
+        let mut piece = vec![0; CHUNK];
+        let mut message = Vec::new();
+        while done < shard.bytes {
+            let count = (shard.bytes - done).min(CHUNK as u64) as usize;
+            file.read_exact(&mut piece[..count]).map_err(FleetError::io("read", &path))?;
+            message.clear();
+            message.extend_from_slice(&Digest::of(&piece[..count]).0);
+            let kind = match squeeze(&piece[..count], &mut message) {
+                true => Kind::Squeezed,
+                false => {
+                    message.extend_from_slice(&piece[..count]);
+                    Kind::Chunk
+                }
+            };
+            match Outgoing::message(kind, &message).send(&mut **link, &mut buffer) {
+                Ok(_) => {}
+                // It may have said why before it hung up.
+                Err(LinkError::Closed) => {
+                    return Err(failed(held(&mut **link, &mut frame).err().unwrap_or(LinkError::Closed)));
+                }
+                Err(error) => return Err(failed(error)),
             }
-        };
-        match Outgoing::message(kind, &message).send(link, &mut buffer) {
-            Ok(_) => {}
-            // It may have said why before it hung up.
-            Err(LinkError::Closed) => return Err(failed(held(link, &mut frame).err().unwrap_or(LinkError::Closed))),
-            Err(error) => return Err(failed(error)),
+            done += count as u64;
+            progress(done);
+            if done == shard.bytes {
+                done = held(&mut **link, &mut frame).map_err(failed)?;
+            }
         }
-        done += count as u64;
         progress(done);
-        if done == shard.bytes {
-            done = held(link, &mut frame).map_err(failed)?;
+        match done == shard.bytes {
+            true => Ok(()),
+            false => Err(refuse(format!("it says that it holds {done} bytes of {}", shard.bytes))),
         }
-    }
-    progress(done);
-    match done == shard.bytes {
-        true => Ok(()),
-        false => Err(refuse(format!("it says that it holds {done} bytes of {}", shard.bytes))),
     }
 }
 

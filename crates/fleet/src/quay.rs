@@ -10,7 +10,6 @@ use crate::dock::{Harbour, refuse};
 use crate::guest::Guest;
 use crate::link::{Link, LinkError};
 use crate::places::Places;
-use crate::push::send;
 use crate::{FleetError, LinkSpeed, MachineSpeed, Shard};
 
 /// A look at whether all have come.
@@ -139,7 +138,7 @@ impl Quay {
         let mut failed = FleetError::Push { node: node.to_owned(), file: shard.file.clone(), problem };
         for attempt in 1..=ATTEMPTS {
             let Some(mut guest) = self.take(node, Instant::now() + patience) else { return Err(failed) };
-            match send(&mut *guest.link, node, (folder, shard), &mut progress) {
+            match guest.send((folder, shard), &mut progress) {
                 Ok(()) => {
                     say(&format!("{node} holds {} ({})", shard.file, shard.digest.short()));
                     return Ok(());

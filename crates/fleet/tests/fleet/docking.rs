@@ -13,6 +13,7 @@ use cascadia_model::{Hidden, SequenceStep, Stage, StageError, StepPlan, WindowPa
 
 use crate::harness::PROGRAM;
 use crate::hash_model::{WIDTH, harbour, worker};
+use crate::shadowing::deadly;
 
 /// A machine that hangs is noticed by its silence alone.
 const PATIENCE: Patience = Patience {
@@ -42,13 +43,9 @@ fn slow(time: Duration) -> impl Fn() -> Box<dyn Stage> + Send {
     move || Box::new(Slow(time))
 }
 
-/// Fair until so many pieces have passed; then nothing does, and nobody is told.
-fn partition(mut pieces: u32) -> Weather {
-    Box::new(move |piece| {
-        let passes = pieces > 0;
-        pieces = pieces.saturating_sub(1);
-        Some(Vec::from_iter(passes.then_some(piece)))
-    })
+/// Fair until so many pieces have passed besides signs of life; then nothing does, and nobody is told.
+fn partition(pieces: u32) -> Weather {
+    deadly(pieces, false)
 }
 
 /// A step of one row.
@@ -123,8 +120,8 @@ fn a_machine_whose_owner_needs_it_leaves_between_steps() {
 #[test]
 fn old_signs_of_life_of_a_spare_do_not_count() {
     let harbour = harbour();
-    // Hello, ready, and answers to two questions, each after a sign of life that nobody asked for.
-    let link = worker(0, slow(Duration::ZERO), [fair(), partition(6)]);
+    // Hello, ready, and answers to two questions, each after signs of life that nobody asked for.
+    let link = worker(0, slow(Duration::ZERO), [fair(), partition(4)]);
     harbour.admit(Box::new(link), "spare").expect("it fits");
     for left in [1, 1, 0, 0] {
         thread::sleep(Duration::from_millis(80));

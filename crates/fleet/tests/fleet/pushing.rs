@@ -5,7 +5,7 @@ use std::path::Path;
 use std::thread;
 
 use cascadia_fleet::link::{LinkError, Weather, channel_pair, fair};
-use cascadia_fleet::{Digest, FleetError, Hello, Order, Shard, Store, greet, push};
+use cascadia_fleet::{Digest, FleetError, Guest, Hello, Order, Shard, Store, greet};
 
 use crate::harness::{PROGRAM, Traffic, counted};
 
@@ -33,7 +33,7 @@ pub(crate) fn check(
     (to, quota): (&Path, u64),
     weather: [Weather; 2],
 ) -> (Result<(), FleetError>, Result<(), LinkError>, u64) {
-    let (mut here, mut there) = channel_pair(weather);
+    let (here, mut there) = channel_pair(weather);
     let store = Store::open(to, quota).expect("a folder");
     let worker = thread::spawn(move || {
         let hello = Hello { program: PROGRAM.to_owned(), shard: None };
@@ -44,11 +44,12 @@ pub(crate) fn check(
         })
     });
     let (mut first, mut last) = (None, 0);
-    let pushed = push(&mut here, "node-00", (from, shard), |done| {
+    let mut guest = Guest::hear(Box::new(here), "node-00").expect("it says who it is");
+    let pushed = guest.send((from, shard), |done| {
         first.get_or_insert(done);
         last = done;
     });
-    drop(here);
+    drop(guest);
     let sent = first.map_or(0, |first| last - first.min(last));
     (pushed, worker.join().expect("the worker ends"), sent)
 }

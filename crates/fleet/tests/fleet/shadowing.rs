@@ -73,7 +73,7 @@ pub(crate) fn run(stages: &[RemoteStage], plan: &StepPlan, hidden: &mut Hidden) 
 }
 
 /// Fair until so many pieces have passed; then the link is cut, or nothing passes any more.
-fn deadly(mut pieces: u32, cut: bool) -> Weather {
+pub(crate) fn deadly(mut pieces: u32, cut: bool) -> Weather {
     Box::new(move |piece| {
         // How many of these there are depends on the time.
         if pieces > 0 && piece.first() == Some(&(Kind::Beat as u8)) {
