@@ -134,9 +134,11 @@ impl Shadow {
         self.tally.compared.load(Ordering::Relaxed).saturating_sub(self.before)
     }
 
-    /// Whether it could go on at once: it gave the same rows for the last step, and is not slow.
+    /// Whether it could go on at once: it is not slow, and gave the same rows for the last step or, if it is about to
+    /// compare those, for the one before.
     pub(crate) fn is_level(&self) -> bool {
-        self.progress.agreed.load(Ordering::Acquire) == self.told && self.told > 0 && !self.is_slow()
+        let agreed = self.progress.agreed.load(Ordering::Acquire);
+        agreed > 0 && agreed + 1 >= self.told && !self.is_slow()
     }
 
     /// Whether it has become slow.
