@@ -46,22 +46,29 @@ class Disk:
 
     def shrink(self, spare=0):
         """Leaves so many bytes free from now on."""
-        known = os.statvfs(self.path)
-        used = (known.f_blocks - known.f_bfree) * known.f_frsize
-        self.resize(max(used + spare, 4096))
+        def resize():
+            known = os.statvfs(self.path)
+            used = (known.f_blocks - known.f_bfree) * known.f_frsize
+            return self.resize(max(used + spare, 4096))
+        # Not possible where more was written meanwhile.
+        until(resize, "a smaller disk", pause=0)
 
     def grow(self):
-        self.resize(self.size)
+        assert self.resize(self.size)
 
     def resize(self, size):
-        done = mount("-o", f"remount,size={size}", self.path)
-        assert done.returncode == 0, done.stderr
+        return mount("-o", f"remount,size={size}", self.path).returncode == 0
 
     def forbid(self):
         """Nothing can be written any more; what is open stays so, as after an error of the disk."""
-        assert mount("--bind", self.path, self.path).returncode == 0
+        # Made elsewhere, where nobody writes meanwhile.
+        aside = self.path.with_suffix(".aside")
+        aside.mkdir(exist_ok=True)
+        for arguments in (["--bind", self.path, aside], ["-o", "remount,bind,ro", aside], ["--bind", aside, self.path]):
+            done = mount(*arguments)
+            assert done.returncode == 0, done.stderr
         self.mounts += 1
-        assert mount("-o", "remount,bind,ro", self.path).returncode == 0
+        subprocess.run(["umount", "--lazy", aside], check=True)
 
     def allow(self):
         subprocess.run(["umount", "--lazy", self.path], check=True)
