@@ -82,9 +82,12 @@ impl State {
         for socket in [&worker, &coordinator] {
             socket.set_nodelay(true)?;
         }
-        // What was connected before has ended, or will as this begins.
-        self.open().drain(..).for_each(drop);
-        self.open().extend([worker.try_clone()?, coordinator.try_clone()?]);
+        let ends = [worker.try_clone()?, coordinator.try_clone()?];
+        // A machine has several: one that waits for shards, and one for each that it holds.
+        let mut open = self.open();
+        open.retain(|socket| socket.peer_addr().is_ok());
+        open.extend(ends);
+        drop(open);
         let ways = [(coordinator.try_clone()?, worker.try_clone()?), (worker, coordinator)];
         for (way, (from, to)) in ways.into_iter().enumerate() {
             let state = Arc::clone(self);
