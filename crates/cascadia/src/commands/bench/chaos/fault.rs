@@ -50,6 +50,11 @@ impl Fault {
         }
     }
 
+    /// The longest that it may go unnoticed; what is slow must be so for a while to be told from what is busy.
+    pub(super) fn noticed_within(self) -> Duration {
+        Duration::from_secs(if self == Fault::Slow { 60 } else { 20 })
+    }
+
     /// Whether a machine that computes and is away for so long must be noticed.
     pub(super) fn is_noticeable(self, absence: Duration) -> bool {
         matches!(self, Fault::Kill | Fault::Cut | Fault::Slow) || absence >= NOTICEABLE

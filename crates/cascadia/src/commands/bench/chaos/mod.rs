@@ -23,8 +23,6 @@ use crate::progress::Progress;
 
 /// The longest time between a fleet that is whole and the next fault.
 const CALM_MS: u64 = 400;
-/// The longest that it may go unnoticed.
-const NOTICING: Duration = Duration::from_secs(60);
 
 /// Kills machines of a fleet while it answers, and prints what became of the answers.
 pub(crate) fn chaos(flags: &ChaosFlags) -> anyhow::Result<()> {
@@ -89,7 +87,7 @@ fn strike(office: &mut Office, victim: usize, fault: Fault, absence: Duration) -
     office.machines[victim].suffer(fault)?;
     let is_noticeable = computed && fault.is_noticeable(absence);
     let noticed = match (computed, is_noticeable) {
-        (true, true) => office.wait_for_loss(&before, stage, NOTICING),
+        (true, true) => office.wait_for_loss(&before, stage, fault.noticed_within()),
         (true, false) => office.wait_for_loss(&before, stage, absence),
         (false, _) => None,
     };
