@@ -55,11 +55,12 @@ impl Docked {
         let (mut frame, wait) = (Frame::default(), Wait::of(patience));
         loop {
             receive(&mut *self.link, &Bounds::table(Hearing::Result, MOST_MESSAGE), &mut frame, wait)?;
+            if let Some(farewell) = self.farewell(&frame) {
+                return Err(farewell);
+            }
             let Header { kind, epoch, step: answered, .. } = frame.header;
-            match kind {
-                Kind::Witness => dock.heard(&self.node, frame.table()),
-                Kind::Leaving => return Err(LinkError::Broken(reason(frame.table())?)),
-                _ => {}
+            if kind == Kind::Witness {
+                dock.heard(&self.node, frame.table());
             }
             if kind == Kind::Pong && epoch == self.epoch && answered == step {
                 return Ok(());

@@ -1,6 +1,6 @@
 //! A step with one machine: what goes there, and what comes back.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cascadia_model::StepPlan;
 
@@ -21,6 +21,9 @@ pub(crate) struct Terms {
     /// How long they may take.
     pub(crate) patience: Patience,
 }
+
+/// How long to look for the last words of a machine that takes nothing any more: they have come, or never will.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// What a machine says to a step.
 #[derive(Debug)]
@@ -62,7 +65,26 @@ impl Docked {
         let rows = plan.tokens.len() as u16;
         self.pace.begin(plan);
         let frame = Outgoing { kind: Kind::Step, epoch: self.epoch, step: *step, table: table_bytes, rows, row_bytes };
-        frame.send(&mut *self.link, buffer)
+        let sent = frame.send(&mut *self.link, buffer);
+        sent.map_err(|error| self.last_words().unwrap_or(error))
+    }
+
+    /// Why it left, if it said so before it took nothing any more.
+    fn last_words(&mut self) -> Option<LinkError> {
+        let (mut frame, wait) = (Frame::default(), Wait::of(LAST_WORDS));
+        loop {
+            receive(&mut *self.link, &Bounds::table(Hearing::Result, MOST_MESSAGE), &mut frame, wait).ok()?;
+            if let Some(farewell) = self.farewell(&frame) {
+                return Some(farewell);
+            }
+        }
+    }
+
+    /// What a frame comes to if it says that the machine leaves.
+    pub(crate) fn farewell(&self, frame: &Frame) -> Option<LinkError> {
+        let Header { kind, epoch, .. } = frame.header;
+        let left = |why| LinkError::Broken(format!("it left, because {why}"));
+        (kind == Kind::Leaving && epoch == self.epoch).then(|| reason(frame.table()).map_or_else(|error| error, left))
     }
 
     /// Waits for what it says to the step that was sent last, which has so many rows.
@@ -81,15 +103,15 @@ impl Docked {
         let asked = (self.epoch, self.sent.step);
         loop {
             receive(&mut *self.link, &bounds, frame, wait)?;
+            if let Some(farewell) = self.farewell(frame) {
+                return Err(farewell);
+            }
             let Header { kind, epoch, step, rows: came, .. } = frame.header;
             match kind {
                 Kind::Beat => continue,
                 Kind::Witness => {
                     dock.heard(&self.node, frame.table());
                     continue;
-                }
-                Kind::Leaving if epoch == self.epoch => {
-                    return Err(LinkError::Broken(format!("it left, because {}", reason(frame.table())?)));
                 }
                 _ => {}
             }
