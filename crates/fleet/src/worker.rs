@@ -67,6 +67,11 @@ impl WorkerStage {
         WorkerStage { turn, ..self }
     }
 
+    /// The same, computing for so long for a coordinator that says nothing.
+    pub fn with_lease(self, lease: Duration) -> WorkerStage {
+        WorkerStage { lease, ..self }
+    }
+
     /// Lets go of the memory of a stage for which there is no use; it is loaded again when there is.
     pub fn unload(&mut self) {
         self.loaded = None;

@@ -12,7 +12,7 @@ use cascadia_fleet::{
 use cascadia_model::{Hidden, SequenceStep, Stage, StageError, StepPlan, WindowPages};
 
 use crate::harness::PROGRAM;
-use crate::hash_model::{WIDTH, harbour, worker};
+use crate::hash_model::{LEASE, WIDTH, harbour, worker};
 use crate::shadowing::deadly;
 
 /// A machine that hangs is noticed by its silence alone.
@@ -100,7 +100,7 @@ fn a_machine_whose_owner_needs_it_leaves_between_steps() {
     let hello = Hello { program: PROGRAM.to_owned(), shard: Some(harbour.manifest().stages[0].digest) };
     let shape = RowShape { hidden_width: WIDTH, needs_tokens: false };
     let load = |_: &StageLimits| Ok(Box::new(Slow(Duration::ZERO)) as Box<dyn Stage>);
-    let worker = WorkerStage::new(hello, shape, Duration::from_secs(5), Box::new(load));
+    let worker = WorkerStage::new(hello, shape, LEASE, Box::new(load));
     let mut worker = worker.with_turn(Arc::clone(&turn));
     let left = thread::spawn(move || worker.serve(&mut there).to_string());
     harbour.admit(Box::new(here), "laptop").expect("it fits");

@@ -17,6 +17,8 @@ use cascadia_kernels::Pool;
 use cascadia_model::{LoadOptions, ModelSpec, Stage};
 use cascadia_weights::ModelFiles;
 
+use crate::hash_model::LEASE;
+
 pub(crate) const PROGRAM: &str = "test";
 pub(crate) const CONTEXT: u32 = 96;
 
@@ -95,7 +97,7 @@ impl Workshop {
     pub(crate) fn worker(&self, manifest: &Manifest, stage: usize) -> WorkerStage {
         let options = ShardOptions { program: PROGRAM.to_owned(), pool: Arc::new(Pool::new(1)), memory: None };
         let worker = open_shard(&self.folder.path().join(&manifest.stages[stage].file), options);
-        let worker = worker.expect("it was written");
+        let worker = worker.expect("it was written").with_lease(LEASE);
         assert_eq!(worker.hello.shard, Some(manifest.stages[stage].digest));
         worker
     }

@@ -17,6 +17,8 @@ use crate::harness::PROGRAM;
 
 pub(crate) const WIDTH: usize = 3;
 pub(crate) const STAGES: usize = 2;
+/// How long workers wait for a coordinator that says nothing: spares are not looked after here, and a test may take long.
+pub(crate) const LEASE: Duration = Duration::from_secs(600);
 const SEQUENCES: u64 = 3;
 const TOKENS: usize = 70;
 
@@ -111,7 +113,7 @@ pub(crate) fn worker(
 ) -> ChannelLink {
     let hello = Hello { program: PROGRAM.to_owned(), shard: Some(manifest().stages[number].digest) };
     let shape = RowShape { hidden_width: WIDTH, needs_tokens: false };
-    let mut worker = WorkerStage::new(hello, shape, Duration::from_secs(5), Box::new(move |_| Ok(stage())));
+    let mut worker = WorkerStage::new(hello, shape, LEASE, Box::new(move |_| Ok(stage())));
     let (here, mut there) = channel_pair(weather);
     thread::spawn(move || worker.serve(&mut there));
     here
