@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use cascadia_engine::{
     CacheSize, Engine, EngineError, OpenOptions, QuantizeJob, Recipe, ShardJob, Source, quantize, write_shard,
@@ -21,6 +22,13 @@ use crate::hash_model::LEASE;
 
 pub(crate) const PROGRAM: &str = "test";
 pub(crate) const CONTEXT: u32 = 96;
+/// Machines that are lost here are cut off, which shows at once; one under load is not taken for one that hangs.
+pub(crate) const PATIENCE: Patience = Patience {
+    step: Duration::from_secs(60),
+    row: Duration::ZERO,
+    worker: Duration::from_secs(4),
+    silence: Duration::from_secs(60),
+};
 
 pub(crate) fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name)
@@ -107,7 +115,7 @@ impl Workshop {
         let traffic = Traffic::default();
         let engine = self.open(manifest, |harbour, stage, _| {
             self.dock(harbour, stage, [0, 1].map(|_| counted(&traffic)));
-            Box::new(RemoteStage::new(harbour, stage, Patience::default()))
+            Box::new(RemoteStage::new(harbour, stage, PATIENCE))
         });
         (engine, traffic)
     }

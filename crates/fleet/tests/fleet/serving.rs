@@ -12,7 +12,7 @@ use cascadia_kernels::Pool;
 use cascadia_model::{LoadOptions, Stage};
 use cascadia_text::KeptTokens;
 
-use crate::harness::{Workshop, fixture, open_whole};
+use crate::harness::{PATIENCE, Workshop, fixture, open_whole};
 use crate::same_tokens::cuts;
 
 /// Jobs, greedy and not.
@@ -115,7 +115,7 @@ fn with_own_stages(workshop: &Workshop, manifest: &Manifest, own: &[usize]) -> E
         [20, 45, u32::MAX].map(cut_after).into_iter().for_each(|weather| {
             workshop.dock(harbour, stage, [fair(), weather]);
         });
-        Box::new(RemoteStage::new(harbour, stage, Patience::default()))
+        Box::new(RemoteStage::new(harbour, stage, PATIENCE))
     })
 }
 
@@ -139,7 +139,7 @@ fn with_nobody_left_every_job_ends_with_an_error_that_says_so() {
     let engine = workshop.open(&manifest, |harbour, stage, _| {
         // Both are lost at once, and nobody waits.
         workshop.dock(harbour, stage, [fair(), cut_after(20)]);
-        Box::new(RemoteStage::new(harbour, stage, Patience { worker: Duration::ZERO, ..Patience::default() }))
+        Box::new(RemoteStage::new(harbour, stage, Patience { worker: Duration::ZERO, ..PATIENCE }))
     });
     let text = Arc::new(ModelText::read(&Source::Path(&fixture("llama3")).files().unwrap()).unwrap());
     let service = Service::start(engine, text, ServiceOptions::default()).expect("it starts");

@@ -11,11 +11,9 @@ use std::time::{Duration, Instant};
 
 use cascadia_fleet::frame::WIRE_VERSION;
 use cascadia_fleet::link::{Link, LinkError};
-use cascadia_fleet::{
-    Arrival, Digest, Identity, Invitation, Listener, Members, Patience, RemoteStage, TcpLink, join, seconds_now,
-};
+use cascadia_fleet::{Arrival, Digest, Identity, Invitation, Listener, Members, RemoteStage, TcpLink, join, seconds_now};
 
-use crate::harness::{Workshop, continuation, open_whole, prompt};
+use crate::harness::{PATIENCE, Workshop, continuation, open_whole, prompt};
 
 /// A coordinator on a port of its own.
 struct Office {
@@ -187,7 +185,7 @@ fn tokens_over_encrypted_sockets_are_those_of_one_process() {
                 assert_eq!(node, ["node-a", "node-b"][docked]);
             }
         }
-        Box::new(RemoteStage::new(harbour, stage, Patience::default()))
+        Box::new(RemoteStage::new(harbour, stage, PATIENCE))
     });
     assert!(continuation(&mut fleet, &prompt(20), 20) == expected);
 }

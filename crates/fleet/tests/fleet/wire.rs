@@ -1,14 +1,12 @@
 //! Rows in every format: so many bytes, and the same tokens whatever else is in a step and whoever is lost.
 
-use std::time::Duration;
-
 use cascadia_fleet::frame::{Bounds, Frame, HEADER_BYTES, Kind, Outgoing, Wait, receive};
 use cascadia_fleet::link::{ChannelLink, fair};
 use cascadia_fleet::verbs::Hearing;
-use cascadia_fleet::{Harbour, Patience, RemoteStage, StageLimits, Wire};
+use cascadia_fleet::{Harbour, RemoteStage, StageLimits, Wire};
 use cascadia_model::{Hidden, SequenceStep, Stage, StageError, StepPlan, WindowPages};
 
-use crate::harness::{PROGRAM, Workshop, continuation, open_whole, prompt};
+use crate::harness::{PATIENCE, PROGRAM, Workshop, continuation, open_whole, prompt};
 use crate::hash_model::{Cache, HashStage, WIDTH, harbour, worker};
 use crate::serving::{cut_after, tokens};
 
@@ -59,7 +57,7 @@ fn no_format_minds_company_guesses_or_losses() {
                 for weather in [20, 45, u32::MAX].map(cut_after) {
                     workshop.dock(harbour, stage, [fair(), weather]);
                 }
-                Box::new(RemoteStage::new(harbour, stage, Patience::default()))
+                Box::new(RemoteStage::new(harbour, stage, PATIENCE))
             });
             assert!(tokens(lossy, 0).0 == expected, "{model} {wire:?} with machines that are lost");
             all.push(expected);
@@ -83,7 +81,7 @@ fn rows_that_cannot_be_written_are_an_error_of_their_step_alone() {
     let harbour = Harbour::new(usual.manifest().clone(), limits, PROGRAM);
     let link = worker(0, || Box::new(HashStage { cache: Cache::default(), layer: 0 }), [fair(), fair()]);
     harbour.admit(Box::new(link), "one").expect("it fits");
-    let stage = RemoteStage::new(&harbour, 0, Patience::default());
+    let stage = RemoteStage::new(&harbour, 0, PATIENCE);
     for sequence in 0..4 {
         let error = step(&stage, sequence, 70_000.0).expect_err("it is too large");
         assert!(matches!(&error, StageError::Plan { problem } if problem.contains("--wire f32")), "{error}");
@@ -94,7 +92,7 @@ fn rows_that_cannot_be_written_are_an_error_of_their_step_alone() {
 
 fn hear(link: &mut ChannelLink, hearing: Hearing) -> (Kind, String) {
     let mut frame = Frame::default();
-    receive(link, &Bounds::table(hearing, 2048), &mut frame, Wait::of(Duration::from_secs(5))).expect("it speaks");
+    receive(link, &Bounds::table(hearing, 2048), &mut frame, Wait::of(PATIENCE.silence)).expect("it speaks");
     (frame.header.kind, String::from_utf8_lossy(frame.table()).into_owned())
 }
 
