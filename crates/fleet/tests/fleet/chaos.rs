@@ -1,6 +1,6 @@
 //! Links that lose, repeat, hold back, damage and cut, and workers that begin anew: never a wrong token, never a hang.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use cascadia_fleet::link::Weather;
 use cascadia_fleet::{Harbour, Patience, RemoteStage, StageStatus};
 use cascadia_model::{Stage, StageError};
 
-use crate::hash_model::{Cache, Chance, HashStage, STAGES, generate, harbour, worker};
+use crate::hash_model::{Cache, Chance, HashStage, STAGES, Watched, generate, harbour, worker};
 
 const SEEDS: u64 = 1024;
 const THREADS: u64 = 16;
@@ -17,8 +17,9 @@ const THREADS: u64 = 16;
 /// What was sent in one direction before, also on links that are gone.
 type Recording = Arc<Mutex<Vec<Vec<u8>>>>;
 
-/// Weather from a seed, fair until the worker has docked and again once it has been bad often enough.
-fn weather(mut chance: Chance, mut trouble: u32, recording: Recording) -> Weather {
+/// Weather from a seed, fair until the worker has docked and again once it has been bad often enough; tells when it is bad
+/// for the first time.
+fn weather(mut chance: Chance, mut trouble: u32, recording: Recording, was_bad: Arc<AtomicBool>) -> Weather {
     let (mut pieces, mut held) = (0, None::<Vec<u8>>);
     Box::new(move |mut piece| {
         pieces += 1;
@@ -28,6 +29,7 @@ fn weather(mut chance: Chance, mut trouble: u32, recording: Recording) -> Weathe
             return Some(held.take().into_iter().chain([piece]).collect());
         }
         trouble -= 1;
+        was_bad.store(true, Ordering::SeqCst);
         match chance.below(6) {
             0 => Some(Vec::new()),
             1 => Some(vec![piece.clone(), piece]),
@@ -73,12 +75,14 @@ impl Drill {
         }
         let cache = Arc::clone(&self.caches[stage]);
         let hashes = move || Box::new(HashStage { cache: Arc::clone(&cache), layer: stage as u32 }) as Box<dyn Stage>;
-        let weather = self
-            .recordings
-            .each_ref()
-            .map(|recording| weather(Chance(self.chance.below(u64::MAX >> 1)), self.trouble, Arc::clone(recording)));
+        let was_bad = Arc::new(AtomicBool::new(false));
+        let weather = self.recordings.each_ref().map(|recording| {
+            let chance = Chance(self.chance.below(u64::MAX >> 1));
+            weather(chance, self.trouble, Arc::clone(recording), Arc::clone(&was_bad))
+        });
         self.trouble = self.trouble.saturating_sub(1);
-        let link = worker(stage, hashes, weather);
+        // What is lost on the way shows by silence. Where nothing was, a machine under load is waited for.
+        let link = Watched { link: worker(stage, hashes, weather), is_silent: was_bad };
         self.machines += 1;
         self.harbour.admit(Box::new(link), &format!("node-{}", self.machines)).expect("the weather is fair at first");
     }
@@ -86,9 +90,8 @@ impl Drill {
     /// The tokens of all sequences after all stages, how many late frames were left aside, and how many steps went on
     /// with another machine.
     fn run(mut self) -> (Vec<Vec<u32>>, [u64; 2]) {
-        // In fair weather nobody is lost, also where this machine has much to do.
-        let silence = Duration::from_millis(if self.trouble == 0 { 5000 } else { 40 });
-        let patience = Patience { worker: Duration::from_secs(2), silence, ..Patience::default() };
+        let minute = Duration::from_secs(60);
+        let patience = Patience { step: minute, worker: Duration::from_secs(2), silence: minute, ..Patience::default() };
         for stage in 0..STAGES {
             self.dock(stage);
             // A spare has a cache of its own.

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use cascadia_fleet::link::{ChannelLink, Weather, channel_pair};
+use cascadia_fleet::link::{ChannelLink, Link, LinkError, Weather, channel_pair};
 use cascadia_fleet::{
     Digest, Harbour, Hello, MANIFEST_VERSION, Manifest, Numerics, RowShape, Shard, StageLimits, TOKEN_IO_FILE, Wire,
     WorkerStage, stage_file,
@@ -117,6 +118,32 @@ pub(crate) fn worker(
     let (here, mut there) = channel_pair(weather);
     thread::spawn(move || worker.serve(&mut there));
     here
+}
+
+/// How long to listen to a machine that has fallen silent.
+const GLANCE: Duration = Duration::from_millis(40);
+
+/// The coordinator's end of a link to a machine that may fall silent. Once it has, nobody waits for it for long; until
+/// then, one that only has too much to do is waited for as long as anybody likes.
+pub(crate) struct Watched {
+    pub(crate) link: ChannelLink,
+    pub(crate) is_silent: Arc<AtomicBool>,
+}
+
+impl Link for Watched {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), LinkError> {
+        self.link.write(bytes)
+    }
+
+    fn read(&mut self, out: &mut [u8], deadline: Instant) -> Result<usize, LinkError> {
+        loop {
+            let was_silent = self.is_silent.load(Ordering::SeqCst);
+            let heard = self.link.read(out, deadline.min(Instant::now() + GLANCE));
+            if heard != Err(LinkError::TimedOut) || was_silent || Instant::now() >= deadline {
+                return heard;
+            }
+        }
+    }
 }
 
 /// Lets every sequence grow to its length in steps of chance; gives their tokens.
