@@ -91,7 +91,8 @@ impl Drill {
     /// with another machine.
     fn run(mut self) -> (Vec<Vec<u32>>, [u64; 2]) {
         let minute = Duration::from_secs(60);
-        let patience = Patience { step: minute, worker: Duration::from_secs(2), silence: minute, ..Patience::default() };
+        let patience =
+            Patience { step: minute, worker: Duration::from_secs(2), silence: minute, ..Patience::default() };
         for stage in 0..STAGES {
             self.dock(stage);
             // A spare has a cache of its own.

@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use cascadia_fleet::frame::WIRE_VERSION;
 use cascadia_fleet::link::{Link, LinkError};
-use cascadia_fleet::{Arrival, Digest, Identity, Invitation, Listener, Members, RemoteStage, TcpLink, join, seconds_now};
+use cascadia_fleet::{
+    Arrival, Digest, Identity, Invitation, Listener, Members, RemoteStage, TcpLink, join, seconds_now,
+};
 
 use crate::harness::{PATIENCE, Workshop, continuation, open_whole, prompt};
 
