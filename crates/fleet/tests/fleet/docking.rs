@@ -12,17 +12,18 @@ use cascadia_fleet::{
 use cascadia_model::{Hidden, SequenceStep, Stage, StageError, StepPlan, WindowPages};
 
 use crate::harness::PROGRAM;
-use crate::hash_model::{LEASE, WIDTH, harbour, worker};
+use crate::hash_model::{LEASE, WIDTH, Watched, harbour, worker};
 use crate::shadowing::deadly;
 
-/// A machine that hangs is noticed by its silence alone.
+/// A machine under load is not taken for one that hangs.
 const PATIENCE: Patience = Patience {
     step: Duration::from_secs(3600),
     row: Duration::ZERO,
     worker: Duration::from_millis(20),
-    // Many signs of life, so that a machine under load is not taken for one that hangs.
-    silence: Duration::from_secs(1),
+    silence: Duration::from_secs(60),
 };
+/// A machine that hangs is noticed by its silence alone; a hundred signs of life come in that time from one that does not.
+const WATCHFUL: Patience = Patience { silence: Duration::from_secs(5), ..PATIENCE };
 
 /// A stage that takes its time and adds one.
 struct Slow(Duration);
@@ -45,7 +46,7 @@ fn slow(time: Duration) -> impl Fn() -> Box<dyn Stage> + Send {
 
 /// Fair until so many pieces have passed besides signs of life; then nothing does, and nobody is told.
 fn partition(pieces: u32) -> Weather {
-    deadly(pieces, false)
+    deadly(pieces, false).0
 }
 
 /// A step of one row.
@@ -63,9 +64,9 @@ fn step(stage: &RemoteStage, generation: u64) -> Result<Vec<f32>, StageError> {
 #[test]
 fn a_busy_machine_is_waited_for() {
     let harbour = harbour();
-    let link = worker(0, slow(2 * PATIENCE.silence), [fair(), fair()]);
+    let link = worker(0, slow(WATCHFUL.silence + Duration::from_secs(1)), [fair(), fair()]);
     harbour.admit(Box::new(link), "busy").expect("it fits");
-    let stage = RemoteStage::new(&harbour, 0, PATIENCE);
+    let stage = RemoteStage::new(&harbour, 0, WATCHFUL);
     assert_eq!(step(&stage, 0).expect("it answers in the end"), [1.0; WIDTH]);
     assert_eq!(stage.status().lost, 0);
 }
@@ -80,7 +81,7 @@ fn a_machine_that_falls_silent_is_left_for_a_spare() {
     let gone = worker(0, slow(Duration::ZERO), [fair(), partition(2)]);
     harbour.admit(Box::new(gone), "gone").expect("it fits");
     harbour.admit(Box::new(worker(0, slow(Duration::ZERO), [fair(), fair()])), "spare").expect("it fits");
-    let stage = RemoteStage::new(&harbour, 0, PATIENCE).without_shadow();
+    let stage = RemoteStage::new(&harbour, 0, WATCHFUL).without_shadow();
     let error = step(&stage, 0).expect_err("it is silent").to_string();
     assert!(error.contains("silent: it did not answer in time"), "{error}");
     let error = step(&stage, 0).expect_err("it counts on what is lost").to_string();
@@ -123,9 +124,10 @@ fn old_signs_of_life_of_a_spare_do_not_count() {
     // Hello, ready, and answers to two questions, each after signs of life that nobody asked for.
     let link = worker(0, slow(Duration::ZERO), [fair(), partition(4)]);
     harbour.admit(Box::new(link), "spare").expect("it fits");
-    for left in [1, 1, 0, 0] {
+    let short = Duration::from_millis(200);
+    for (left, patience) in [(1, PATIENCE.silence), (1, PATIENCE.silence), (0, short), (0, short)] {
         thread::sleep(Duration::from_millis(80));
-        harbour.docks()[0].sweep(PATIENCE.silence);
+        harbour.docks()[0].sweep(patience);
         assert_eq!(harbour.docks()[0].count(), left);
     }
 }
@@ -134,7 +136,8 @@ fn old_signs_of_life_of_a_spare_do_not_count() {
 fn machines_that_are_lost_often_come_last() {
     let harbour = harbour();
     let dock = |name: &str, says: u32| {
-        let link = worker(0, slow(Duration::ZERO), [fair(), partition(says)]);
+        let (weather, is_silent) = deadly(says, false);
+        let link = Watched { link: worker(0, slow(Duration::ZERO), [fair(), weather]), is_silent };
         harbour.admit(Box::new(link), name).expect("it fits");
     };
     dock("flapping", 3);
