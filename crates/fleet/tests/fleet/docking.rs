@@ -1,7 +1,8 @@
 //! Who may dock, who computes, and how machines that hang are told from machines that are busy.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -230,12 +231,18 @@ fn workers_that_do_not_fit_hear_why() {
 
 #[test]
 fn machines_that_say_nothing_do_not_pile_up() {
-    let harbour = harbour();
-    thread::scope(|scope| {
-        let (links, ends): (Vec<_>, Vec<_>) = (0..256).map(|_| channel_pair([fair(), fair()])).unzip();
-        for link in links {
-            scope.spawn(|| harbour.admit(Box::new(link), "silent"));
+    let (harbour, ends, is_over) = (harbour(), Mutex::new(Vec::new()), AtomicBool::new(false));
+    // Who is let go before all are there comes again: after a time in which it said nothing, or because the one who looks
+    // whether they are was there at that moment.
+    let come = || {
+        while !is_over.load(Ordering::SeqCst) {
+            let (link, end) = channel_pair([fair(), fair()]);
+            ends.lock().unwrap().push(end);
+            let _ = harbour.admit(Box::new(link), "silent");
         }
+    };
+    thread::scope(|scope| {
+        (0..256).for_each(|_| drop(scope.spawn(come)));
         let refused = || {
             let link = channel_pair([fair(), fair()]).0;
             harbour.admit(Box::new(link), "late").is_err_and(|error| error.to_string().contains("too many"))
@@ -243,6 +250,7 @@ fn machines_that_say_nothing_do_not_pile_up() {
         while !refused() {
             thread::yield_now();
         }
-        drop(ends);
+        is_over.store(true, Ordering::SeqCst);
+        ends.lock().unwrap().clear();
     });
 }
