@@ -198,6 +198,8 @@ mod tests {
         let pin = here.pin();
         thread::spawn(move || {
             let mut link = TcpLink::dial(&[address], &there, pin).expect("it is answered");
+            // It waits for as long as it takes, not for what was left of the time to prove keys.
+            link.socket.set_read_timeout(None).expect("it can be set");
             let mut piece = vec![0; 16 << 10];
             while link.socket.read(&mut piece).is_ok_and(|count| count > 0) {
                 thread::sleep(Duration::from_millis(20));
