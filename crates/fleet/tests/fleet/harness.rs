@@ -26,7 +26,7 @@ pub(crate) const CONTEXT: u32 = 96;
 pub(crate) const PATIENCE: Patience = Patience {
     step: Duration::from_secs(60),
     row: Duration::ZERO,
-    worker: Duration::from_secs(4),
+    worker: Duration::from_secs(60),
     silence: Duration::from_secs(60),
 };
 
