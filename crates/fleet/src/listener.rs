@@ -20,8 +20,8 @@ use crate::{Digest, FleetError, Identity, Invitation, Members, TcpLink, tls};
 
 /// A pause when the system has no more connections to give.
 const BREATH: Duration = Duration::from_millis(50);
-/// How long a coordinator may take to answer a machine that wants to join: it writes down who joins first, and a disk may
-/// take its time. Who would give up before is a member and does not know it.
+/// How long a coordinator may take to answer a machine that wants to join: it writes down who joins first, and a disk
+/// may take its time. Who gives up before that is a member and does not know it.
 const JOINING: Duration = Duration::from_secs(30);
 
 /// A port that members connect to.

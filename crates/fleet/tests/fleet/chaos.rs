@@ -17,8 +17,8 @@ const THREADS: u64 = 16;
 /// What was sent in one direction before, also on links that are gone.
 type Recording = Arc<Mutex<Vec<Vec<u8>>>>;
 
-/// Weather from a seed, fair until the worker has docked and again once it has been bad often enough; tells when it is bad
-/// for the first time.
+/// Weather from a seed, fair until the worker has docked and again once it has been bad often enough; tells whether it
+/// has been bad.
 fn weather(mut chance: Chance, mut trouble: u32, recording: Recording, was_bad: Arc<AtomicBool>) -> Weather {
     let (mut pieces, mut held) = (0, None::<Vec<u8>>);
     Box::new(move |mut piece| {

@@ -23,7 +23,7 @@ const PATIENCE: Patience = Patience {
     worker: Duration::from_millis(20),
     silence: Duration::from_secs(60),
 };
-/// A machine that hangs is noticed by its silence alone; a hundred signs of life come in that time from one that does not.
+/// A machine that hangs is noticed by its silence alone; one that does not gives a hundred signs of life in that time.
 const WATCHFUL: Patience = Patience { silence: Duration::from_secs(5), ..PATIENCE };
 
 /// A stage that takes its time and adds one.
@@ -232,8 +232,8 @@ fn workers_that_do_not_fit_hear_why() {
 #[test]
 fn machines_that_say_nothing_do_not_pile_up() {
     let (harbour, ends, is_over) = (harbour(), Mutex::new(Vec::new()), AtomicBool::new(false));
-    // Who is let go before all are there comes again: after a time in which it said nothing, or because the one who looks
-    // whether they are was there at that moment.
+    // Who is let go before all are there comes again: after a time in which it said nothing, or because the one who
+    // looks whether they are had a place at that moment.
     let come = || {
         while !is_over.load(Ordering::SeqCst) {
             let (link, end) = channel_pair([fair(), fair()]);

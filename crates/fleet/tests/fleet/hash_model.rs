@@ -18,7 +18,7 @@ use crate::harness::PROGRAM;
 
 pub(crate) const WIDTH: usize = 3;
 pub(crate) const STAGES: usize = 2;
-/// How long workers wait for a coordinator that says nothing: spares are not looked after here, and a test may take long.
+/// How long workers wait for a coordinator that says nothing: nobody looks after spares here, and a test may take long.
 pub(crate) const LEASE: Duration = Duration::from_secs(600);
 const SEQUENCES: u64 = 3;
 const TOKENS: usize = 70;

@@ -97,7 +97,7 @@ fn a_third_machine_shows_which_of_two_is_wrong() {
         let mut rounds = 0..2;
         assert_eq!(ask(&stages, || rounds.next().is_some()), 0);
         assert_eq!(stages[0].status().doubted, [""; 0]);
-        // Who was let go for another comes back in its own time, and who of both computes depends on how quick they are.
+        // Who was let go for another comes back in its own time; who of both computes depends on how quick they are.
         let status = look_after(&stages[0], |status| status.shadow.is_some());
         let company = BTreeSet::from([status.node.as_deref(), status.shadow.as_deref()]);
         assert_eq!(company, BTreeSet::from([Some("third"), Some(right)]));
