@@ -1,13 +1,15 @@
 //! Starts services on small models, and collects what jobs say.
 
+use std::convert::Infallible;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use cascadia_engine::service::{
-    Generation, Job, JobOutcome, NewToken, Priority, Service, ServiceOptions, Task, Tenant, Update,
+    Generation, Job, JobId, JobOutcome, NewToken, Priority, Service, ServiceHandle, ServiceOptions, Task, Tenant,
+    Update,
 };
 use cascadia_engine::{
     CacheSize, Engine, EngineError, Flow, ModelText, OpenOptions, Request, Sampling, Source, generate,
@@ -49,6 +51,13 @@ pub(crate) enum Leave {
     Never,
     /// After so many tokens.
     After(usize),
+}
+
+/// A job at whose start the service stands still until `release` is dropped.
+pub(crate) struct Held {
+    pub(crate) id: JobId,
+    pub(crate) updates: Receiver<Update>,
+    pub(crate) release: Sender<Infallible>,
 }
 
 pub(crate) fn fixture(name: &str) -> PathBuf {
@@ -152,6 +161,22 @@ pub(crate) fn job(request: &Request, leave: Leave) -> (Job, Receiver<Update>) {
         sink: Box::new(sink),
     };
     (job, updates)
+}
+
+/// Lets a service stand still at the start of a job: what a test does next comes first, however slow its thread is.
+pub(crate) fn hold(handle: &ServiceHandle, request: &Request, leave: Leave) -> Held {
+    let (plain, updates) = job(request, leave);
+    let (release, released) = channel::<Infallible>();
+    let mut sink = plain.sink;
+    let held = move |update: Update| {
+        let flow = sink(update);
+        // Nothing ever comes: this is over when the sender is gone.
+        let _ = released.recv();
+        flow
+    };
+    let id = handle.submit(Job { sink: Box::new(held), ..plain }).unwrap();
+    updates.recv_timeout(PATIENCE).expect("a job starts");
+    Held { id, updates, release }
 }
 
 /// Everything a job says until its last word.

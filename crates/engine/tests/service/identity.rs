@@ -4,7 +4,7 @@ use cascadia_engine::service::{ServiceOptions, Snapshot, Tenant};
 use cascadia_engine::{FinishReason, Request};
 use cascadia_model::CachePages;
 
-use crate::harness::{Leave, Setup, hear, job, long, rainier, request};
+use crate::harness::{Leave, Setup, hear, hold, job, long, rainier, request};
 
 /// Some requests: every fourth begins with a text they share, half are greedy, half leave early.
 struct Mix {
@@ -42,6 +42,8 @@ fn mix(count: usize, longest: u32, answer: u32, vocabulary: u32) -> Mix {
 fn check(setup: &Setup, mix: &Mix, alone: &[Vec<u32>]) -> Snapshot {
     let service = setup.start();
     let handle = service.handle();
+    // All are there before the first begins: otherwise a slow thread here decides how many compete.
+    let before = hold(&handle, &request((1..9).collect(), 0.0, 1), Leave::After(0));
     let submit = |(index, request): (usize, &Request)| {
         let (mut job, updates) = job(request, mix.leave[index]);
         job.tenant = Tenant(index as u64 % 3);
@@ -49,6 +51,7 @@ fn check(setup: &Setup, mix: &Mix, alone: &[Vec<u32>]) -> Snapshot {
         updates
     };
     let all: Vec<_> = mix.requests.iter().enumerate().map(submit).collect();
+    drop(before.release);
     for (index, updates) in all.iter().enumerate() {
         let heard = hear(updates);
         let (whole, outcome) = (&alone[index], heard.outcome.as_ref().expect("it has an answer"));
@@ -66,7 +69,8 @@ fn check(setup: &Setup, mix: &Mix, alone: &[Vec<u32>]) -> Snapshot {
     service.drain();
     let snapshot = handle.snapshot();
     assert_eq!((snapshot.waiting, snapshot.failed, snapshot.refused), (0, 0, 0));
-    assert_eq!(snapshot.finished + snapshot.cancelled, mix.requests.len() as u64);
+    // And the one before them.
+    assert_eq!(snapshot.finished + snapshot.cancelled, mix.requests.len() as u64 + 1);
     snapshot
 }
 
@@ -76,7 +80,10 @@ fn check_ways(model: &str, cache: CachePages) {
     let alone = setup.alone(&mix.requests);
     let ways = [(2, 128, 64, 8), (1, 64, 7, 0), (2, 33, 200, 16)];
     for (threads, rows_per_step, prompt_rows_beside_answers, draft_rows) in ways {
-        let options = ServiceOptions { prompt_rows_beside_answers, draft_rows, ..ServiceOptions::default() };
+        // How fast this machine is must not decide who gives way.
+        let (prompt_seconds, patience_seconds) = (1e9, 1e9);
+        let rows = ServiceOptions { prompt_rows_beside_answers, draft_rows, ..ServiceOptions::default() };
+        let options = ServiceOptions { prompt_seconds, patience_seconds, ..rows };
         let setup = Setup { threads, rows_per_step, options, ..setup.clone() };
         let Snapshot { preemptions, accepted_tokens, .. } = check(&setup, &mix, &alone);
         assert!(preemptions >= 22, "only {preemptions} gave way with {rows_per_step} rows");

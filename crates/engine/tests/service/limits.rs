@@ -1,12 +1,13 @@
 //! Limits and endings: a full queue, deadlines, cancelling and shutting down.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use cascadia_engine::service::{Job, ServiceOptions, SubmitError};
 use cascadia_engine::{FinishReason, Request};
 use cascadia_model::CachePages;
 
-use crate::harness::{Leave, Setup, hear, job, long, request};
+use crate::harness::{Leave, Setup, hear, hold, job, long, request};
 
 fn setup() -> Setup {
     Setup::new(long("llama3"), 2048, CachePages { pages: 32, window: 0 })
@@ -22,9 +23,7 @@ fn a_full_queue_says_so_at_once() {
     let options = ServiceOptions { queue: 2, parallel: 1, ..ServiceOptions::default() };
     let service = Setup { options, ..setup() }.start();
     let handle = service.handle();
-    let (first, updates) = job(&endless(), Leave::Never);
-    let running = handle.submit(first).unwrap();
-    updates.recv().unwrap();
+    let running = hold(&handle, &endless(), Leave::Never);
     let waiting: Vec<_> = (0..2).map(|_| job(&endless(), Leave::After(3))).collect();
     let waiting: Vec<_> = waiting
         .into_iter()
@@ -38,7 +37,8 @@ fn a_full_queue_says_so_at_once() {
         other => panic!("{other:?}"),
     }
     assert_eq!((handle.snapshot().waiting, handle.snapshot().refused), (2, 1));
-    handle.cancel(running);
+    handle.cancel(running.id);
+    drop(running.release);
     waiting.iter().for_each(|updates| assert_eq!(hear(updates).tokens.len(), 3));
     service.drain();
     assert_eq!(handle.snapshot().waiting, 0);
@@ -75,8 +75,14 @@ fn draining_finishes_what_was_taken_and_dropping_ends_it() {
     let (late, _) = job(&endless(), Leave::Never);
     assert!(matches!(handle.submit(late), Err(SubmitError::ShuttingDown)));
     let service = setup().start();
-    let (first, updates) = job(&endless(), Leave::Never);
-    service.handle().submit(first).unwrap();
-    drop(service);
-    assert_eq!(hear(&updates).outcome.unwrap().finish, FinishReason::Cancelled);
+    let handle = service.handle();
+    let running = hold(&handle, &endless(), Leave::Never);
+    let ending = thread::spawn(move || drop(service));
+    // Once it takes nothing any more it has been told to end, and the answer has not one token yet.
+    while !matches!(handle.submit(job(&endless(), Leave::Never).0), Err(SubmitError::ShuttingDown)) {
+        thread::sleep(Duration::from_millis(1));
+    }
+    drop(running.release);
+    assert_eq!(hear(&running.updates).outcome.unwrap().finish, FinishReason::Cancelled);
+    ending.join().unwrap();
 }

@@ -4,7 +4,7 @@ use cascadia_engine::service::{Service, ServiceOptions, Snapshot};
 use cascadia_engine::{CacheSize, Request};
 use cascadia_model::CachePages;
 
-use crate::harness::{Leave, Setup, fixture, hear, job, long, request, text};
+use crate::harness::{Leave, Setup, fixture, hear, hold, job, long, request, text};
 
 fn setup() -> Setup {
     Setup::new(long("llama3"), 512, CachePages { pages: 40, window: 0 })
@@ -35,7 +35,10 @@ fn check(service: Service, alone: &[Vec<u32>]) -> Snapshot {
     for (request, alone) in requests().iter().zip(alone) {
         assert!(hear(&submit(request)).numbers() == *alone);
     }
+    // All are there before the first begins, because steps are counted.
+    let before = hold(&handle, &request((1..9).collect(), 0.0, 1), Leave::After(0));
     let together: Vec<_> = requests().iter().map(submit).collect();
+    drop(before.release);
     for (updates, alone) in together.iter().zip(alone) {
         assert!(hear(updates).numbers() == *alone);
     }
