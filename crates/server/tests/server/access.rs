@@ -52,9 +52,9 @@ fn a_key_has_a_limit_on_requests() {
     let path = folder.path().join("keys.json");
     let key = new_key(&path, KeyEntry { max_requests: Some(1), ..entry("anna") }).unwrap();
     let other = new_key(&path, entry("ben")).unwrap();
-    let server = Running::start(ServerOptions { keys: Some(path), ..ServerOptions::default() });
+    let (server, _brake) = Running::braked(ServerOptions { keys: Some(path), ..ServerOptions::default() });
     let (bearer, other) = (format!("Bearer {key}"), format!("Bearer {other}"));
-    // A stream that is not read holds its place.
+    // A stream holds its place until it ends, which this one cannot.
     let body = r#"{"prompt": "a", "max_tokens": 900, "stream": true}"#;
     let mut stream = server.connect();
     let head = format!(

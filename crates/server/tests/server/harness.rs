@@ -13,6 +13,8 @@ use cascadia_kernels::Pool;
 use cascadia_server::{ModelDetails, ServedModel, Server, ServerOptions, ServerStop};
 use serde_json::Value;
 
+use crate::brake::Brake;
+
 /// The name under which the model is served.
 pub(crate) const MODEL: &str = "rainier-33m-q4_k_m";
 /// Tokens of prompt and answer together.
@@ -38,6 +40,13 @@ impl Running {
     /// The same with room for more or fewer tokens.
     pub(crate) fn with_context(context: u32, options: ServerOptions) -> Running {
         Running::serve(model(context), options)
+    }
+
+    /// Serves the embedded model, which computes nothing until the brake lets it.
+    pub(crate) fn braked(options: ServerOptions) -> (Running, Brake) {
+        let model = model(CONTEXT);
+        let brake = Brake::new(model.service.clone());
+        (Running::serve(model, options), brake)
     }
 
     /// Serves any model.

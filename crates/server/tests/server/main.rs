@@ -1,6 +1,7 @@
 //! The server over a real port: what it answers, what it refuses, and how it ends.
 
 mod access;
+mod brake;
 mod doors;
 mod harness;
 mod hostile;

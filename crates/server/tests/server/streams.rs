@@ -8,6 +8,7 @@ use std::time::Duration;
 use cascadia_server::{Limits, ServerOptions};
 use serde_json::{Value, json};
 
+use crate::brake::Brake;
 use crate::harness::{Running, model_with_template};
 
 /// Asks for an answer that the model does not end by itself.
@@ -28,13 +29,21 @@ fn long_stream(server: &Running, tokens: u32) -> TcpStream {
     stream
 }
 
+/// The same of an answer that cannot end before the brake is off.
+fn held_stream(server: &Running, brake: &Brake) -> TcpStream {
+    let mut stream = ask(server, json!({"max_tokens": 1000, "stream": true}));
+    brake.let_begin();
+    stream.read_exact(&mut [0; 300]).unwrap();
+    stream
+}
+
 fn status(server: &Running) -> Value {
     server.get("/status").json()
 }
 
 /// Waits until a number of the status has been reached.
 fn wait_for(server: &Running, reached: impl Fn(&Value) -> bool) -> Value {
-    for _ in 0..600 {
+    for _ in 0..2400 {
         let status = status(server);
         if reached(&status) {
             return status;
@@ -51,20 +60,25 @@ fn cancelled(status: &Value) -> bool {
 
 #[test]
 fn a_reader_that_leaves_ends_the_answer() {
-    let server = Running::start(ServerOptions::default());
-    drop(long_stream(&server, 1000));
+    let (server, brake) = Running::braked(ServerOptions::default());
+    drop(held_stream(&server, &brake));
+    // The server notices that while nothing is told.
+    wait_for(&server, |status| status["requests_in_flight"] == 1);
+    drop(brake);
     let status = wait_for(&server, cancelled);
     let tokens = status["latencies"]["inter_token_seconds"]["count"].as_u64().unwrap();
     assert!(tokens < 990, "{tokens} tokens for nobody");
-    wait_for(&server, |status| status["requests_in_flight"] == 1);
 }
 
 #[test]
 fn a_client_that_leaves_before_its_whole_answer_ends_it_too() {
-    let server = Running::start(ServerOptions::default());
+    let (server, brake) = Running::braked(ServerOptions::default());
     let stream = ask(&server, json!({"max_tokens": 1000}));
+    brake.let_begin();
     wait_for(&server, |status| status["latencies"]["time_to_first_token_seconds"]["count"] == 1);
     drop(stream);
+    wait_for(&server, |status| status["requests_in_flight"] == 1);
+    drop(brake);
     let status = wait_for(&server, cancelled);
     assert!(status["latencies"]["inter_token_seconds"]["count"].as_u64() < Some(990), "{status}");
 }
@@ -85,8 +99,8 @@ fn answers_under_way_are_finished_before_the_end() {
 #[test]
 fn answers_that_take_too_long_are_cut_at_the_end() {
     let limits = Limits { drain_time: Duration::from_millis(50), ..Limits::default() };
-    let mut server = Running::start(ServerOptions { limits, ..ServerOptions::default() });
-    let mut stream = long_stream(&server, 1000);
+    let (mut server, brake) = Running::braked(ServerOptions { limits, ..ServerOptions::default() });
+    let mut stream = held_stream(&server, &brake);
     server.stop();
     let mut rest = String::new();
     let _ = stream.read_to_string(&mut rest);
