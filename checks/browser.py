@@ -1,6 +1,7 @@
 """A browser to drive: Chromium without a window, over the WebDriver protocol."""
 import base64
 import json
+import random
 import shutil
 import socket
 import subprocess
@@ -15,9 +16,15 @@ KEYS = {"enter": "\ue007", "escape": "\ue00c", "tab": "\ue004", "up": "\ue013", 
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port below those that the system gives to whoever connects: none takes it before it is listened on."""
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 def is_there():
@@ -30,7 +37,8 @@ class Browser:
         self.driver = subprocess.Popen(["chromedriver", f"--port={port}"], stdout=subprocess.DEVNULL,
                                        stderr=subprocess.DEVNULL)
         self.base = f"http://127.0.0.1:{port}"
-        wanted = {"goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
+        wanted = {"timeouts": {"script": 300_000, "pageLoad": 300_000},
+                  "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
                   "goog:chromeOptions": {"binary": shutil.which("chromium"), "args": OPTIONS}}
         try:
             until(self.answers, "chromedriver to start")
@@ -60,7 +68,7 @@ class Browser:
         data = json.dumps(body or {}).encode() if method == "POST" else None
         request = urllib.request.Request(self.base + path, data, {"content-type": "application/json"}, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=60) as response:
+            with urllib.request.urlopen(request, timeout=330) as response:
                 return json.load(response)["value"]
         except urllib.error.HTTPError as error:
             raise RuntimeError(f"{method} {path}: {error.read().decode()[:1000]}") from error
@@ -116,11 +124,17 @@ class Browser:
         path.write_bytes(base64.b64decode(self.send("GET", "/screenshot")))
 
 
-def until(true, what, seconds=20, pause=0.05):
-    """Waits until something is so."""
+def becomes(true, seconds, pause=0.05):
+    """Waits until something is so, or for so long."""
     end = time.monotonic() + seconds
-    while not (value := true()):
-        if time.monotonic() > end:
-            raise SystemExit(f"waited {seconds} s for {what}")
+    while not (value := true()) and time.monotonic() < end:
         time.sleep(pause)
+    return value
+
+
+def until(true, what, seconds=120, pause=0.05):
+    """Waits until something is so; much longer than it takes, because the machine may have much else to do."""
+    value = becomes(true, seconds, pause)
+    if not value:
+        raise SystemExit(f"waited {seconds} s for {what}")
     return value

