@@ -2,8 +2,10 @@
 """Disks that are full, read-only or broken under a fleet that serves: answers go on, acts are refused, and it recovers.
 
 A coordinator and two workers with homes on small disks of their own (tmpfs), while answers stream without a break: each
-must have the tokens of the first. A minute, part of CI where it runs as root and may mount; elsewhere it says so.
+must have the tokens of the first. A minute, part of CI where it runs as root and may mount; elsewhere it says so. With
+`--long` recovery has a limit in seconds, for a machine that does nothing else; without, it only says how long it took.
 """
+import argparse
 import json
 import os
 import pathlib
@@ -93,8 +95,8 @@ class Broken:
 class Fleet:
     """The programs, and what was acknowledged."""
 
-    def __init__(self, folder, disks, findings):
-        self.folder, self.disks, self.findings = folder, disks, findings
+    def __init__(self, folder, disks, findings, long):
+        self.folder, self.disks, self.findings, self.long = folder, disks, findings, long
         self.home, self.homes = disks[0].path / "home", [disk.path / "home" for disk in disks[1:]]
         self.versions = [folder / "one", folder / "other"]
         for version, precision in zip(self.versions, ("keep", "f16")):
@@ -107,7 +109,7 @@ class Fleet:
         line = waits.stdout.readline().strip()
         for number, home in enumerate(self.homes):
             program.run("join", line, "--home", home, "--name", f"node-{number:02}")
-        assert waits.wait(20) == 0
+        assert waits.wait(300) == 0
         self.acknowledge("join", 2)
         self.work()
         self.push(0)
@@ -132,7 +134,7 @@ class Fleet:
     def command(self, *arguments):
         return list(map(str, [program.BINARY, *arguments, "--home", self.home]))
 
-    def call(self, *arguments, seconds=60):
+    def call(self, *arguments, seconds=300):
         try:
             return subprocess.run(self.command(*arguments), stdin=subprocess.DEVNULL, capture_output=True, text=True,
                                   timeout=seconds)
@@ -178,16 +180,17 @@ class Fleet:
     def recovers(self, when):
         """Everything that was refused works again, without a restart of anything."""
         begin = time.monotonic()
-        until(lambda: self.call("fleet", "init", "--no-wait").returncode == 0, "an act to work again", 60)
+        until(lambda: self.call("fleet", "init", "--no-wait").returncode == 0, "an act to work again")
         self.acknowledge("invite")
         self.does("fleet", "trust", "node-00")
-        admin = time.monotonic() - begin
-        self.findings.add(f"{when}: seconds until acts work", admin, admin <= RECOVERY, f"{RECOVERY}")
+        self.timed(f"{when}: seconds until acts work", time.monotonic() - begin)
         begin = time.monotonic()
         self.push(1)
-        self.findings.add(f"{when}: seconds of a push", time.monotonic() - begin, time.monotonic() - begin <= RECOVERY,
-                          f"{RECOVERY}")
+        self.timed(f"{when}: seconds of a push", time.monotonic() - begin)
         self.push(0)
+
+    def timed(self, what, seconds):
+        self.findings.add(what, seconds, seconds <= RECOVERY if self.long else None, f"{RECOVERY}")
 
     def ask(self):
         """One of the two models answers, as it did at the beginning."""
@@ -206,10 +209,19 @@ class Fleet:
         for home, shard in zip(self.homes, shards):
             (home / "worker" / "blobs" / shard["digest"]).unlink()
 
+    def pushing(self):
+        """A push of the other version, and whether it is in the middle: all may have come before this has looked."""
+        running = subprocess.Popen(self.command("fleet", "push", self.versions[1], *STAGES), stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.PIPE, text=True)
+        until(lambda: running.poll() is not None or self.receives(1), "a piece", pause=0)
+        return running, running.poll() is None
+
     def receives(self, number):
-        """Waits until a machine is being sent a shard."""
-        blobs = self.homes[number] / "worker" / "blobs"
-        until(lambda: any(part.stat().st_size > 1 << 20 for part in blobs.glob("*.part")), "a piece", pause=0)
+        parts = (self.homes[number] / "worker" / "blobs").glob("*.part")
+        try:
+            return any(part.stat().st_size > 1 << 20 for part in parts)
+        except FileNotFoundError:  # all of it has come since
+            return False
 
     def verify(self, when):
         told = json.loads(program.run("audit", "verify", "--home", self.home, "--json"))
@@ -280,10 +292,17 @@ def full_worker(fleet):
         why = r"node-01 did not take stage-1.gguf: .*\d+ bytes.* \d+ free"
         fleet.refused("worker full", why, *push)
         disk.grow()
-        running = subprocess.Popen(fleet.command(*push), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        fleet.receives(1)
-        disk.shrink()
-        said = running.communicate(timeout=60)[1]
+        for _ in range(20):
+            running, in_the_middle = fleet.pushing()
+            if in_the_middle:
+                disk.shrink()
+            said = running.communicate(timeout=300)[1]
+            if running.returncode != 0:
+                break
+            # All of it was there before the disk was full.
+            disk.grow()
+            fleet.push(0)
+            fleet.forget()
         holds = running.returncode == 1 and re.search(why, said)
         fleet.findings.add("worker full in the middle: fleet push is refused", "yes" if holds else said[-400:],
                            bool(holds))
@@ -324,9 +343,13 @@ def input_output_error(fleet):
 def killed(fleet):
     """Everything is killed on full disks in the middle of a push, and what is never synced is torn besides."""
     fleet.forget()
-    pushing = subprocess.Popen(fleet.command("fleet", "push", fleet.versions[1], *STAGES), stdout=subprocess.DEVNULL,
-                               stderr=subprocess.DEVNULL)
-    fleet.receives(1)
+    for _ in range(20):
+        pushing, in_the_middle = fleet.pushing()
+        if in_the_middle:
+            break
+        fleet.push(0)
+        fleet.forget()
+    fleet.findings.add("killed while full: in the middle of a push", "yes" if in_the_middle else "no", in_the_middle)
     for disk in fleet.disks:
         disk.shrink()
     fleet.kill(pushing)
@@ -349,6 +372,9 @@ def killed(fleet):
 
 
 def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--long", action="store_true", help="with limits on times")
+    options = parser.parse_args()
     findings = serving.Findings()
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
@@ -360,7 +386,7 @@ def main():
             print(f"a small disk cannot be mounted here ({problem}): full disks are not checked; run it as root")
             return
         with disks[0], disks[1], disks[2]:
-            fleet = Fleet(folder, disks, findings)
+            fleet = Fleet(folder, disks, findings, options.long)
             try:
                 fleet.begin()
                 for part in (full_coordinator, full_worker, read_only, input_output_error, killed):
