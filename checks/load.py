@@ -2,9 +2,9 @@
 """A server under load: at 70 % of what it can do, at three times that, and with one tenant that wants it all.
 
 Without arguments a run of half a minute, part of CI, which asks what does not depend on the machine: no errors, nothing
-leaked, refusals with a time to come back. Times, and refusals at a rate that the machine had managed a moment before, are
-only shown, because a machine that does other things besides may be slower now. `checks/load.py --minutes 10 --keep bench/runs/DATE` is the whole suite, with
-limits on times too; run it on a machine that does nothing else. Rows of docs/serving.md come from it.
+leaked, refusals with a time to come back. Times are only shown, and so are refusals at 70 % of what the machine could
+do a moment before. `checks/load.py --minutes 10 --keep bench/runs/DATE` is the whole suite, with limits on those too;
+run it on a machine that does nothing else. Rows of docs/serving.md come from it.
 """
 import argparse
 import json
