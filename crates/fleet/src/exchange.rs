@@ -22,7 +22,7 @@ pub(crate) struct Terms {
     pub(crate) patience: Patience,
 }
 
-/// How long to look for the last words of a machine that takes nothing any more: they have come, or never will.
+/// How long to look for the last words of a machine that has closed its connection: they have come, or never will.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// What a machine says to a step.
@@ -66,10 +66,10 @@ impl Docked {
         self.pace.begin(plan);
         let frame = Outgoing { kind: Kind::Step, epoch: self.epoch, step: *step, table: table_bytes, rows, row_bytes };
         let sent = frame.send(&mut *self.link, buffer);
-        sent.map_err(|error| self.last_words().unwrap_or(error))
+        sent.map_err(|error| if error == LinkError::Closed { self.last_words().unwrap_or(error) } else { error })
     }
 
-    /// Why it left, if it said so before it took nothing any more.
+    /// Why it left, if it said so before it closed the connection.
     fn last_words(&mut self) -> Option<LinkError> {
         let (mut frame, wait) = (Frame::default(), Wait::of(LAST_WORDS));
         loop {
