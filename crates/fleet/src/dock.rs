@@ -1,7 +1,7 @@
 //! Where workers arrive: each is checked against the manifest and waits at the dock of its stage.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,8 @@ const MOST_SPARES: usize = 8;
 const GREETING: Duration = Duration::from_secs(5);
 /// How long it may take to load its shard.
 const LOADING: Duration = Duration::from_secs(120);
+/// A look at whether one that is asked for a sign of life has given it.
+const GLANCE: Duration = Duration::from_millis(10);
 
 /// A worker that has loaded its stage.
 pub struct Docked {
@@ -73,6 +75,8 @@ impl Docked {
 #[derive(Default)]
 pub struct Dock {
     waiting: Mutex<VecDeque<Docked>>,
+    /// Others that wait, but are asked for a sign of life just now.
+    pub(crate) asked: AtomicUsize,
     arrived: Condvar,
     closed: AtomicBool,
     rules: Rules,
@@ -99,16 +103,18 @@ impl Dock {
         let mut waiting = self.waiting();
         while !self.is_closed() {
             let left = deadline.saturating_duration_since(Instant::now());
+            let is_over = left.is_zero() && self.asked.load(Ordering::Acquire) == 0;
             let ranked = (0..waiting.len()).filter_map(|at| Some((self.rank(&waiting[at].node)?, at)));
             let best = ranked.min().map(|(_, at)| at);
-            let chosen = best.or_else(|| left.is_zero().then_some(0));
+            let chosen = best.or_else(|| is_over.then_some(0));
             if let Some(docked) = chosen.and_then(|at| waiting.remove(at)) {
                 return Some(docked);
             }
-            if left.is_zero() {
+            if is_over {
                 return None;
             }
-            waiting = self.arrived.wait_timeout(waiting, left).unwrap_or_else(PoisonError::into_inner).0;
+            let pause = left.max(GLANCE);
+            waiting = self.arrived.wait_timeout(waiting, pause).unwrap_or_else(PoisonError::into_inner).0;
         }
         None
     }
@@ -199,22 +205,6 @@ impl Dock {
         }
     }
 
-    /// Lets go of workers that wait and give no sign of life, or no longer belong to the fleet. The others stay there
-    /// while one is asked.
-    pub fn sweep(&self, patience: Duration) {
-        for _ in 0..self.count() {
-            let Some(mut docked) = self.waiting().pop_front() else { return };
-            if !self.admits(&docked.node) {
-                continue;
-            }
-            if docked.ping(patience, self).is_ok() {
-                self.put(docked);
-            } else {
-                self.remember_loss(&docked.node);
-            }
-        }
-    }
-
     /// Workers that wait.
     pub fn count(&self) -> usize {
         self.waiting().len()
@@ -237,7 +227,7 @@ impl Dock {
         names
     }
 
-    fn waiting(&self) -> MutexGuard<'_, VecDeque<Docked>> {
+    pub(crate) fn waiting(&self) -> MutexGuard<'_, VecDeque<Docked>> {
         // Nothing in there can be left half done.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }

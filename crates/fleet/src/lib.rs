@@ -39,6 +39,7 @@ mod split;
 mod squeeze;
 mod stage_status;
 mod store;
+mod sweep;
 mod table;
 mod tcp;
 mod testify;
