@@ -161,6 +161,10 @@ impl RemoteStage {
         if state.current.is_some() && state.still_there(&self.dock, self.terms.patience.silence).is_err() {
             self.lose(&mut state);
         }
+        // One that waits is there as well as one that computes: if it goes, it is given as long to come back.
+        if state.current.is_none() && !self.dock.spares().is_empty() {
+            state.seen = Instant::now();
+        }
         self.find_shadow(&mut state);
     }
 
