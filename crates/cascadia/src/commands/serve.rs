@@ -67,14 +67,14 @@ pub(crate) fn serve(flags: ServeFlags) -> anyhow::Result<()> {
     let server = Server::bind(model, &ServerOptions { fleet: board, ..server_options(&flags) })?;
     remark(&format!("Serving {name}: the page is at {url}/, the API at {url}/v1", url = server.url()));
     let service = Arc::new(Mutex::new(Some(service)));
-    let led = fleet.is_some().then(|| flags.home.clone());
+    let auditor = fleet.as_ref().map(|fleet| Arc::clone(&fleet.auditor));
     if let Some(fleet) = fleet {
         Live { fleet, slot: server.model(), flags, service: Arc::clone(&service) }.watch();
     }
     server.run()?;
     let service = service.lock().unwrap_or_else(PoisonError::into_inner).take();
     service.into_iter().for_each(Service::drain);
-    led.map_or(Ok(()), |home| serve_fleet::ended(home.as_deref()))
+    auditor.map_or(Ok(()), |auditor| serve_fleet::ended(&auditor))
 }
 
 /// What a model is opened with.

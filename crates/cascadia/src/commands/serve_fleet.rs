@@ -326,10 +326,9 @@ impl Fleet {
     }
 }
 
-/// Writes down that the fleet serves no more.
-pub(crate) fn ended(home: Option<&Path>) -> anyhow::Result<()> {
-    FleetHome::find(home)?.audit_log().append(Entry::admin(Verb::ServeStop))?;
-    Ok(())
+/// Writes down that the fleet serves no more, after what happened while it did.
+pub(crate) fn ended(auditor: &Auditor) -> anyhow::Result<()> {
+    Ok(auditor.conclude(Entry::admin(Verb::ServeStop))?)
 }
 
 /// Nothing behind these locks can be left half done.

@@ -30,6 +30,8 @@ pub struct Auditor {
     doubts: Mutex<Refusals>,
     pending: Mutex<Pending>,
     head: Mutex<Option<(SignedHead, Instant)>>,
+    /// Held by whoever writes what waits, which is written once.
+    writing: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -52,14 +54,21 @@ impl Auditor {
     /// Keeps a log with the coordinator's key.
     pub fn new(log: AuditLog, identity: Identity) -> Auditor {
         let [refusals, doubts] = [Verb::Connect, Verb::Witness].map(|verb| Mutex::new(Refusals::of(verb)));
-        Auditor { log, identity, refusals, doubts, pending: Mutex::default(), head: Mutex::new(None) }
+        let (pending, head) = (Mutex::default(), Mutex::new(None));
+        Auditor { log, identity, refusals, doubts, pending, head, writing: Mutex::new(()) }
     }
 
     /// Adds a record of something that happens after this, and signs a head with it at once.
     pub fn record(&self, entry: Entry) -> Result<(), FleetError> {
         self.log.append(entry)?;
-        *hold(&self.head) = None;
-        self.sign()
+        self.sign(true)
+    }
+
+    /// Adds a record of what happens last, after all that waits.
+    pub fn conclude(&self, entry: Entry) -> Result<(), FleetError> {
+        let written = self.tick(|_| {});
+        self.log.append(entry)?;
+        written
     }
 
     /// Remembers something that has happened, and waits for no disk.
@@ -96,6 +105,7 @@ impl Auditor {
 
     /// Writes what waits, and signs a head if it is time. What cannot be written waits on.
     pub fn tick(&self, mut hear: impl FnMut(&Entry)) -> Result<(), FleetError> {
+        let _writing = hold(&self.writing);
         for refusals in [&self.refusals, &self.doubts] {
             let over = hold(refusals).over(Instant::now());
             over.into_iter().for_each(|entry| self.note(entry));
@@ -111,7 +121,7 @@ impl Auditor {
             let note = format!("{missed} events came while nothing could be written");
             self.note(Entry { note, ..Entry::new("coordinator", Verb::Recover, Decision::Noted) });
         }
-        self.sign()?;
+        self.sign(false)?;
         let witnesses = hold(&self.pending).witnesses.clone();
         if witnesses.is_empty() {
             return Ok(());
@@ -122,15 +132,15 @@ impl Auditor {
         Ok(())
     }
 
-    /// Signs how far the log goes, if that is due.
-    fn sign(&self) -> Result<(), FleetError> {
+    /// Signs how far the log goes, at once or if that is due.
+    fn sign(&self, at_once: bool) -> Result<(), FleetError> {
         let position = self.log.position()?;
         let mut head = hold(&self.head);
         let due = match &*head {
             None => position.count > 0,
             Some((last, time)) => {
                 let new = position.count.saturating_sub(last.head.count);
-                new >= HEAD_RECORDS || (new > 0 && time.elapsed() >= HEAD_TIME)
+                at_once || new >= HEAD_RECORDS || (new > 0 && time.elapsed() >= HEAD_TIME)
             }
         };
         if due {
