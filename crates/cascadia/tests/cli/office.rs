@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -31,6 +31,8 @@ pub(crate) fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
 pub(crate) struct Running {
     child: Child,
     said: Arc<Mutex<String>>,
+    /// They end once all of it is there.
+    readers: Vec<JoinHandle<()>>,
 }
 
 impl Running {
@@ -40,15 +42,16 @@ impl Running {
         let mut child = command.spawn().expect("the program starts");
         let said: Arc<Mutex<String>> = Arc::default();
         let (out, err) = (child.stdout.take().expect("a pipe"), child.stderr.take().expect("a pipe"));
-        for pipe in [Box::new(out) as Box<dyn Read + Send>, Box::new(err)] {
+        let read = |pipe: Box<dyn Read + Send>| {
             let said = Arc::clone(&said);
             thread::spawn(move || {
                 for line in BufReader::new(pipe).lines().map_while(Result::ok) {
                     *said.lock().unwrap() += &format!("{line}\n");
                 }
-            });
-        }
-        Running { child, said }
+            })
+        };
+        let readers = vec![read(Box::new(out)), read(Box::new(err))];
+        Running { child, said, readers }
     }
 
     /// The first line with `text` in it, once it is there.
@@ -91,10 +94,10 @@ impl Running {
     /// Waits for it to fail; gives what it said.
     pub(crate) fn fails(mut self) -> String {
         let status = self.child.wait().expect("it ends");
-        // Its last words may still be on the way.
-        self.line("error:");
-        let said = self.said.lock().unwrap().clone();
-        assert!(!status.success(), "{said}");
+        // Its last words may still be on the way, and have several lines.
+        self.readers.drain(..).for_each(|reader| reader.join().expect("it reads"));
+        let said = self.said();
+        assert!(!status.success() && said.contains("error:"), "{said}");
         said
     }
 
