@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::time::Instant;
 
-use crate::office::{Office, Running, Server, until};
+use crate::office::{Office, PATIENT, Running, Server, until};
 use crate::program::{cascadia, fixture, json};
 
 const PROMPT: &str = "The harbour at night";
@@ -76,14 +76,15 @@ fn the_coordinator_runs_a_stage_itself() {
     let one = Server::start(&[&fixture("llama3")]);
     office.push(&shards, &["here:stage-0", "node-00:stage-1"]).succeeds();
     for fleet in [&["here,node-00"][..], &["all"], &[&shards, "--own-stage", "0"]] {
-        let own = Server::start(&[&["--home", &coordinator, "--fleet"], fleet].concat());
+        let own = Server::start(&[&["--home", &coordinator, "--fleet"], fleet, &PATIENT].concat());
         assert_eq!(own.complete(PROMPT, 16), one.complete(PROMPT, 16), "{fleet:?}");
         let shown = || cascadia(&["fleet", "status", "--home", &coordinator]).stdout;
         let shown =
             until(|| Some(shown()).filter(|shown| shown.contains("here") && shown.contains("computes stage 1")));
         assert!(shown.contains("0-0       here"), "{shown}");
     }
-    let rounding = Server::start(&["--home", &coordinator, "--fleet", "all", "--wire", "int8"]);
+    let rounding = ["--home", &coordinator, "--fleet", "all", "--wire", "int8"];
+    let rounding = Server::start(&[&rounding[..], &PATIENT].concat());
     assert_eq!(rounding.complete(PROMPT, 16), rounding.complete(PROMPT, 16));
     drop(rounding);
     let refused = cascadia(&["serve", "--fleet", &shards, "--own-stage", "2", "--home", &coordinator, "--port", "0"]);

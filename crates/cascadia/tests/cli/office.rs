@@ -12,8 +12,12 @@ use serde_json::{Value, json};
 
 use crate::program::cascadia;
 
-/// Longer than anything takes here.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than anything takes here, also where other programs have the processors: the whole of a long answer, or a
+/// worker that was refused a few times and comes again after half a minute.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// Flags of servers for which no machine hangs: one that gets no processor for some seconds is not dead.
+pub(crate) const PATIENT: [&str; 2] = ["--silence-ms", "10000"];
 
 /// What `look` finds, once it finds something.
 pub(crate) fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
@@ -159,9 +163,9 @@ impl Office {
         Running::start(&[&["fleet", "push", shards, "--home", &self.at("coordinator")], targets].concat())
     }
 
-    /// Serves with the machines of the fleet.
+    /// Serves with the machines of the fleet, none of which hangs.
     pub(crate) fn serve(&self, nodes: &str) -> Server {
-        Server::start(&["--fleet", nodes, "--home", &self.at("coordinator")])
+        Server::start(&[&["--fleet", nodes, "--home", &self.at("coordinator")], &PATIENT[..]].concat())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::office::{Office, Server, until};
+use crate::office::{Office, PATIENT, Running, Server, until};
 use crate::program::{cascadia, fixture, json};
 
 const PROMPT: &str = "It was a dark night";
@@ -34,10 +34,15 @@ fn a_plan_says_who_runs_what() {
 fn one_command_plans_cuts_sends_and_serves() {
     let office = Office::with_machines(2);
     let (coordinator, model) = (office.at("coordinator"), fixture("llama3"));
-    let _workers = [office.worker(0), office.worker(1)];
+    // One of them has no room, so that no measured speed decides into how many stages it is cut.
+    let (home, flags) = (office.home(1), ["--threads", "1", "--priority", "normal", "--memory", "1"]);
+    let without_room = Running::start(&[&["worker", "start", "--home", &home], &flags[..]].concat());
+    let workers = [office.worker(0), without_room];
+    // A server plans with those that come within ten seconds: they have started before.
+    workers.iter().for_each(|worker| drop(worker.line("cannot reach the coordinator")));
     let serve = || {
         let fleet = ["--fleet", "node-00,node-01", "--home", &coordinator, "--ctx", "128", "--parallel", "2"];
-        Server::start(&[&[model.as_str()], &fleet[..]].concat())
+        Server::start(&[&[model.as_str()], &fleet[..], &PATIENT].concat())
     };
     let fleet = serve();
     fleet.running.line("Cutting llama3 into one stage (int4)");

