@@ -3,11 +3,10 @@
 use std::io::{BufRead, BufReader, Read};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json as object};
+use serde_json::json as object;
 
-use crate::live::{MODEL, read};
+use crate::live::{never_ends, read};
 use crate::office::Server;
-use crate::program::{cascadia, json};
 
 /// Streams that run when the server is killed.
 const STREAMS: usize = 3;
@@ -49,9 +48,7 @@ fn check(kills: u64) {
     let log = folder.path().join("log");
     let start = || Server::start(&["--resume-log", log.to_str().expect("a UTF-8 path")]);
     let (never_killed, mut server) = (Server::start(&[]), start());
-    let about = json(&cascadia(&["inspect", MODEL, "--json"]));
-    let ends = about["tokenizer"]["stop"].as_array().expect("a list").iter();
-    let never: Value = ends.map(|token| (token.to_string(), object!(-100))).collect();
+    let never = never_ends();
     let (mut most, mut sum, mut slowest) = (0, 0, Duration::ZERO);
     for kill in 0..kills {
         let body = |stream: usize| {
