@@ -1,9 +1,10 @@
 //! Machines of a fleet: the real program as coordinator, workers and servers, each with a home of its own.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -130,11 +131,12 @@ pub(crate) struct Office {
 
 impl Office {
     pub(crate) fn with_machines(count: usize) -> Office {
-        let office = Office { folder: tempfile::tempdir().unwrap() };
+        let (office, address) = (Office { folder: tempfile::tempdir().unwrap() }, own_address());
         for number in 0..count {
             let home = office.at("coordinator");
             // The port that is free for the first is kept.
-            let listen: &[&str] = if number == 0 { &["--listen", "127.0.0.1:0"] } else { &[] };
+            let listen = ["--listen", address.as_str()];
+            let listen = if number == 0 { &listen[..] } else { &[] };
             let init = Running::start(&[&["fleet", "init", "--home", &home], listen].concat());
             let line = init.line("cas1-");
             let done = cascadia(&["join", line.trim(), "--home", &office.home(number)]);
@@ -167,6 +169,15 @@ impl Office {
     pub(crate) fn serve(&self, nodes: &str) -> Server {
         Server::start(&[&["--fleet", nodes, "--home", &self.at("coordinator")], &PATIENT[..]].concat())
     }
+}
+
+/// Any port at an address that no other test uses, where this machine has one: while no program of an office listens,
+/// its port is taken by none of another.
+fn own_address() -> String {
+    static OFFICES: AtomicUsize = AtomicUsize::new(0);
+    let (process, office) = (std::process::id(), OFFICES.fetch_add(1, Ordering::Relaxed));
+    let own = format!("127.{}.{}.{}:0", 1 + process / 256 % 250, process % 256, 1 + office % 250);
+    if TcpListener::bind(&own).is_ok() { own } else { "127.0.0.1:0".to_owned() }
 }
 
 /// A server at a port of its own.
