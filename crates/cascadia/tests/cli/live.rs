@@ -45,9 +45,10 @@ fn a_model_is_replaced_under_load_without_a_failed_request() {
         let ask = |(at, prompt): (usize, String)| {
             let (fleet, begun, pushed) = (&fleet, &begun, &pushed);
             scope.spawn(move || {
-                let mut heard = vec![fleet.stream(&prompt, TOKENS, |parts| {
+                let first = fleet.stream(&prompt, TOKENS, |parts| {
                     begun.fetch_add(usize::from(parts == 1), Ordering::SeqCst);
-                })];
+                });
+                let mut heard = vec![first];
                 while !(pushed.load(Ordering::SeqCst) && heard.len() > 2) {
                     heard.push(fleet.stream(&prompt, TOKENS, |_| {}));
                 }
