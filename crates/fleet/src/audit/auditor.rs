@@ -61,7 +61,7 @@ impl Auditor {
     /// Adds a record of something that happens after this, and signs a head with it at once.
     pub fn record(&self, entry: Entry) -> Result<(), FleetError> {
         self.log.append(entry)?;
-        self.sign(true)
+        self.sign(Duration::ZERO)
     }
 
     /// Adds a record of what happens last, after all that waits.
@@ -121,7 +121,7 @@ impl Auditor {
             let note = format!("{missed} events came while nothing could be written");
             self.note(Entry { note, ..Entry::new("coordinator", Verb::Recover, Decision::Noted) });
         }
-        self.sign(false)?;
+        self.sign(HEAD_TIME)?;
         let witnesses = hold(&self.pending).witnesses.clone();
         if witnesses.is_empty() {
             return Ok(());
@@ -132,15 +132,15 @@ impl Auditor {
         Ok(())
     }
 
-    /// Signs how far the log goes, at once or if that is due.
-    fn sign(&self, at_once: bool) -> Result<(), FleetError> {
+    /// Signs how far the log goes, if it has grown much, or grown at all since a head that is so old.
+    fn sign(&self, age: Duration) -> Result<(), FleetError> {
         let position = self.log.position()?;
         let mut head = hold(&self.head);
         let due = match &*head {
             None => position.count > 0,
             Some((last, time)) => {
                 let new = position.count.saturating_sub(last.head.count);
-                at_once || new >= HEAD_RECORDS || (new > 0 && time.elapsed() >= HEAD_TIME)
+                new >= HEAD_RECORDS || (new > 0 && time.elapsed() >= age)
             }
         };
         if due {
