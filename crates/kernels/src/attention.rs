@@ -117,9 +117,13 @@ impl Attention {
         let AttentionScratch { queries: scaled, scores, context } = scratch;
         let scaled = &mut scaled[..query.numbers.len()];
         scaled.iter_mut().zip(query.numbers).for_each(|(scaled, number)| *scaled = number * self.scale);
+        let [first, last] = [query.visible.start, query.visible.end - 1].map(|position| position / self.page_tokens);
         for part in self.pages(&query.visible) {
-            let keys = (page(part.page).keys, self.page_tokens, part.tokens);
-            ops.scores(scaled, keys, &mut scores[part.offset..], *context);
+            let keys = page(part.page).keys;
+            // After the last keys come the first values.
+            let next = if part.page == last { page(first).values } else { page(part.page + 1).keys };
+            let wanted = (self.page_tokens, part.tokens);
+            ops.scores(scaled, (keys, keys.distance_to(next)), wanted, (&mut scores[part.offset..], *context));
         }
         // The sums wait where the scaled queries were.
         for ((head, scores), sum) in query.heads.clone().zip(scores.chunks_mut(*context)).zip(&mut *scaled) {
@@ -127,8 +131,11 @@ impl Attention {
         }
         out.fill(0.0);
         for part in self.pages(&query.visible) {
-            let values = page(part.page).values.tokens(part.tokens, self.value_head);
-            ops.mix(&scores[part.offset..], *context, values, self.value_head, out);
+            let values = page(part.page).values;
+            let ahead = values.distance_to(page(last.min(part.page + 1)).values);
+            let wanted = part.tokens.start * self.value_head..part.tokens.end * self.value_head;
+            let values = (values.range(wanted), ahead);
+            ops.mix_page((&scores[part.offset..], *context), values, self.value_head, out);
         }
         for (head, sum) in out.chunks_mut(self.value_head).zip(scaled) {
             head.iter_mut().for_each(|value| *value /= *sum);
@@ -171,14 +178,4 @@ struct PagePart {
     page: usize,
     tokens: Range<usize>,
     offset: usize,
-}
-
-impl<'a> CachedRows<'a> {
-    fn tokens(self, tokens: Range<usize>, head: usize) -> CachedRows<'a> {
-        let range = tokens.start * head..tokens.end * head;
-        match self {
-            CachedRows::F32(rows) => CachedRows::F32(&rows[range]),
-            CachedRows::F16(rows) => CachedRows::F16(&rows[range]),
-        }
-    }
 }

@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use crate::activations::{Int8Block32, Int8Block256, Rows};
-use crate::cached_rows::{CachedRows, Keys};
+use crate::cached_rows::{CachedRows, Keys, Values};
 use crate::layout::{GROUP_ROWS, group_bytes};
 use crate::pool::TileMut;
 use crate::{Activation, Dtype, scalar};
@@ -99,8 +99,8 @@ pub struct Ops {
     pub(crate) exp_weights: unsafe fn(&mut [f32], f32) -> f32,
     pub(crate) scores_f32: unsafe fn(&[f32], Keys<'_, f32>, &mut [f32], usize),
     pub(crate) scores_f16: unsafe fn(&[f32], Keys<'_, u16>, &mut [f32], usize),
-    pub(crate) mix_f32: unsafe fn(&[f32], usize, &[f32], usize, &mut [f32]),
-    pub(crate) mix_f16: unsafe fn(&[f32], usize, &[u16], usize, &mut [f32]),
+    pub(crate) mix_f32: unsafe fn(&[f32], usize, Values<'_, f32>, &mut [f32]),
+    pub(crate) mix_f16: unsafe fn(&[f32], usize, Values<'_, u16>, &mut [f32]),
     pub(crate) to_f16: unsafe fn(&[f32], &mut [u16]),
     pub(crate) peak_int8: unsafe fn(usize) -> u64,
     pub(crate) peak_float: unsafe fn(usize) -> u64,
@@ -313,13 +313,13 @@ impl Ops {
     }
 
     /// Query · key for every query row and wanted token of a page of `page_tokens` keys, stored at
-    /// `query × stride + token`, counted from the first wanted one.
+    /// `query × stride + token`, counted from the first wanted one. What is read next lies `ahead` bytes after the page.
     pub(crate) fn scores(
         &self,
         queries: &[f32],
-        (keys, page_tokens, tokens): (CachedRows<'_>, usize, Range<usize>),
-        scores: &mut [f32],
-        stride: usize,
+        (keys, ahead): (CachedRows<'_>, usize),
+        (page_tokens, tokens): (usize, Range<usize>),
+        (scores, stride): (&mut [f32], usize),
     ) {
         let head = keys.len() / page_tokens;
         let count = queries.len() / head;
@@ -328,10 +328,10 @@ impl Ops {
         // SAFETY: as above.
         match keys {
             CachedRows::F32(numbers) => unsafe {
-                (self.scores_f32)(queries, Keys { numbers, page_tokens, tokens }, scores, stride)
+                (self.scores_f32)(queries, Keys { numbers, page_tokens, tokens, ahead }, scores, stride)
             },
             CachedRows::F16(numbers) => unsafe {
-                (self.scores_f16)(queries, Keys { numbers, page_tokens, tokens }, scores, stride)
+                (self.scores_f16)(queries, Keys { numbers, page_tokens, tokens, ahead }, scores, stride)
             },
         }
     }
@@ -339,12 +339,27 @@ impl Ops {
     /// Adds `weights × values`, in key order, to every query of `out`: the weight of a key for a query lies at
     /// `query × stride + key`.
     pub fn mix(&self, weights: &[f32], stride: usize, values: CachedRows<'_>, head: usize, out: &mut [f32]) {
+        self.mix_page((weights, stride), (values, 0), head, out);
+    }
+
+    /// The same where what is read next lies `ahead` bytes after the values.
+    pub(crate) fn mix_page(
+        &self,
+        (weights, stride): (&[f32], usize),
+        (values, ahead): (CachedRows<'_>, usize),
+        head: usize,
+        out: &mut [f32],
+    ) {
         let (queries_count, keys_count) = (out.len() / head, values.len() / head);
         assert!(queries_count > 0 && keys_count > 0 && weights.len() >= (queries_count - 1) * stride + keys_count);
         // SAFETY: as above.
         match values {
-            CachedRows::F32(values) => unsafe { (self.mix_f32)(weights, stride, values, head, out) },
-            CachedRows::F16(values) => unsafe { (self.mix_f16)(weights, stride, values, head, out) },
+            CachedRows::F32(numbers) => unsafe {
+                (self.mix_f32)(weights, stride, Values { numbers, head, ahead }, out)
+            },
+            CachedRows::F16(numbers) => unsafe {
+                (self.mix_f16)(weights, stride, Values { numbers, head, ahead }, out)
+            },
         }
     }
 

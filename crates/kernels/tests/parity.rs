@@ -273,8 +273,8 @@ struct Cache {
     halves: Vec<u16>,
 }
 
-const CONTEXT: usize = 80;
-const POSITIONS: [usize; 4] = [0, 7, 40, 79];
+const CONTEXT: usize = 192;
+const POSITIONS: [usize; 6] = [0, 7, 40, 79, 127, 190];
 
 impl Cache {
     fn range(&self, kind: usize, kv_head: usize, page: usize) -> std::ops::Range<usize> {
@@ -339,6 +339,7 @@ fn attention_over_pages() {
         window: None,
         page_tokens: 16,
     };
+    let pages_of_64 = Attention { page_tokens: 64, ..plain.clone() };
     let mut random = Random(17);
     let shapes = [
         plain.clone(),
@@ -347,7 +348,11 @@ fn attention_over_pages() {
         Attention { heads: 5, kv_heads: 5, head: 33, value_head: 33, window: Some(70), ..plain.clone() },
         Attention { heads: 6, kv_heads: 1, head: 40, value_head: 24, soft_cap: Some(1.5), ..plain.clone() },
         Attention { slopes: Some(vec![0.5, 0.25, 0.125, 1.0]), ..plain.clone() },
-        Attention { sinks: Some(random.floats(4)), window: Some(9), ..plain },
+        Attention { sinks: Some(random.floats(4)), window: Some(9), ..plain.clone() },
+        Attention { heads: 8, kv_heads: 1, head: 64, value_head: 64, ..pages_of_64.clone() },
+        Attention { heads: 15, kv_heads: 1, head: 72, value_head: 80, window: Some(70), ..pages_of_64.clone() },
+        Attention { heads: 4, kv_heads: 2, head: 128, value_head: 48, ..pages_of_64.clone() },
+        Attention { heads: 3, kv_heads: 1, head: 96, value_head: 20, window: Some(130), ..pages_of_64 },
     ];
     for shape in shapes {
         let Attention { heads, kv_heads, head, value_head, .. } = shape;

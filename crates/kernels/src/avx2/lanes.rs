@@ -172,17 +172,17 @@ pub(crate) fn bits_to_bytes(bits: u32) -> __m256i {
 /// Asks for the cache lines of a block that will be read soon: the one `distance` bytes after `block`.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(crate) fn prefetch(block: &[u8], distance: usize) {
-    prefetch_from(block, distance, block.len());
+pub(crate) fn prefetch<T>(block: &[T], distance: usize) {
+    prefetch_from(block, distance, size_of_val(block));
 }
 
-/// Asks for the cache lines of some bytes that will be read soon and begin `distance` after `bytes`.
+/// Asks for the cache lines of some bytes that will be read soon and begin `distance` after `start`.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(crate) fn prefetch_from(bytes: &[u8], distance: usize, length: usize) {
+pub(crate) fn prefetch_from<T>(start: &[T], distance: usize, length: usize) {
     for line in (0..length).step_by(64) {
         // A prefetch reads nothing and never faults, wherever the address leads.
-        _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().wrapping_add(distance.wrapping_add(line)).cast());
+        _mm_prefetch::<_MM_HINT_T0>(start.as_ptr().wrapping_byte_add(distance.wrapping_add(line)).cast());
     }
 }
 

@@ -1,10 +1,12 @@
 //! The two products of attention over one page of cached keys or values, sixteen numbers in four registers.
 
-use super::lanes::Lanes16;
+use std::ops::Range;
+
+use super::lanes::{Lanes16, prefetch};
 use crate::blocks::half_to_f32;
-use crate::cached_rows::Keys;
+use crate::cached_rows::{Keys, Values};
 use crate::scalar;
-use crate::vector::attention::attention_kernels;
+use crate::vector::attention::{PART, attention_kernels};
 
 /// Query heads that share one pass over the keys, as many as there are registers for.
 const HEADS: usize = 4;

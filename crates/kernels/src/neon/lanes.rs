@@ -210,16 +210,16 @@ pub(super) fn bits_to_bytes(bits: u16) -> uint8x16_t {
 /// Asks for the cache lines of a block that will be read soon: the one `distance` bytes after `block`.
 #[inline]
 #[target_feature(enable = "neon")]
-pub(super) fn prefetch(block: &[u8], distance: usize) {
-    prefetch_from(block, distance, block.len());
+pub(super) fn prefetch<T>(block: &[T], distance: usize) {
+    prefetch_from(block, distance, size_of_val(block));
 }
 
-/// Asks for the cache lines of some bytes that will be read soon and begin `distance` after `bytes`.
+/// Asks for the cache lines of some bytes that will be read soon and begin `distance` after `start`.
 #[inline]
 #[target_feature(enable = "neon")]
-pub(super) fn prefetch_from(bytes: &[u8], distance: usize, length: usize) {
+pub(super) fn prefetch_from<T>(start: &[T], distance: usize, length: usize) {
     for line in (0..length).step_by(64) {
-        let address = bytes.as_ptr().addr().wrapping_add(distance).wrapping_add(line);
+        let address = start.as_ptr().addr().wrapping_add(distance).wrapping_add(line);
         // SAFETY: a prefetch reads nothing and never faults, wherever the address leads.
         unsafe { asm!("prfm pldl1keep, [{}]", in(reg) address, options(nomem, nostack, preserves_flags)) };
     }

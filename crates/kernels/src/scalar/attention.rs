@@ -1,7 +1,7 @@
 //! The two products of attention over one page of cached keys or values.
 
 use crate::blocks::half_to_f32;
-use crate::cached_rows::Keys;
+use crate::cached_rows::{Keys, Values};
 
 fn scores<T: Copy>(queries: &[f32], keys: &Keys<'_, T>, widen: impl Fn(T) -> f32, out: &mut [f32], stride: usize) {
     let head = keys.numbers.len() / keys.page_tokens;
@@ -22,17 +22,18 @@ pub(super) fn scores_f16(queries: &[f32], keys: Keys<'_, u16>, out: &mut [f32], 
     scores(queries, &keys, half_to_f32, out, stride);
 }
 
-pub(crate) fn mix_f32(weights: &[f32], stride: usize, values: &[f32], head: usize, out: &mut [f32]) {
-    for (row, out) in out.chunks_exact_mut(head).enumerate() {
-        for (at, value) in values.chunks_exact(head).enumerate() {
+pub(crate) fn mix_f32(weights: &[f32], stride: usize, values: Values<'_, f32>, out: &mut [f32]) {
+    for (row, out) in out.chunks_exact_mut(values.head).enumerate() {
+        for (at, value) in values.numbers.chunks_exact(values.head).enumerate() {
             let weight = weights[row * stride + at];
             out.iter_mut().zip(value).for_each(|(out, &value)| *out = weight.mul_add(value, *out));
         }
     }
 }
 
-pub(crate) fn mix_f16(weights: &[f32], stride: usize, values: &[u16], head: usize, out: &mut [f32]) {
-    mix_f32(weights, stride, &widened(values), head, out);
+pub(crate) fn mix_f16(weights: &[f32], stride: usize, values: Values<'_, u16>, out: &mut [f32]) {
+    let numbers = &*widened(values.numbers);
+    mix_f32(weights, stride, Values { numbers, head: values.head, ahead: values.ahead }, out);
 }
 
 pub(crate) fn to_f16(row: &[f32], out: &mut [u16]) {

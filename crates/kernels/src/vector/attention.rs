@@ -1,8 +1,12 @@
 //! The two products of attention over one page of cached keys or values, several query heads at a time.
 //!
-//! A macro, because a function belongs to one instruction set. It expects `Lanes16`, sixteen floats, `HEADS`, the query
-//! heads that share one pass over the keys, and `SIDES`, the sixteens that share one broadcast of a query's number or of
-//! a weight: as many sums as there are registers for.
+//! A macro, because a function belongs to one instruction set. It expects `Lanes16`, sixteen floats, `prefetch`, which
+//! has memory brought nearer, `HEADS`, the query heads that share one pass over the keys, and `SIDES`, the sixteens
+//! that share one broadcast of a query's number or of a weight: as many sums as there are registers for. Fewer heads
+//! take more sixteens.
+
+/// Numbers of a query, or weights, that are at hand at a time: as many as a page has tokens.
+pub(crate) const PART: usize = 64;
 
 macro_rules! attention_kernels {
     ($features:literal) => {
@@ -13,46 +17,99 @@ macro_rules! attention_kernels {
             queries: &[f32],
             keys: &Keys<'_, T>,
             (scores, stride): (&mut [f32], usize),
-            load: impl Fn(&[T; 16]) -> Lanes16,
+            load: impl Fn(&[T; 16]) -> Lanes16 + Copy,
         ) {
-            let Keys { numbers, page_tokens, tokens } = keys;
-            let head = numbers.len() / page_tokens;
+            let head = keys.numbers.len() / keys.page_tokens;
             let count = queries.len() / head;
-            let chunks = tokens.start / 16..tokens.end.div_ceil(16);
-            for chunk in chunks.clone().step_by(SIDES) {
-                // Where there are fewer left, the last is computed more than once.
-                let side = |at: usize| (chunk + at).min(chunks.end - 1);
-                for first in (0..count).step_by(HEADS) {
-                    let query = |at: usize| &queries[(first + at).min(count - 1) * head..][..head];
-                    let mut sums = [[Lanes16::zero(); SIDES]; HEADS];
-                    let mut group = [query(0); HEADS];
-                    for (at, row) in group.iter_mut().enumerate() {
-                        *row = query(at);
-                    }
-                    for (number, column) in numbers.chunks_exact(*page_tokens).enumerate() {
-                        let mut keys = [Lanes16::zero(); SIDES];
-                        for (at, keys) in keys.iter_mut().enumerate() {
-                            *keys = load(&column.as_chunks::<16>().0[side(at)]);
+            let mut first = 0;
+            while first < count {
+                let (queries, out) = (&queries[first * head..], (&mut scores[first * stride..], stride));
+                first += match count - first {
+                    _ if !keys.page_tokens.is_multiple_of(64) => score::<1, 1, T>(queries, keys, out, load),
+                    left if left >= HEADS => score::<HEADS, SIDES, T>(queries, keys, out, load),
+                    left if left >= 4 => score::<4, 4, T>(queries, keys, out, load),
+                    left if left >= 2 => score::<2, 4, T>(queries, keys, out, load),
+                    _ => score::<1, 4, T>(queries, keys, out, load),
+                };
+            }
+        }
+
+        /// The same for the first `H` queries, `S` sixteens of tokens at a time, of which a page has a multiple; says how
+        /// many queries that were.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn score<const H: usize, const S: usize, T: Copy>(
+            queries: &[f32],
+            keys: &Keys<'_, T>,
+            (scores, stride): (&mut [f32], usize),
+            load: impl Fn(&[T; 16]) -> Lanes16 + Copy,
+        ) -> usize {
+            let Keys { numbers, page_tokens, tokens, ahead } = keys;
+            let head = numbers.len() / page_tokens;
+            let runs = tokens.start / (16 * S)..tokens.end.div_ceil(16 * S);
+            for run in runs {
+                let mut sums = [[Lanes16::zero(); S]; H];
+                for (part, columns) in numbers.chunks(PART * page_tokens).enumerate() {
+                    let mut room = None;
+                    let factors = at_hand::<H>(|row| &queries[row * head..][..head][PART * part..], &mut room);
+                    for (at, column) in columns.chunks_exact(*page_tokens).enumerate() {
+                        let column = column.as_chunks::<16>().0[run * S..].first_chunk::<S>().expect("a whole run");
+                        prefetch(column, *ahead);
+                        let mut keys = [Lanes16::zero(); S];
+                        for (keys, numbers) in keys.iter_mut().zip(column) {
+                            *keys = load(numbers);
                         }
-                        for (sums, query) in sums.iter_mut().zip(&group) {
-                            let number = Lanes16::splat(query[number]);
+                        for (sums, query) in sums.iter_mut().zip(&factors) {
+                            let number = Lanes16::splat(query[at]);
                             for (sum, keys) in sums.iter_mut().zip(&keys) {
                                 *sum = sum.add_product(number, *keys);
                             }
                         }
                     }
-                    for (row, sums) in sums.iter().enumerate().take(count - first) {
-                        for (at, sum) in sums.iter().enumerate() {
-                            let wanted = tokens.start.max(16 * side(at))..tokens.end.min(16 * (side(at) + 1));
-                            let mut all = [0.0; 16];
-                            sum.store(&mut all);
-                            let start = (first + row) * stride + wanted.start - tokens.start;
-                            let lanes = wanted.start - 16 * side(at)..wanted.end - 16 * side(at);
-                            scores[start..start + wanted.len()].copy_from_slice(&all[lanes]);
-                        }
+                }
+                for (row, sums) in sums.iter().enumerate() {
+                    for (side, sum) in sums.iter().enumerate() {
+                        store_wanted(sum, 16 * (run * S + side), tokens, &mut scores[row * stride..]);
                     }
                 }
             }
+            H
+        }
+
+        /// Stores the scores of sixteen tokens, as far as they are wanted.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn store_wanted(sums: &Lanes16, token: usize, wanted: &Range<usize>, scores: &mut [f32]) {
+            if wanted.start <= token && token + 16 <= wanted.end {
+                sums.store(scores[token - wanted.start..].first_chunk_mut().expect("room for every wanted token"));
+                return;
+            }
+            let mut all = [0.0; 16];
+            sums.store(&mut all);
+            for (token, score) in (token..).zip(all).filter(|(token, _)| wanted.contains(token)) {
+                scores[token - wanted.start] = score;
+            }
+        }
+
+        /// The first numbers of every row; where there are fewer, they are in `room`, and zeros after them.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn at_hand<'a, const H: usize>(
+            row: impl Fn(usize) -> &'a [f32],
+            room: &'a mut Option<[[f32; PART]; H]>,
+        ) -> [&'a [f32; PART]; H] {
+            let Some(first) = row(0).first_chunk() else {
+                let padded = room.insert([[0.0; PART]; H]);
+                for (at, padded) in padded.iter_mut().enumerate() {
+                    padded[..row(at).len()].copy_from_slice(row(at));
+                }
+                return padded.each_ref();
+            };
+            let mut parts = [first; H];
+            for (at, part) in parts.iter_mut().enumerate() {
+                *part = row(at).first_chunk().expect("rows are of one length");
+            }
+            parts
         }
 
         #[target_feature(enable = $features)]
@@ -70,71 +127,102 @@ macro_rules! attention_kernels {
         #[target_feature(enable = $features)]
         fn mix<T: Copy>(
             (weights, stride): (&[f32], usize),
-            values: &[T],
-            head: usize,
+            values: &Values<'_, T>,
             out: &mut [f32],
-            (load, widen): (impl Fn(&[T; 16]) -> Lanes16, impl Fn(T) -> f32),
+            (load, widen): (impl Fn(&[T; 16]) -> Lanes16 + Copy, impl Fn(T) -> f32),
         ) {
-            let (count, keys) = (out.len() / head, values.len() / head);
-            for first in (0..count).step_by(HEADS) {
-                let rows = (count - first).min(HEADS);
-                let row_weights = |at: usize| &weights[(first + at.min(rows - 1)) * stride..][..keys];
-                let mut group = [row_weights(0); HEADS];
-                for (at, row) in group.iter_mut().enumerate() {
-                    *row = row_weights(at);
-                }
-                for start in (0..head / 16 * 16).step_by(16 * SIDES) {
-                    // Where there are fewer numbers left, the last sixteen are computed more than once.
-                    let side = |at: usize| (start + 16 * at).min(head / 16 * 16 - 16);
-                    let mut sums = [[Lanes16::zero(); SIDES]; HEADS];
-                    for (row, sums) in sums[..rows].iter_mut().enumerate() {
-                        for (at, sum) in sums.iter_mut().enumerate() {
-                            *sum = Lanes16::load(chunk(out, (first + row) * head + side(at)));
-                        }
-                    }
-                    for (key, value) in values.chunks_exact(head).enumerate() {
-                        let mut numbers = [Lanes16::zero(); SIDES];
-                        for (at, numbers) in numbers.iter_mut().enumerate() {
-                            *numbers = load(value[side(at)..].first_chunk().expect("sixteen numbers inside a head"));
-                        }
-                        for (sums, weights) in sums.iter_mut().zip(&group) {
-                            let weight = Lanes16::splat(weights[key]);
-                            for (sum, numbers) in sums.iter_mut().zip(&numbers) {
-                                *sum = sum.add_product(weight, *numbers);
-                            }
-                        }
-                    }
-                    for (row, sums) in sums[..rows].iter().enumerate() {
-                        for (at, sum) in sums.iter().enumerate() {
-                            let place = (first + row) * head + side(at);
-                            sum.store(out[place..].first_chunk_mut().expect("sixteen numbers inside a head"));
-                        }
-                    }
-                }
-                for row in 0..rows {
-                    for column in head / 16 * 16..head {
-                        let out = &mut out[(first + row) * head + column];
-                        for (value, &weight) in values.chunks_exact(head).zip(row_weights(row)) {
-                            *out = weight.mul_add(widen(value[column]), *out);
-                        }
+            let Values { numbers, head, .. } = *values;
+            let count = out.len() / head;
+            let mut first = 0;
+            while first < count {
+                let (weights, out) = ((&weights[first * stride..], stride), &mut out[first * head..]);
+                first += match count - first {
+                    left if left >= HEADS => mix_heads::<HEADS, SIDES, T>(weights, values, out, load),
+                    left if left >= 4 => mix_heads::<4, 4, T>(weights, values, out, load),
+                    left if left >= 2 => mix_heads::<2, 4, T>(weights, values, out, load),
+                    _ => mix_heads::<1, 4, T>(weights, values, out, load),
+                };
+            }
+            for (row, out) in out.chunks_exact_mut(head).enumerate() {
+                for (column, out) in out.iter_mut().enumerate().skip(head / 16 * 16) {
+                    for (value, &weight) in numbers.chunks_exact(head).zip(&weights[row * stride..]) {
+                        *out = weight.mul_add(widen(value[column]), *out);
                     }
                 }
             }
         }
 
+        /// The same for the first `H` heads, as far as they are sixteens; says how many heads that were.
         #[inline]
-        fn chunk(values: &[f32], at: usize) -> &[f32; 16] {
-            values[at..].first_chunk().expect("sixteen numbers inside a head")
+        #[target_feature(enable = $features)]
+        fn mix_heads<const H: usize, const S: usize, T: Copy>(
+            weights: (&[f32], usize),
+            values: &Values<'_, T>,
+            out: &mut [f32],
+            load: impl Fn(&[T; 16]) -> Lanes16 + Copy,
+        ) -> usize {
+            let mut column = 0;
+            while column + 16 * S <= values.head {
+                mix_columns::<H, S, T>(weights, values, column, out, load);
+                column += 16 * S;
+            }
+            while column + 16 <= values.head {
+                mix_columns::<H, 1, T>(weights, values, column, out, load);
+                column += 16;
+            }
+            H
+        }
+
+        /// The same for `S` sixteens of each value from `column` on.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn mix_columns<const H: usize, const S: usize, T: Copy>(
+            (weights, stride): (&[f32], usize),
+            Values { numbers, head, ahead }: &Values<'_, T>,
+            column: usize,
+            out: &mut [f32],
+            load: impl Fn(&[T; 16]) -> Lanes16 + Copy,
+        ) {
+            let keys = numbers.len() / head;
+            let mut sums = [[Lanes16::zero(); S]; H];
+            for (row, sums) in sums.iter_mut().enumerate() {
+                for (side, sum) in sums.iter_mut().enumerate() {
+                    *sum = Lanes16::load(out[row * head + column + 16 * side..].first_chunk().expect("a sixteen"));
+                }
+            }
+            for (part, values) in numbers.chunks(PART * head).enumerate() {
+                let mut room = None;
+                let factors = at_hand::<H>(|row| &weights[row * stride..][..keys][PART * part..], &mut room);
+                for (at, value) in values.chunks_exact(*head).enumerate() {
+                    let value = value[column..].as_chunks::<16>().0.first_chunk::<S>().expect("a whole run");
+                    prefetch(value, *ahead);
+                    let mut numbers = [Lanes16::zero(); S];
+                    for (numbers, value) in numbers.iter_mut().zip(value) {
+                        *numbers = load(value);
+                    }
+                    for (sums, weights) in sums.iter_mut().zip(&factors) {
+                        let weight = Lanes16::splat(weights[at]);
+                        for (sum, numbers) in sums.iter_mut().zip(&numbers) {
+                            *sum = sum.add_product(weight, *numbers);
+                        }
+                    }
+                }
+            }
+            for (row, sums) in sums.iter().enumerate() {
+                for (side, sum) in sums.iter().enumerate() {
+                    sum.store(out[row * head + column + 16 * side..].first_chunk_mut().expect("a sixteen"));
+                }
+            }
         }
 
         #[target_feature(enable = $features)]
-        pub(super) fn mix_f32(weights: &[f32], stride: usize, values: &[f32], head: usize, out: &mut [f32]) {
-            mix((weights, stride), values, head, out, (|value| Lanes16::load(value), |value| value));
+        pub(super) fn mix_f32(weights: &[f32], stride: usize, values: Values<'_, f32>, out: &mut [f32]) {
+            mix((weights, stride), &values, out, (|value| Lanes16::load(value), |value| value));
         }
 
         #[target_feature(enable = $features)]
-        pub(super) fn mix_f16(weights: &[f32], stride: usize, values: &[u16], head: usize, out: &mut [f32]) {
-            mix((weights, stride), values, head, out, (|value| Lanes16::load_halves(value), half_to_f32));
+        pub(super) fn mix_f16(weights: &[f32], stride: usize, values: Values<'_, u16>, out: &mut [f32]) {
+            mix((weights, stride), &values, out, (|value| Lanes16::load_halves(value), half_to_f32));
         }
 
         #[target_feature(enable = $features)]
