@@ -61,9 +61,9 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    /// Some four kilobytes ahead, where blocks have `block_bytes`.
+    /// Some two kilobytes ahead, where blocks have `block_bytes`.
     pub(crate) fn new(blocks: usize, block_bytes: usize, unit_bytes: usize) -> Ahead {
-        Ahead { blocks, distance: (4096_usize.div_ceil(block_bytes)).min(blocks), unit_bytes }
+        Ahead { blocks, distance: (2048_usize.div_ceil(block_bytes)).min(blocks), unit_bytes }
     }
 
     /// How far ahead of a part of block `at`, which has `part_bytes` in every block: in the same rows, or at the start
