@@ -134,8 +134,8 @@ impl Attention {
             let values = page(part.page).values;
             let ahead = values.distance_to(page(last.min(part.page + 1)).values);
             let wanted = part.tokens.start * self.value_head..part.tokens.end * self.value_head;
-            let values = (values.range(wanted), ahead);
-            ops.mix_page((&scores[part.offset..], *context), values, self.value_head, out);
+            let values = (values.range(wanted), self.value_head, ahead);
+            ops.mix_page((&scores[part.offset..], *context), values, out);
         }
         for (head, sum) in out.chunks_mut(self.value_head).zip(scaled) {
             head.iter_mut().for_each(|value| *value /= *sum);

@@ -312,8 +312,8 @@ impl Ops {
         unsafe { (self.exp_weights)(scores, sink) }
     }
 
-    /// Query · key for every query row and wanted token of a page of `page_tokens` keys, stored at
-    /// `query × stride + token`, counted from the first wanted one. What is read next lies `ahead` bytes after the page.
+    /// Query · key for every query row and wanted token of a page of `page_tokens` keys, stored at `query × stride + token`
+    /// and counted from the first wanted one. What is read next lies `ahead` bytes after the page.
     pub(crate) fn scores(
         &self,
         queries: &[f32],
@@ -321,8 +321,7 @@ impl Ops {
         (page_tokens, tokens): (usize, Range<usize>),
         (scores, stride): (&mut [f32], usize),
     ) {
-        let head = keys.len() / page_tokens;
-        let count = queries.len() / head;
+        let count = queries.len() / (keys.len() / page_tokens);
         assert!(page_tokens.is_multiple_of(16) && tokens.start < tokens.end && tokens.end <= page_tokens && count > 0);
         assert!(scores.len() >= (count - 1) * stride + tokens.len());
         // SAFETY: as above.
@@ -339,27 +338,24 @@ impl Ops {
     /// Adds `weights × values`, in key order, to every query of `out`: the weight of a key for a query lies at
     /// `query × stride + key`.
     pub fn mix(&self, weights: &[f32], stride: usize, values: CachedRows<'_>, head: usize, out: &mut [f32]) {
-        self.mix_page((weights, stride), (values, 0), head, out);
+        self.mix_page((weights, stride), (values, head, 0), out);
     }
 
     /// The same where what is read next lies `ahead` bytes after the values.
     pub(crate) fn mix_page(
         &self,
         (weights, stride): (&[f32], usize),
-        (values, ahead): (CachedRows<'_>, usize),
-        head: usize,
+        (values, head, ahead): (CachedRows<'_>, usize, usize),
         out: &mut [f32],
     ) {
-        let (queries_count, keys_count) = (out.len() / head, values.len() / head);
-        assert!(queries_count > 0 && keys_count > 0 && weights.len() >= (queries_count - 1) * stride + keys_count);
+        let (count, keys) = (out.len() / head, values.len() / head);
+        assert!(count > 0 && keys > 0 && weights.len() >= (count - 1) * stride + keys);
         // SAFETY: as above.
-        match values {
-            CachedRows::F32(numbers) => unsafe {
-                (self.mix_f32)(weights, stride, Values { numbers, head, ahead }, out)
-            },
-            CachedRows::F16(numbers) => unsafe {
-                (self.mix_f16)(weights, stride, Values { numbers, head, ahead }, out)
-            },
+        unsafe {
+            match values {
+                CachedRows::F32(numbers) => (self.mix_f32)(weights, stride, Values { numbers, head, ahead }, out),
+                CachedRows::F16(numbers) => (self.mix_f16)(weights, stride, Values { numbers, head, ahead }, out),
+            }
         }
     }
 
