@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::lanes::{Lanes16, prefetch};
+use super::lanes::{Lanes16, prefetch_from};
 use crate::blocks::half_to_f32;
 use crate::cached_rows::{Keys, Values};
 use crate::scalar;

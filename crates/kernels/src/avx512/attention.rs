@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::lanes::Lanes16;
-use crate::avx2::lanes::prefetch;
+use crate::avx2::lanes::prefetch_from;
 use crate::blocks::half_to_f32;
 use crate::cached_rows::{Keys, Values};
 use crate::scalar;

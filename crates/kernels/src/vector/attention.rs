@@ -1,7 +1,7 @@
 //! The two products of attention over one page of cached keys or values, several query heads at a time.
 //!
-//! A macro, because a function belongs to one instruction set. It expects `Lanes16`, sixteen floats, `prefetch`, which
-//! has memory brought nearer, `HEADS`, the query heads that share one pass over the keys, and `SIDES`, the sixteens
+//! A macro, because a function belongs to one instruction set. It expects `Lanes16`, sixteen floats, `prefetch_from`,
+//! which has memory brought nearer, `HEADS`, the query heads that share one pass over the keys, and `SIDES`, the sixteens
 //! that share one broadcast of a query's number or of a weight: as many sums as there are registers for. Fewer heads
 //! take more sixteens.
 
@@ -47,6 +47,10 @@ macro_rules! attention_kernels {
             let Keys { numbers, page_tokens, tokens, ahead } = keys;
             let head = numbers.len() / page_tokens;
             let runs = tokens.start / (16 * S)..tokens.end.div_ceil(16 * S);
+            // What comes next is asked for from its start to its end, as much at a time as is read here: processors
+            // that see that order go on with it.
+            let step = S * size_of::<[T; 16]>();
+            let mut asked = *ahead;
             for run in runs {
                 let mut sums = [[Lanes16::zero(); S]; H];
                 for (part, columns) in numbers.chunks(PART * page_tokens).enumerate() {
@@ -54,7 +58,8 @@ macro_rules! attention_kernels {
                     let factors = at_hand::<H>(|row| &queries[row * head..][..head][PART * part..], &mut room);
                     for (at, column) in columns.chunks_exact(*page_tokens).enumerate() {
                         let column = column.as_chunks::<16>().0[run * S..].first_chunk::<S>().expect("a whole run");
-                        prefetch(column, *ahead);
+                        prefetch_from(numbers, asked, step);
+                        asked = asked.wrapping_add(step);
                         let mut keys = [Lanes16::zero(); S];
                         for (keys, numbers) in keys.iter_mut().zip(column) {
                             *keys = load(numbers);
@@ -184,6 +189,8 @@ macro_rules! attention_kernels {
             load: impl Fn(&[T; 16]) -> Lanes16 + Copy,
         ) {
             let keys = numbers.len() / head;
+            let step = S * size_of::<[T; 16]>();
+            let mut asked = ahead.wrapping_add(column * keys * size_of::<T>());
             let mut sums = [[Lanes16::zero(); S]; H];
             for (row, sums) in sums.iter_mut().enumerate() {
                 for (side, sum) in sums.iter_mut().enumerate() {
@@ -195,7 +202,8 @@ macro_rules! attention_kernels {
                 let factors = at_hand::<H>(|row| &weights[row * stride..][..keys][PART * part..], &mut room);
                 for (at, value) in values.chunks_exact(*head).enumerate() {
                     let value = value[column..].as_chunks::<16>().0.first_chunk::<S>().expect("a whole run");
-                    prefetch(value, *ahead);
+                    prefetch_from(numbers, asked, step);
+                    asked = asked.wrapping_add(step);
                     let mut numbers = [Lanes16::zero(); S];
                     for (numbers, value) in numbers.iter_mut().zip(value) {
                         *numbers = load(value);
