@@ -64,7 +64,7 @@ pub(crate) fn run(stages: &[RemoteStage], plan: &StepPlan, hidden: &mut Hidden) 
     let shadow = stages[0].status().shadow;
     // Another has not been sent the step.
     let has_followed = |now: &StageStatus| shadow.is_none() || now.shadow != shadow || now.followed > before;
-    assert!(has_followed(&look_after(&stages[0], &has_followed)), "the shadow does not follow");
+    assert!(has_followed(&look_after(&stages[0], has_followed)), "the shadow does not follow");
     Ok(())
 }
 
