@@ -11,7 +11,6 @@ use std::time::Instant;
 use cascadia_engine::service::{Generation, Job, Priority, Service, ServiceOptions, Task, Tenant, Update};
 use cascadia_engine::{CacheSize, Engine, Flow, OpenOptions, Sampling, Source};
 use cascadia_kernels::Pool;
-use cascadia_text::KeptTokens;
 
 const EDIT: &str = "The mountain rises above the river. In spring the snow melts, and the water fills the valley. \
     People walk along the river and look at the mountain.\n\nCopy:\nThe mountain rises above the river. In spring \
@@ -38,16 +37,7 @@ fn speed(service: &Service, prompt: Vec<u32>, temperature: f32) -> Result<f64, B
         }
         Flow::Continue
     };
-    let generation = Generation {
-        sampling: Sampling { temperature, seed: 7, ..Sampling::default() },
-        max_tokens: 160,
-        stop: Vec::new(),
-        stop_tokens: Vec::new(),
-        alternatives: None,
-        constraint: None,
-        kept_tokens: KeptTokens::default(),
-        known: Vec::new(),
-    };
+    let generation = Generation::new(Sampling { temperature, seed: 7, ..Sampling::default() }, 160);
     let (task, priority) = (Task::Generate(generation), Priority::Normal);
     let job = Job { prompt, task, tenant: Tenant(0), priority, deadline: None, sink: Box::new(sink) };
     service.handle().submit(job)?;

@@ -11,7 +11,6 @@ use std::time::Instant;
 use cascadia_engine::service::{Generation, Job, Priority, Service, ServiceOptions, Task, Tenant, Update};
 use cascadia_engine::{CacheSize, Engine, Flow, OpenOptions, Sampling, Source};
 use cascadia_kernels::Pool;
-use cascadia_text::KeptTokens;
 
 struct Wanted {
     seed: u32,
@@ -29,16 +28,7 @@ fn job(wanted: &Wanted) -> (Job, Receiver<Instant>) {
         }
         Flow::Continue
     };
-    let generation = Generation {
-        sampling: Sampling::greedy(),
-        max_tokens: wanted.tokens,
-        stop: Vec::new(),
-        stop_tokens: Vec::new(),
-        alternatives: None,
-        constraint: None,
-        kept_tokens: KeptTokens::default(),
-        known: Vec::new(),
-    };
+    let generation = Generation::new(Sampling::greedy(), wanted.tokens);
     let job = Job {
         prompt: (0..wanted.prompt).map(|at| 100 + (at * 7919 + wanted.seed * 104_729) % 20_000).collect(),
         task: Task::Generate(generation),

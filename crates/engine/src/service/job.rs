@@ -60,6 +60,22 @@ pub struct Generation {
     pub known: Vec<u32>,
 }
 
+impl Generation {
+    /// So many tokens at most, of which nothing else is asked.
+    pub fn new(sampling: Sampling, max_tokens: u32) -> Generation {
+        Generation {
+            sampling,
+            max_tokens,
+            stop: Vec::new(),
+            stop_tokens: Vec::new(),
+            alternatives: None,
+            constraint: None,
+            kept_tokens: KeptTokens::default(),
+            known: Vec::new(),
+        }
+    }
+}
+
 /// Whom a job belongs to. Tenants share the machine fairly, and never each other's cached prefixes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tenant(pub u64);

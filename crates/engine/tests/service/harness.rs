@@ -16,7 +16,6 @@ use cascadia_engine::{
 };
 use cascadia_kernels::Pool;
 use cascadia_model::CachePages;
-use cascadia_text::KeptTokens;
 
 /// The longest that a test waits for an update; far more than it should take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -143,14 +142,9 @@ pub(crate) fn job(request: &Request, leave: Leave) -> (Job, Receiver<Update>) {
         if leave == Leave::After(tokens) { Flow::Stop } else { Flow::Continue }
     };
     let wanted = Generation {
-        sampling: request.sampling.clone(),
-        max_tokens: request.max_tokens,
         stop: request.stop.clone(),
         stop_tokens: request.stop_tokens.clone(),
-        alternatives: None,
-        constraint: None,
-        kept_tokens: KeptTokens::default(),
-        known: Vec::new(),
+        ..Generation::new(request.sampling.clone(), request.max_tokens)
     };
     let job = Job {
         prompt: request.prompt.clone(),

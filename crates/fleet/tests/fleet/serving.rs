@@ -10,7 +10,6 @@ use cascadia_fleet::link::{Weather, fair};
 use cascadia_fleet::{Manifest, OwnStage, Patience, RemoteStage, Shard};
 use cascadia_kernels::Pool;
 use cascadia_model::{LoadOptions, Stage};
-use cascadia_text::KeptTokens;
 
 use crate::harness::{PATIENCE, Workshop, fixture, open_whole};
 use crate::same_tokens::cuts;
@@ -19,22 +18,14 @@ use crate::same_tokens::cuts;
 fn jobs() -> Vec<(Job, Receiver<Update>)> {
     let job = |seed: u32| {
         let (sender, updates) = channel();
-        let wanted = Generation {
-            sampling: Sampling {
-                temperature: 0.4 * seed as f32,
-                seed: u64::from(seed),
-                // Answers of two words repeat themselves.
-                logit_bias: if seed == 1 { vec![(7, 50.0), (8, 50.0)] } else { Vec::new() },
-                ..Sampling::default()
-            },
-            max_tokens: 40,
-            stop: Vec::new(),
-            stop_tokens: Vec::new(),
-            alternatives: None,
-            constraint: None,
-            kept_tokens: KeptTokens::default(),
-            known: Vec::new(),
+        let sampling = Sampling {
+            temperature: 0.4 * seed as f32,
+            seed: u64::from(seed),
+            // Answers of two words repeat themselves.
+            logit_bias: if seed == 1 { vec![(7, 50.0), (8, 50.0)] } else { Vec::new() },
+            ..Sampling::default()
         };
+        let wanted = Generation::new(sampling, 40);
         let job = Job {
             prompt: (0..24 + 8 * seed).map(|at| (at % 5) * 17 + seed).collect(),
             task: Task::Generate(wanted),

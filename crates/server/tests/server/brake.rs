@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use cascadia_engine::service::{Generation, Job, Priority, ServiceHandle, Task, Tenant, Update};
 use cascadia_engine::{Flow, Sampling};
-use cascadia_text::KeptTokens;
 
 /// Tokens of its own job that it lets the model draw beside others before it holds.
 const TOKENS: u32 = 32;
@@ -31,16 +30,7 @@ impl Brake {
             let _ = allowed.recv();
             Flow::Continue
         };
-        let wanted = Generation {
-            sampling: Sampling::default(),
-            max_tokens: 2 * TOKENS,
-            stop: Vec::new(),
-            stop_tokens: Vec::new(),
-            alternatives: None,
-            constraint: None,
-            kept_tokens: KeptTokens::default(),
-            known: Vec::new(),
-        };
+        let wanted = Generation::new(Sampling::default(), 2 * TOKENS);
         let job = Job {
             prompt: vec![1],
             task: Task::Generate(wanted),

@@ -12,7 +12,6 @@ use cascadia_engine::service::{
 use cascadia_engine::{CacheSize, Engine, Flow, OpenOptions, Sampling};
 use cascadia_kernels::Pool;
 use cascadia_model::ModelSpec;
-use cascadia_text::KeptTokens;
 use cascadia_weights::ModelFiles;
 
 use super::fault::Chance;
@@ -117,16 +116,7 @@ impl Streams {
     fn ask(&self, handle: &ServiceHandle, (stream, at): (usize, usize), heard: &mut Heard) -> Vec<u32> {
         let (sender, updates) = channel();
         let (prompt, sampling) = self.requests[at].clone();
-        let task = Task::Generate(Generation {
-            sampling,
-            max_tokens: ANSWER,
-            stop: Vec::new(),
-            stop_tokens: Vec::new(),
-            alternatives: None,
-            constraint: None,
-            kept_tokens: KeptTokens::default(),
-            known: Vec::new(),
-        });
+        let task = Task::Generate(Generation::new(sampling, ANSWER));
         let sink = Box::new(move |update| if sender.send(update).is_ok() { Flow::Continue } else { Flow::Stop });
         let (tenant, priority, deadline) = (Tenant(0), Priority::Normal, None);
         heard.times.push(Instant::now());
