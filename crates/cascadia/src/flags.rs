@@ -76,8 +76,10 @@ pub enum Command {
 
 /// Flags of `run`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  cascadia run\n  cascadia run -p \"Describe a harbour at night.\" --seed 7\n  \
-    cascadia run model.gguf --raw -p \"Once upon a time\" -n 64 --temp 0\n  echo \"Hello\" | cascadia run org/name --json")]
+#[command(
+    after_help = "Examples:\n  cascadia run\n  cascadia run -p \"Describe a model_workers at night.\" --seed 7\n  \
+    cascadia run model.gguf --raw -p \"Once upon a time\" -n 64 --temp 0\n  echo \"Hello\" | cascadia run org/name --json"
+)]
 pub struct RunFlags {
     /// A .gguf file, a model folder, or org/name on the Hugging Face hub; without it the model inside the program.
     pub model: Option<String>,

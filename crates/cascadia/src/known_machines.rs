@@ -5,7 +5,9 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use cascadia_fleet::link::LinkError;
-use cascadia_fleet::{Arrival, Candidate, Guest, HERE, LinkSpeed, MOST_MACHINES, MachineSpeed, TcpLink, seconds_now};
+use cascadia_fleet::{
+    Arrival, Candidate, HERE, LinkSpeed, MOST_MACHINES, MachineSpeed, PendingWorker, TcpLink, seconds_now,
+};
 use cascadia_kernels::Pool;
 use serde::{Deserialize, Serialize};
 
@@ -71,9 +73,9 @@ pub(crate) fn remember(
 }
 
 fn meet(link: Box<TcpLink>, node: &str) -> Result<(MachineSpeed, LinkSpeed), LinkError> {
-    let mut guest = Guest::hear(link, node)?;
-    let measured = guest.measure()?;
-    guest.send_away("it was measured, and may come back");
+    let mut pending_worker = PendingWorker::hear(link, node)?;
+    let measured = pending_worker.measure()?;
+    pending_worker.send_away("it was measured, and may come back");
     Ok(measured)
 }
 

@@ -2,12 +2,13 @@
 
 use cascadia_kernels::{Matrix, Shape};
 
+use crate::altup::LayerAltUp;
 use crate::catalog::Catalog;
 use crate::decoder::{BranchNorms, Layer};
 use crate::experts::{ExpertProjections, Experts, SharedExpert};
 use crate::feed_forward::{Dense, FeedForward};
 use crate::latent::LatentAttention;
-use crate::low_rank::LowRank;
+use crate::laurel::Laurel;
 use crate::mixer::{KeysAndValues, Mixer, SelfAttention, attention};
 use crate::norm::Norm;
 use crate::per_layer::PerLayerBranch;
@@ -15,10 +16,9 @@ use crate::projection::Projection;
 use crate::router::Router;
 use crate::sides::Sides;
 use crate::spec::{
-    AttentionSpec, Branch, CacheSource, DenseSpec, ExpertsSpec, FeedForwardSpec, Gate, HeadNorm, LatentSpec,
-    LowRankSpec, MixerSpec, NormKind, NormSpec, PerLayerSpec, SharedExpertSpec, SidesSpec, StreamsSpec, ValueSource,
+    AltUpSpec, AttentionSpec, Branch, CacheSource, DenseSpec, ExpertsSpec, FeedForwardSpec, Gate, HeadNorm, LatentSpec,
+    LaurelSpec, MixerSpec, NormKind, NormSpec, PerLayerSpec, SharedExpertSpec, SidesSpec, ValueSource,
 };
-use crate::streams::LayerStreams;
 use crate::{EnergyMeter, ModelError, ModelSpec};
 
 /// Builds layer `index` of the model.
@@ -128,9 +128,9 @@ impl Parts<'_> {
         Ok((branch, BranchNorms { before: None, after: Some(after) }))
     }
 
-    fn low_rank(&self, spec: &LowRankSpec) -> Result<LowRank, ModelError> {
+    fn low_rank(&self, spec: &LaurelSpec) -> Result<Laurel, ModelError> {
         let (width, rank) = (self.spec.width, spec.rank);
-        Ok(LowRank {
+        Ok(Laurel {
             into: self.projection("laurel_l", Shape { rows: rank, columns: width }, false)?,
             out: self.projection("laurel_r", Shape { rows: width, columns: rank }, false)?,
             norm: Norm::new(self.catalog, &self.name("laurel_post_norm"), width, self.spec.norm)?,
@@ -138,15 +138,15 @@ impl Parts<'_> {
         })
     }
 
-    fn streams(&self, spec: &StreamsSpec) -> Result<LayerStreams, ModelError> {
-        let StreamsSpec { count, active, scaled } = *spec;
+    fn streams(&self, spec: &AltUpSpec) -> Result<LayerAltUp, ModelError> {
+        let AltUpSpec { count, active, scaled } = *spec;
         let width = self.spec.width;
         let among = |name: &str, rows| self.projection(name, Shape { rows, columns: count }, false);
         let scale = || self.catalog.require_vector(&self.name("altup_correct_scale.weight"), width);
         // The router reads normalised rows divided by their width.
         let mut weight = self.catalog.require_vector(&self.name("altup_router_norm.weight"), width)?;
         weight.iter_mut().for_each(|number| *number /= width as f32);
-        Ok(LayerStreams {
+        Ok(LayerAltUp {
             count,
             active,
             router_norm: Norm::by_mean_square(weight, self.spec.norm.epsilon),

@@ -1,26 +1,26 @@
 //! The forward pass: one piece of code for every architecture.
 
+use crate::altup::LayerAltUp;
 use crate::feed_forward::FeedForward;
 use crate::kv_pool::LayerCache;
-use crate::low_rank::LowRank;
+use crate::laurel::Laurel;
 use crate::mixer::{Mixer, StepView};
 use crate::norm::Norm;
 use crate::per_layer::PerLayerBranch;
 use crate::spec::BranchOrder;
-use crate::streams::LayerStreams;
 use crate::workspace::Workspace;
-use crate::{Kind, Machine};
+use crate::{Compute, Kind};
 
 /// One layer, ready to run.
 pub(crate) struct Layer {
     pub(crate) mixer: Mixer,
     pub(crate) mixer_norms: BranchNorms,
-    pub(crate) beside_mixer: Option<LowRank>,
+    pub(crate) beside_mixer: Option<Laurel>,
     pub(crate) feed_forward: FeedForward,
     pub(crate) feed_forward_norms: BranchNorms,
     pub(crate) order: BranchOrder,
     /// What leads from the stream that the branches compute to the others.
-    pub(crate) streams: Option<LayerStreams>,
+    pub(crate) streams: Option<LayerAltUp>,
     /// What an input of the layer's own adds after both branches.
     pub(crate) per_layer: Option<(PerLayerBranch, BranchNorms)>,
     pub(crate) residual_scale: f32,
@@ -41,23 +41,23 @@ impl Layer {
         step: &StepView<'_>,
         hidden: &mut [f32],
         cache: &mut LayerCache,
-        (workspace, machine): (&mut Workspace, &Machine),
+        (workspace, compute): (&mut Workspace, &Compute),
     ) {
         match &self.streams {
             None => {
-                self.run_branches(step, hidden, cache, (workspace, machine));
-                if self.run_per_layer(hidden, workspace, machine) {
-                    self.add(hidden, workspace, machine);
+                self.run_branches(step, hidden, cache, (workspace, compute));
+                if self.run_per_layer(hidden, workspace, compute) {
+                    self.add(hidden, workspace, compute);
                 }
             }
             Some(streams) => {
                 let mut active = std::mem::take(&mut workspace.streams.active);
-                streams.predict(hidden, &mut active, workspace, machine);
-                self.run_branches(step, &mut active, cache, (workspace, machine));
-                streams.correct(hidden, &mut active, workspace, machine);
-                if self.run_per_layer(&active, workspace, machine) {
+                streams.predict(hidden, &mut active, workspace, compute);
+                self.run_branches(step, &mut active, cache, (workspace, compute));
+                streams.correct(hidden, &mut active, workspace, compute);
+                if self.run_per_layer(&active, workspace, compute) {
                     self.scale_output(workspace);
-                    streams.add_after_first(hidden, &workspace.output, machine);
+                    streams.add_after_first(hidden, &workspace.output, compute);
                 }
                 workspace.streams.active = active;
             }
@@ -73,56 +73,56 @@ impl Layer {
         step: &StepView<'_>,
         hidden: &mut [f32],
         cache: &mut LayerCache,
-        (workspace, machine): (&mut Workspace, &Machine),
+        (workspace, compute): (&mut Workspace, &Compute),
     ) {
         let rows = step.plan.tokens.len();
-        self.mixer_norms.enter(hidden, rows, workspace, machine);
+        self.mixer_norms.enter(hidden, rows, workspace, compute);
         if let Some(beside) = &self.beside_mixer {
-            beside.run(rows, workspace, machine);
+            beside.run(rows, workspace, compute);
         }
-        self.mixer.run(step, cache, workspace, machine);
-        self.mixer_norms.leave(workspace, machine);
+        self.mixer.run(step, cache, workspace, compute);
+        self.mixer_norms.leave(workspace, compute);
         match self.order {
             BranchOrder::InTurn => {
-                self.add_mixed(hidden, workspace, machine);
-                self.feed_forward_norms.enter(hidden, rows, workspace, machine);
+                self.add_mixed(hidden, workspace, compute);
+                self.feed_forward_norms.enter(hidden, rows, workspace, compute);
             }
             BranchOrder::AtOnce => {
-                self.feed_forward_norms.enter(hidden, rows, workspace, machine);
-                self.add_mixed(hidden, workspace, machine);
+                self.feed_forward_norms.enter(hidden, rows, workspace, compute);
+                self.add_mixed(hidden, workspace, compute);
             }
         }
-        self.feed_forward.run(rows, workspace, machine);
-        self.feed_forward_norms.leave(workspace, machine);
-        self.add(hidden, workspace, machine);
+        self.feed_forward.run(rows, workspace, compute);
+        self.feed_forward_norms.leave(workspace, compute);
+        self.add(hidden, workspace, compute);
     }
 
     /// Leaves in `workspace.output` what the layer makes of its own input. Says whether it has one.
-    fn run_per_layer(&self, hidden: &[f32], workspace: &mut Workspace, machine: &Machine) -> bool {
+    fn run_per_layer(&self, hidden: &[f32], workspace: &mut Workspace, compute: &Compute) -> bool {
         let Some((branch, norms)) = &self.per_layer else { return false };
         let rows = hidden.len() / workspace.width;
-        norms.enter(hidden, rows, workspace, machine);
-        branch.run(rows, workspace, machine);
-        norms.leave(workspace, machine);
+        norms.enter(hidden, rows, workspace, compute);
+        branch.run(rows, workspace, compute);
+        norms.leave(workspace, compute);
         true
     }
 
     /// Adds the result of the mixer and of what is beside it.
-    fn add_mixed(&self, hidden: &mut [f32], workspace: &mut Workspace, machine: &Machine) {
-        self.add(hidden, workspace, machine);
+    fn add_mixed(&self, hidden: &mut [f32], workspace: &mut Workspace, compute: &Compute) {
+        self.add(hidden, workspace, compute);
         if let Some(beside) = &self.beside_mixer {
-            beside.join(hidden, workspace, machine);
+            beside.join(hidden, workspace, compute);
         }
     }
 
     /// Adds the result of a branch to the hidden states.
-    fn add(&self, hidden: &mut [f32], workspace: &mut Workspace, machine: &Machine) {
+    fn add(&self, hidden: &mut [f32], workspace: &mut Workspace, compute: &Compute) {
         self.scale_output(workspace);
         let (output, width) = (&workspace.output, workspace.width);
-        machine
+        compute
             .pool
-            .chunks(hidden, width, |row, hidden| machine.ops.add(&output[row * width..(row + 1) * width], hidden));
-        machine.profile.mark(Kind::Add);
+            .chunks(hidden, width, |row, hidden| compute.ops.add(&output[row * width..(row + 1) * width], hidden));
+        compute.profile.mark(Kind::Add);
     }
 
     /// Brings the result of a branch to the scale in which it is added.
@@ -135,20 +135,20 @@ impl Layer {
 
 impl BranchNorms {
     /// Puts what the branch reads into `workspace.input`.
-    pub(crate) fn enter(&self, hidden: &[f32], rows: usize, workspace: &mut Workspace, machine: &Machine) {
+    pub(crate) fn enter(&self, hidden: &[f32], rows: usize, workspace: &mut Workspace, compute: &Compute) {
         let input = workspace.input.reset(rows, workspace.width);
         match &self.before {
-            Some(norm) => norm.apply(hidden, input, machine),
+            Some(norm) => norm.apply(hidden, input, compute),
             None => input.copy_from_slice(hidden),
         }
-        machine.profile.mark(Kind::Norm);
+        compute.profile.mark(Kind::Norm);
     }
 
     /// Finishes what the branch has left in `workspace.output`.
-    pub(crate) fn leave(&self, workspace: &mut Workspace, machine: &Machine) {
+    pub(crate) fn leave(&self, workspace: &mut Workspace, compute: &Compute) {
         if let Some(norm) = &self.after {
-            norm.apply_in_place(&mut workspace.output, &mut workspace.spare, machine);
-            machine.profile.mark(Kind::Norm);
+            norm.apply_in_place(&mut workspace.output, &mut workspace.spare, compute);
+            compute.profile.mark(Kind::Norm);
         }
     }
 }

@@ -4,7 +4,7 @@ use cascadia_kernels::{Matrix, Shape};
 
 use crate::catalog::Catalog;
 use crate::norm::Norm;
-use crate::{Machine, ModelError, ModelSpec, StageError, StepPlan, assemble};
+use crate::{Compute, ModelError, ModelSpec, StageError, StepPlan, assemble};
 
 /// What turns tokens into hidden states.
 pub(crate) struct Embedding {
@@ -40,7 +40,7 @@ impl Embedding {
         plan: &StepPlan,
         out: &mut [f32],
         spare: &mut Vec<f32>,
-        machine: &Machine,
+        compute: &Compute,
     ) -> Result<(), StageError> {
         let Shape { rows: vocabulary, columns: width } = self.tokens.shape();
         if let Some(token) = plan.tokens.iter().find(|token| **token as usize >= vocabulary) {
@@ -62,12 +62,12 @@ impl Embedding {
                     }
                     positions.decode_row(position, spare);
                     let row = row as usize * width;
-                    machine.ops.add(spare, &mut out[row..row + width]);
+                    compute.ops.add(spare, &mut out[row..row + width]);
                 }
             }
         }
         if let Some(norm) = &self.norm {
-            norm.apply_in_place(out, spare, machine);
+            norm.apply_in_place(out, spare, compute);
         }
         Ok(())
     }

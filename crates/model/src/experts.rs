@@ -11,7 +11,7 @@ use crate::projection::Projection;
 use crate::router::{Choice, Router, RouterScratch};
 use crate::spec::{ExpertsSpec, GateBounds};
 use crate::workspace::Workspace;
-use crate::{Kind, Machine};
+use crate::{Compute, Kind};
 
 /// A router and its experts.
 pub(crate) struct Experts {
@@ -103,76 +103,76 @@ impl ExpertsWorkspace {
 
 impl Experts {
     /// Reads `workspace.input`, leaves the result in `workspace.output`.
-    pub(crate) fn run(&self, rows: usize, workspace: &mut Workspace, machine: &Machine) {
-        self.run_shared(rows, workspace, machine);
-        self.route(rows, workspace, machine);
-        self.run_routed(workspace, machine);
+    pub(crate) fn run(&self, rows: usize, workspace: &mut Workspace, compute: &Compute) {
+        self.run_shared(rows, workspace, compute);
+        self.route(rows, workspace, compute);
+        self.run_routed(workspace, compute);
     }
 
     /// Finds the experts of the rows of `workspace.input`.
-    pub(crate) fn route(&self, rows: usize, workspace: &mut Workspace, machine: &Machine) {
+    pub(crate) fn route(&self, rows: usize, workspace: &mut Workspace, compute: &Compute) {
         let Workspace { input, experts: ExpertsWorkspace { outputs, scratch, routing, .. }, .. } = workspace;
         outputs.resize(rows * self.router.projection.outputs(), 0.0);
-        self.router.projection.apply(input, outputs, machine);
+        self.router.projection.apply(input, outputs, compute);
         routing.choices.resize(rows * self.router.used, Choice::default());
-        self.router.choose(outputs, &mut routing.choices, scratch, machine);
+        self.router.choose(outputs, &mut routing.choices, scratch, compute);
         routing.sort(self.router.projection.outputs(), self.router.used);
-        machine.profile.mark(Kind::Router);
+        compute.profile.mark(Kind::Router);
     }
 
     /// Adds to `workspace.output` what the experts make of the rows of `workspace.input`, for which they were found.
-    pub(crate) fn run_routed(&self, workspace: &mut Workspace, machine: &Machine) {
+    pub(crate) fn run_routed(&self, workspace: &mut Workspace, compute: &Compute) {
         let Workspace { input, output, experts, width, .. } = workspace;
         let (width, inner) = (*width, self.up.outputs());
         let ExpertsWorkspace { routing, input: sorted, inner: between, gate, results, .. } = experts;
         let count = routing.sources.len();
         let (source, routing) = (input.float(), &*routing);
-        machine.pool.chunks(sorted.reset(count, width), width, |row, out| {
+        compute.pool.chunks(sorted.reset(count, width), width, |row, out| {
             out.copy_from_slice(source.row(routing.sources[row]));
         });
         gate.resize(count * inner, 0.0);
-        self.gate.apply(routing, sorted, gate, machine);
+        self.gate.apply(routing, sorted, gate, compute);
         let up = between.reset(count, inner);
-        self.up.apply(routing, sorted, up, machine);
-        machine.profile.mark(Kind::FeedForwardInput);
+        self.up.apply(routing, sorted, up, compute);
+        compute.profile.mark(Kind::FeedForwardInput);
         let gate = gate.as_mut_slice();
         if let Some(bounds) = self.bounds {
-            machine.pool.chunks(gate, inner, |_, row| row.iter_mut().for_each(|gate| *gate = gate.min(bounds.limit)));
+            compute.pool.chunks(gate, inner, |_, row| row.iter_mut().for_each(|gate| *gate = gate.min(bounds.limit)));
         }
-        machine.pool.chunks(up, inner, |row, up| {
+        compute.pool.chunks(up, inner, |row, up| {
             if let Some(GateBounds { limit, offset }) = self.bounds {
                 up.iter_mut().for_each(|number| *number = number.clamp(-limit, limit) + offset);
             }
-            machine.ops.activate_multiply(self.activation, &gate[row * inner..(row + 1) * inner], up);
+            compute.ops.activate_multiply(self.activation, &gate[row * inner..(row + 1) * inner], up);
         });
-        machine.profile.mark(Kind::Activation);
+        compute.profile.mark(Kind::Activation);
         results.resize(count * width, 0.0);
-        self.down.apply(routing, between, results, machine);
-        machine.pool.chunks(output, width, |row, out| {
+        self.down.apply(routing, between, results, compute);
+        compute.pool.chunks(output, width, |row, out| {
             let choices = row * self.router.used..(row + 1) * self.router.used;
             for (choice, &place) in routing.choices[choices.clone()].iter().zip(&routing.places[choices]) {
                 let result = CachedRows::F32(&results[place * width..(place + 1) * width]);
-                machine.ops.mix(&[choice.weight], 1, result, width, out);
+                compute.ops.mix(&[choice.weight], 1, result, width, out);
             }
         });
-        machine.profile.mark(Kind::FeedForwardOutput);
+        compute.profile.mark(Kind::FeedForwardOutput);
     }
 
     /// Leaves the result of what every row uses in `workspace.output`, zeros where there is no such thing.
-    fn run_shared(&self, rows: usize, workspace: &mut Workspace, machine: &Machine) {
+    fn run_shared(&self, rows: usize, workspace: &mut Workspace, compute: &Compute) {
         let Some(shared) = &self.shared else {
             workspace.output.clear();
             workspace.output.resize(rows * workspace.width, 0.0);
             return;
         };
-        shared.part.run(rows, workspace, machine);
+        shared.part.run(rows, workspace, compute);
         if let Some(gate) = &shared.gate {
             let Workspace { input, output, experts, width, .. } = workspace;
             let weights = &mut experts.outputs;
             weights.resize(rows, 0.0);
-            gate.apply(input, weights, machine);
-            machine.ops.activate(Activation::Sigmoid, weights);
-            machine.pool.chunks(output, *width, |row, out| out.iter_mut().for_each(|number| *number *= weights[row]));
+            gate.apply(input, weights, compute);
+            compute.ops.activate(Activation::Sigmoid, weights);
+            compute.pool.chunks(output, *width, |row, out| out.iter_mut().for_each(|number| *number *= weights[row]));
         }
     }
 }
@@ -183,16 +183,16 @@ impl ExpertProjections {
     }
 
     /// out = x × matrixᵀ + bias, of the expert of each row.
-    fn apply(&self, routing: &Routing, x: &mut Activations, out: &mut [f32], machine: &Machine) {
+    fn apply(&self, routing: &Routing, x: &mut Activations, out: &mut [f32], compute: &Compute) {
         if let Some(tap) = &self.tap {
             tap.add(&x.float(), |row| routing.experts[row]);
         }
         let groups = Groups { members: &routing.members, starts: &routing.starts };
-        multiply_groups(&self.matrices, groups, x, out, (machine.ops, &machine.pool));
+        multiply_groups(&self.matrices, groups, x, out, (compute.ops, &compute.pool));
         let bytes = routing.members.iter().map(|&expert| self.matrices[expert].bytes()).sum();
-        machine.profile.work(bytes, self.matrices[0].operations(x.rows()));
+        compute.profile.work(bytes, self.matrices[0].operations(x.rows()));
         if let Some(biases) = &self.biases {
-            machine.pool.chunks(out, self.outputs(), |row, out| machine.ops.add(&biases[routing.experts[row]], out));
+            compute.pool.chunks(out, self.outputs(), |row, out| compute.ops.add(&biases[routing.experts[row]], out));
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::experts::Experts;
 use crate::projection::Projection;
 use crate::sides::Sides;
 use crate::workspace::Workspace;
-use crate::{Kind, Machine};
+use crate::{Compute, Kind};
 
 /// What a layer has after its mixer.
 pub(crate) enum FeedForward {
@@ -30,39 +30,39 @@ pub(crate) struct Dense {
 
 impl FeedForward {
     /// Reads `workspace.input`, leaves the result in `workspace.output`.
-    pub(crate) fn run(&self, rows: usize, workspace: &mut Workspace, machine: &Machine) {
+    pub(crate) fn run(&self, rows: usize, workspace: &mut Workspace, compute: &Compute) {
         match self {
-            FeedForward::Dense(dense) => dense.run(rows, workspace, machine),
-            FeedForward::Experts(experts) => experts.run(rows, workspace, machine),
-            FeedForward::Sides(sides) => sides.run(rows, workspace, machine),
+            FeedForward::Dense(dense) => dense.run(rows, workspace, compute),
+            FeedForward::Experts(experts) => experts.run(rows, workspace, compute),
+            FeedForward::Sides(sides) => sides.run(rows, workspace, compute),
         }
     }
 }
 
 impl Dense {
     /// Reads `workspace.input`, leaves the result in `workspace.output`.
-    pub(crate) fn run(&self, rows: usize, workspace: &mut Workspace, machine: &Machine) {
+    pub(crate) fn run(&self, rows: usize, workspace: &mut Workspace, compute: &Compute) {
         let Workspace { input, inner, gate, output, .. } = workspace;
-        let (width, ops) = (self.up.outputs(), machine.ops);
+        let (width, ops) = (self.up.outputs(), compute.ops);
         let up = inner.reset(rows, width);
-        self.up.apply(input, up, machine);
+        self.up.apply(input, up, compute);
         if let Some(projection) = &self.gate {
             gate.resize(rows * width, 0.0);
-            projection.apply(input, gate, machine);
-            machine.profile.mark(Kind::FeedForwardInput);
+            projection.apply(input, gate, compute);
+            compute.profile.mark(Kind::FeedForwardInput);
             if let Some(deviations) = self.gate_cut {
-                machine.pool.chunks(gate, width, |_, gate| ops.cut_below(deviations, gate));
+                compute.pool.chunks(gate, width, |_, gate| ops.cut_below(deviations, gate));
             }
-            machine.pool.chunks(up, width, |row, up| {
+            compute.pool.chunks(up, width, |row, up| {
                 ops.activate_multiply(self.activation, &gate[row * width..(row + 1) * width], up);
             });
         } else {
-            machine.profile.mark(Kind::FeedForwardInput);
-            machine.pool.chunks(up, width, |_, up| ops.activate(self.activation, up));
+            compute.profile.mark(Kind::FeedForwardInput);
+            compute.pool.chunks(up, width, |_, up| ops.activate(self.activation, up));
         }
-        machine.profile.mark(Kind::Activation);
+        compute.profile.mark(Kind::Activation);
         output.resize(rows * self.down.outputs(), 0.0);
-        self.down.apply(inner, output, machine);
-        machine.profile.mark(Kind::FeedForwardOutput);
+        self.down.apply(inner, output, compute);
+        compute.profile.mark(Kind::FeedForwardOutput);
     }
 }

@@ -7,7 +7,7 @@ use cascadia_kernels::{CachedRows, KvPage};
 use crate::mixer::StepView;
 use crate::plan::PlanLimits;
 use crate::spec::{CacheShape, CacheSource};
-use crate::{CachePrecision, Machine, ModelError, ModelSpec, PAGE_TOKENS, PageId};
+use crate::{CachePrecision, Compute, ModelError, ModelSpec, PAGE_TOKENS, PageId};
 
 /// The caches of a stage; fixed in size when the model is loaded.
 pub(crate) struct KvPool {
@@ -70,16 +70,16 @@ impl LayerCache {
     }
 
     /// Stores the keys and values of the step's rows.
-    pub(crate) fn write(&mut self, step: &StepView<'_>, keys: &[f32], values: &[f32], machine: &Machine) {
+    pub(crate) fn write(&mut self, step: &StepView<'_>, keys: &[f32], values: &[f32], compute: &Compute) {
         let CacheShape { heads, key, value, .. } = self.shape;
         for (row, (&sequence, &position)) in step.places.sequences.iter().zip(&step.places.positions).enumerate() {
             let page = step.plan.steps[sequence as usize].page((position / PAGE_TOKENS) as usize, self.windowed());
             for head in 0..heads {
                 let (source, token) = (row * heads + head, (position % PAGE_TOKENS) as usize);
                 let (key_start, value_start) = (self.start(page, head, key), self.start(page, head, value));
-                self.keys.store_column(key_start + token, &keys[source * key..(source + 1) * key], machine);
+                self.keys.store_column(key_start + token, &keys[source * key..(source + 1) * key], compute);
                 let stored = value_start + token * value;
-                self.values.store(stored, &values[source * value..(source + 1) * value], machine);
+                self.values.store(stored, &values[source * value..(source + 1) * value], compute);
             }
         }
     }
@@ -119,15 +119,15 @@ impl Numbers {
         }
     }
 
-    fn store(&mut self, at: usize, source: &[f32], machine: &Machine) {
+    fn store(&mut self, at: usize, source: &[f32], compute: &Compute) {
         match self {
             Numbers::F32(numbers) => numbers[at..at + source.len()].copy_from_slice(source),
-            Numbers::F16(numbers) => machine.ops.to_f16(source, &mut numbers[at..at + source.len()]),
+            Numbers::F16(numbers) => compute.ops.to_f16(source, &mut numbers[at..at + source.len()]),
         }
     }
 
     /// Stores numbers `PAGE_TOKENS` apart.
-    fn store_column(&mut self, start: usize, source: &[f32], machine: &Machine) {
+    fn store_column(&mut self, start: usize, source: &[f32], compute: &Compute) {
         let column = (start..).step_by(PAGE_TOKENS as usize);
         match self {
             Numbers::F32(numbers) => column.zip(source).for_each(|(at, &number)| numbers[at] = number),
@@ -135,7 +135,7 @@ impl Numbers {
                 let mut halves = [0; 64];
                 for (part, at) in source.chunks(halves.len()).zip(column.step_by(halves.len())) {
                     let halves = &mut halves[..part.len()];
-                    machine.ops.to_f16(part, halves);
+                    compute.ops.to_f16(part, halves);
                     let places = (at..).step_by(PAGE_TOKENS as usize);
                     places.zip(halves).for_each(|(at, half)| numbers[at] = *half);
                 }

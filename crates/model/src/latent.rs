@@ -12,7 +12,7 @@ use crate::norm::Norm;
 use crate::projection::Projection;
 use crate::spec::LatentSpec;
 use crate::workspace::Workspace;
-use crate::{Kind, Machine, PAGE_TOKENS};
+use crate::{Compute, Kind, PAGE_TOKENS};
 
 /// Heads that one task attends with: enough to read the cache seldom, few enough that threads share a token's heads.
 const MOST_HEADS_PER_TASK: usize = 16;
@@ -86,17 +86,17 @@ impl LatentAttention {
         step: &StepView<'_>,
         cache: &mut LayerCache,
         workspace: &mut Workspace,
-        machine: &Machine,
+        compute: &Compute,
     ) {
         let rows = step.plan.tokens.len();
         workspace.latent.starts.clear();
         workspace.latent.starts.extend((0..=self.spec.heads).map(|head| head * rows));
-        self.make_queries(step, workspace, machine);
-        self.make_keys(step, workspace, machine);
-        machine.profile.mark(Kind::AttentionInput);
+        self.make_queries(step, workspace, compute);
+        self.make_keys(step, workspace, compute);
+        compute.profile.mark(Kind::AttentionInput);
         let Workspace { inner, queries, keys, values, output, latent, scratch, .. } = workspace;
-        cache.write(step, keys, values, machine);
-        machine.profile.mark(Kind::CacheWrite);
+        cache.write(step, keys, values, compute);
+        compute.profile.mark(Kind::CacheWrite);
         let (cache, kernel, LatentSpec { heads, rank, value, .. }) = (&*cache, kernel(&self.spec), self.spec);
         let page = |row: usize, _: usize, page: usize| {
             let sequence = &step.plan.steps[step.places.sequences[row] as usize];
@@ -104,47 +104,47 @@ impl LatentAttention {
         };
         let position = |row: usize| step.places.positions[row] as usize;
         let found = inner.reset(rows, heads * rank);
-        kernel.run(queries, found, position, page, (machine.ops, &machine.pool, scratch));
+        kernel.run(queries, found, position, page, (compute.ops, &compute.pool, scratch));
         let seen: u64 = step.places.positions.iter().map(|&position| kernel.seen(position as usize) as u64).sum();
-        machine.profile.work(seen * cache.token_bytes(), seen * kernel.operations());
-        machine.profile.mark(Kind::Attention);
+        compute.profile.work(seen * cache.token_bytes(), seen * kernel.operations());
+        compute.profile.mark(Kind::Attention);
 
-        machine.pool.chunks(latent.by_head.reset(heads * rows, rank), rank, |at, out| {
+        compute.pool.chunks(latent.by_head.reset(heads * rows, rank), rank, |at, out| {
             out.copy_from_slice(part(found, (at % rows * heads + at / rows) * rank, rank));
         });
-        self.map_heads(&self.value_up, latent, machine);
+        self.map_heads(&self.value_up, latent, compute);
         let made = &latent.results;
-        machine.pool.chunks(inner.reset(rows, heads * value), value, |at, out| {
+        compute.pool.chunks(inner.reset(rows, heads * value), value, |at, out| {
             out.copy_from_slice(part(made, (at % heads * rows + at / heads) * value, value));
         });
         output.resize(rows * self.output.outputs(), 0.0);
-        self.output.apply(inner, output, machine);
-        machine.profile.mark(Kind::AttentionOutput);
+        self.output.apply(inner, output, compute);
+        compute.profile.mark(Kind::AttentionOutput);
     }
 
     /// Leaves in `workspace.queries` what every head seeks in latent rows, and its part that is rotated.
-    fn make_queries(&self, step: &StepView<'_>, workspace: &mut Workspace, machine: &Machine) {
+    fn make_queries(&self, step: &StepView<'_>, workspace: &mut Workspace, compute: &Compute) {
         let Workspace { input, inner, queries: sought, spare, ropes, latent, .. } = workspace;
         let LatentSpec { heads, plain, rotated, rank, rope, .. } = self.spec;
         let (rows, head) = (step.plan.tokens.len(), plain + rotated);
         latent.queries.resize(rows * heads * head, 0.0);
         if let Some((projection, norm)) = &self.query_down {
             let low = inner.reset(rows, projection.outputs());
-            projection.apply(input, low, machine);
-            norm.apply_in_place(low, spare, machine);
-            self.query.apply(inner, &mut latent.queries, machine);
+            projection.apply(input, low, compute);
+            norm.apply_in_place(low, spare, compute);
+            self.query.apply(inner, &mut latent.queries, compute);
         } else {
-            self.query.apply(input, &mut latent.queries, machine);
+            self.query.apply(input, &mut latent.queries, compute);
         }
         let queries = latent.queries.as_slice();
-        machine.pool.chunks(latent.by_head.reset(heads * rows, plain), plain, |at, out| {
+        compute.pool.chunks(latent.by_head.reset(heads * rows, plain), plain, |at, out| {
             out.copy_from_slice(part(queries, (at % rows * heads + at / rows) * head, plain));
         });
-        self.map_heads(&self.key_up, latent, machine);
+        self.map_heads(&self.key_up, latent, compute);
         let (table, style) = (&ropes[rope], step.ropes[rope].style);
         let (queries, results) = (latent.queries.as_slice(), latent.results.as_slice());
         sought.resize(rows * heads * (rank + rotated), 0.0);
-        machine.pool.chunks(sought, rank + rotated, |at, out| {
+        compute.pool.chunks(sought, rank + rotated, |at, out| {
             let (row, number) = (at / heads, at % heads);
             out[..rank].copy_from_slice(part(results, (number * rows + row) * rank, rank));
             out[rank..].copy_from_slice(part(queries, at * head + plain, rotated));
@@ -153,33 +153,33 @@ impl LatentAttention {
     }
 
     /// Leaves latent rows in `workspace.values`, and with the rotated key behind them in `workspace.keys`.
-    fn make_keys(&self, step: &StepView<'_>, workspace: &mut Workspace, machine: &Machine) {
+    fn make_keys(&self, step: &StepView<'_>, workspace: &mut Workspace, compute: &Compute) {
         let Workspace { input, keys, values, spare, ropes, .. } = workspace;
         let LatentSpec { rotated, rank, rope, .. } = self.spec;
         let rows = step.plan.tokens.len();
         keys.resize(rows * (rank + rotated), 0.0);
-        self.down.apply(input, keys, machine);
+        self.down.apply(input, keys, compute);
         values.resize(rows * rank, 0.0);
         let unnormed = keys.as_slice();
-        machine.pool.chunks(values, rank, |row, out| {
+        compute.pool.chunks(values, rank, |row, out| {
             out.copy_from_slice(part(unnormed, row * (rank + rotated), rank));
         });
-        self.norm.apply_in_place(values, spare, machine);
+        self.norm.apply_in_place(values, spare, compute);
         let (table, style, values) = (&ropes[rope], step.ropes[rope].style, values.as_slice());
-        machine.pool.chunks(keys, rank + rotated, |row, out| {
+        compute.pool.chunks(keys, rank + rotated, |row, out| {
             out[..rank].copy_from_slice(part(values, row * rank, rank));
             table.rotate(row, style, &mut out[rank..], rotated);
         });
     }
 
     /// Takes the rows of every head through its own matrix.
-    fn map_heads(&self, matrices: &[Matrix], latent: &mut LatentWorkspace, machine: &Machine) {
+    fn map_heads(&self, matrices: &[Matrix], latent: &mut LatentWorkspace, compute: &Compute) {
         let LatentWorkspace { by_head, results, starts, .. } = latent;
         results.resize(by_head.float().count() * matrices[0].shape().rows, 0.0);
         let groups = Groups { members: &self.heads, starts };
-        multiply_groups(matrices, groups, by_head, results, (machine.ops, &machine.pool));
+        multiply_groups(matrices, groups, by_head, results, (compute.ops, &compute.pool));
         let bytes = matrices.iter().map(Matrix::bytes).sum();
-        machine.profile.work(bytes, matrices[0].operations(by_head.rows()));
+        compute.profile.work(bytes, matrices[0].operations(by_head.rows()));
     }
 }
 

@@ -1,12 +1,15 @@
 //! Turns model files plus a `ModelSpec` into layers and runs them: forward pass, KV memory, stages.
 #![forbid(unsafe_code)]
 
+mod altup;
+mod altup_ends;
 mod arch;
 mod arrange;
 mod assemble;
 mod cache_pages;
 mod cache_precision;
 mod catalog;
+mod compute;
 mod decoder;
 mod embedding;
 mod energy;
@@ -17,9 +20,8 @@ mod export;
 mod feed_forward;
 mod kv_pool;
 mod latent;
+mod laurel;
 mod load;
-mod low_rank;
-mod machine;
 mod mixer;
 mod names;
 mod norm;
@@ -35,25 +37,23 @@ mod settings;
 mod sides;
 mod spec;
 mod stage;
-mod stream_ends;
-mod streams;
 mod token_io;
 mod workspace;
 
 pub use cache_pages::{CacheDemand, CachePages};
 pub use cache_precision::CachePrecision;
+pub use compute::Compute;
 pub use energy::{ColumnEnergy, EnergyMeter, MatrixId};
 pub use error::{ModelError, StageError};
 pub use export::{ExportedTensor, GgufExport, gguf_export};
 pub use load::{LoadOptions, LoadedModel, load};
-pub use machine::Machine;
 pub use plan::{PAGE_TOKENS, PageId, SequenceStep, StepPlan, WindowPages};
 pub use profile::{Kind, Place, Profile, TraceEvent, Work};
 pub use rope::{DynamicScaling, LongScaling, RopeScaling, RopeSpec, RopeStyle, WavelengthScaling, YarnScaling};
 pub use spec::{
-    AlibiSpec, AttentionSpec, Branch, BranchOrder, CacheSource, DenseSpec, EmbeddingSpec, ExpertGroups, ExpertsSpec,
-    FeedForwardSpec, Gate, GateBounds, GroupRank, HeadNorm, HeadSpec, LatentSpec, LayerSpec, LowRankSpec, MixerSpec,
-    ModelSpec, NormKind, NormSpec, PerLayerSpec, RouterScores, RouterSpec, SharedExpertSpec, SidesSpec, StreamsSpec,
+    AlibiSpec, AltUpSpec, AttentionSpec, Branch, BranchOrder, CacheSource, DenseSpec, EmbeddingSpec, ExpertGroups,
+    ExpertsSpec, FeedForwardSpec, Gate, GateBounds, GroupRank, HeadNorm, HeadSpec, LatentSpec, LaurelSpec, LayerSpec,
+    MixerSpec, ModelSpec, NormKind, NormSpec, PerLayerSpec, RouterScores, RouterSpec, SharedExpertSpec, SidesSpec,
     ValueSource,
 };
 pub use stage::{Hidden, LocalStage, Stage};

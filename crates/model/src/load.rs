@@ -8,7 +8,7 @@ use cascadia_weights::ModelFiles;
 use crate::residency;
 use crate::workspace::StepLimits;
 use crate::{
-    CacheDemand, CachePages, EnergyMeter, LocalStage, Machine, ModelError, ModelSpec, Profile, Stage, TokenIo,
+    CacheDemand, CachePages, Compute, EnergyMeter, LocalStage, ModelError, ModelSpec, Profile, Stage, TokenIo,
 };
 
 /// Limits and threads of a loaded model; nothing grows beyond them later.
@@ -51,8 +51,8 @@ impl LoadOptions {
         StepLimits { rows: self.rows_per_step as usize, context: self.context as usize, threads: self.pool.threads() }
     }
 
-    pub(crate) fn machine(&self) -> Machine {
-        Machine { ops: Ops::best(), pool: Arc::clone(&self.pool), profile: Arc::clone(&self.profile) }
+    pub(crate) fn compute(&self) -> Compute {
+        Compute { ops: Ops::best(), pool: Arc::clone(&self.pool), profile: Arc::clone(&self.profile) }
     }
 }
 

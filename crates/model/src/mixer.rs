@@ -10,7 +10,7 @@ use crate::projection::Projection;
 use crate::rope::RopeSpec;
 use crate::spec::{AlibiSpec, AttentionSpec, MixerSpec};
 use crate::workspace::Workspace;
-use crate::{Kind, Machine, PAGE_TOKENS, StepPlan};
+use crate::{Compute, Kind, PAGE_TOKENS, StepPlan};
 
 /// What lets a token read the tokens before it.
 pub(crate) enum Mixer {
@@ -55,11 +55,11 @@ impl Mixer {
         step: &StepView<'_>,
         cache: &mut LayerCache,
         workspace: &mut Workspace,
-        machine: &Machine,
+        compute: &Compute,
     ) {
         match self {
-            Mixer::Attention(attention) => attention.run(step, cache, workspace, machine),
-            Mixer::Latent(attention) => attention.run(step, cache, workspace, machine),
+            Mixer::Attention(attention) => attention.run(step, cache, workspace, compute),
+            Mixer::Latent(attention) => attention.run(step, cache, workspace, compute),
         }
     }
 }
@@ -98,12 +98,12 @@ fn slopes(alibi: &AlibiSpec, heads: usize) -> Vec<f32> {
 }
 
 impl SelfAttention {
-    fn run(&self, step: &StepView<'_>, cache: &mut LayerCache, workspace: &mut Workspace, machine: &Machine) {
+    fn run(&self, step: &StepView<'_>, cache: &mut LayerCache, workspace: &mut Workspace, compute: &Compute) {
         let Workspace { input, inner, queries, keys, values, output, spare, ropes, scratch, .. } = workspace;
         let (rows, head) = (step.plan.tokens.len(), self.attention.head);
         let project = |projection: &Projection, input: &mut Activations, out: &mut Vec<f32>| {
             out.resize(rows * projection.outputs(), 0.0);
-            projection.apply(input, out, machine);
+            projection.apply(input, out, compute);
             if let Some(most) = self.clamp {
                 out.iter_mut().for_each(|number| *number = number.clamp(-most, most));
             }
@@ -111,11 +111,11 @@ impl SelfAttention {
         let rotate = |out: &mut [f32]| {
             if let Some(rope) = self.rope {
                 let (table, style, width) = (&ropes[rope], step.ropes[rope].style, out.len() / rows);
-                machine.pool.chunks(out, width, |row, heads| table.rotate(row, style, heads, head));
+                compute.pool.chunks(out, width, |row, heads| table.rotate(row, style, heads, head));
             }
         };
         let mut normalise = |norm: &Option<Norm>, out: &mut [f32]| {
-            norm.iter().for_each(|norm| norm.apply_in_place(out, spare, machine));
+            norm.iter().for_each(|norm| norm.apply_in_place(out, spare, compute));
         };
         project(&self.query, input, queries);
         if let Some(KeysAndValues { key, value, .. }) = &self.cached {
@@ -125,7 +125,7 @@ impl SelfAttention {
                 None => values.clone_from(keys),
             }
         }
-        machine.profile.mark(Kind::AttentionInput);
+        compute.profile.mark(Kind::AttentionInput);
         normalise(&self.query_norm, queries);
         rotate(queries);
         if let Some(KeysAndValues { key_norm, value_norm, .. }) = &self.cached {
@@ -133,10 +133,10 @@ impl SelfAttention {
             normalise(value_norm, values);
             rotate(keys);
         }
-        machine.profile.mark(Kind::Rope);
+        compute.profile.mark(Kind::Rope);
         if self.cached.is_some() {
-            cache.write(step, keys, values, machine);
-            machine.profile.mark(Kind::CacheWrite);
+            cache.write(step, keys, values, compute);
+            compute.profile.mark(Kind::CacheWrite);
         }
         let cache = &*cache;
         let attended = inner.reset(rows, self.attention.heads * self.attention.value_head);
@@ -145,14 +145,14 @@ impl SelfAttention {
             cache.page(sequence.page(page, cache.windowed()), kv_head)
         };
         let position = |row: usize| step.places.positions[row] as usize;
-        self.attention.run(queries, attended, position, page, (machine.ops, &machine.pool, scratch));
+        self.attention.run(queries, attended, position, page, (compute.ops, &compute.pool, scratch));
         let seen = |&position: &u32| self.attention.seen(position as usize) as u64;
         let seen: u64 = step.places.positions.iter().map(seen).sum();
-        machine.profile.work(seen * cache.token_bytes(), seen * self.attention.operations());
-        machine.profile.mark(Kind::Attention);
+        compute.profile.work(seen * cache.token_bytes(), seen * self.attention.operations());
+        compute.profile.mark(Kind::Attention);
         output.resize(rows * self.output.outputs(), 0.0);
-        self.output.apply(inner, output, machine);
-        machine.profile.mark(Kind::AttentionOutput);
+        self.output.apply(inner, output, compute);
+        compute.profile.mark(Kind::AttentionOutput);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::catalog::Catalog;
 use crate::spec::{NormKind, NormSpec};
-use crate::{Machine, ModelError};
+use crate::{Compute, ModelError};
 
 /// A norm with its weight.
 pub(crate) struct Norm {
@@ -29,16 +29,16 @@ impl Norm {
     }
 
     /// rows = normalised rows; `spare` holds them meanwhile.
-    pub(crate) fn apply_in_place(&self, rows: &mut [f32], spare: &mut Vec<f32>, machine: &Machine) {
+    pub(crate) fn apply_in_place(&self, rows: &mut [f32], spare: &mut Vec<f32>, compute: &Compute) {
         spare.clear();
         spare.extend_from_slice(rows);
-        self.apply(spare, rows, machine);
+        self.apply(spare, rows, compute);
     }
 
     /// out = normalised rows.
-    pub(crate) fn apply(&self, rows: &[f32], out: &mut [f32], machine: &Machine) {
-        let (width, epsilon, ops) = (self.weight.len(), self.spec.epsilon, machine.ops);
-        machine.pool.chunks(out, width, |row, out| {
+    pub(crate) fn apply(&self, rows: &[f32], out: &mut [f32], compute: &Compute) {
+        let (width, epsilon, ops) = (self.weight.len(), self.spec.epsilon, compute.ops);
+        compute.pool.chunks(out, width, |row, out| {
             let row = &rows[row * width..(row + 1) * width];
             match self.spec.kind {
                 NormKind::RootMeanSquare => ops.rms_norm(row, &self.weight, epsilon, out),

@@ -13,7 +13,7 @@ use crate::norm::Norm;
 use crate::projection::Projection;
 use crate::spec::PerLayerSpec;
 use crate::workspace::Workspace;
-use crate::{EnergyMeter, Kind, Machine, ModelError, ModelSpec, StageError, StepPlan};
+use crate::{Compute, EnergyMeter, Kind, ModelError, ModelSpec, StageError, StepPlan};
 
 const PROJECTION: &str = "per_layer_model_proj.weight";
 
@@ -101,19 +101,19 @@ impl PerLayerInputs {
         &self,
         plan: &StepPlan,
         workspace: &mut PerLayerWorkspace,
-        machine: &Machine,
+        compute: &Compute,
     ) -> Result<(), StageError> {
         let PerLayerSpec { width, tokens, table_scale, projection_scale, scale, .. } = self.spec;
         let PerLayerWorkspace { embedded, projected, inputs, table_rows, spare, layers } = workspace;
         let (rows, outputs) = (plan.tokens.len(), self.projection.outputs());
-        self.embedding.run(plan, embedded.reset(rows, self.embedding.width()), spare, machine)?;
+        self.embedding.run(plan, embedded.reset(rows, self.embedding.width()), spare, compute)?;
         projected.resize(rows * outputs, 0.0);
-        self.projection.apply(embedded, projected, machine);
+        self.projection.apply(embedded, projected, compute);
         projected.iter_mut().for_each(|number| *number *= projection_scale);
         inputs.resize(rows * outputs, 0.0);
-        self.norm.apply(projected, inputs, machine);
+        self.norm.apply(projected, inputs, compute);
         let own = self.layers.start * width..self.layers.end * width;
-        machine.pool.chunks_with(inputs, outputs, table_rows, |row, inputs, table_row| {
+        compute.pool.chunks_with(inputs, outputs, table_rows, |row, inputs, table_row| {
             let token = plan.tokens[row] as usize;
             self.table.decode_row(if token < tokens { token } else { 0 }, table_row);
             for (input, number) in inputs.iter_mut().zip(&table_row[own.clone()]) {
@@ -127,19 +127,19 @@ impl PerLayerInputs {
 
 impl PerLayerBranch {
     /// Reads `workspace.input` and the inputs of its layer, leaves the result in `workspace.output`.
-    pub(crate) fn run(&self, rows: usize, workspace: &mut Workspace, machine: &Machine) {
+    pub(crate) fn run(&self, rows: usize, workspace: &mut Workspace, compute: &Compute) {
         let Workspace { input, inner, gate, output, per_layer, .. } = workspace;
         let width = self.gate.outputs();
         gate.resize(rows * width, 0.0);
-        self.gate.apply(input, gate, machine);
-        machine.profile.mark(Kind::FeedForwardInput);
-        machine.pool.chunks(inner.reset(rows, width), width, |row, out| {
+        self.gate.apply(input, gate, compute);
+        compute.profile.mark(Kind::FeedForwardInput);
+        compute.pool.chunks(inner.reset(rows, width), width, |row, out| {
             out.copy_from_slice(per_layer.input(row, self.layer, width));
-            machine.ops.activate_multiply(self.activation, &gate[row * width..(row + 1) * width], out);
+            compute.ops.activate_multiply(self.activation, &gate[row * width..(row + 1) * width], out);
         });
-        machine.profile.mark(Kind::Activation);
+        compute.profile.mark(Kind::Activation);
         output.resize(rows * self.output.outputs(), 0.0);
-        self.output.apply(inner, output, machine);
-        machine.profile.mark(Kind::FeedForwardOutput);
+        self.output.apply(inner, output, compute);
+        compute.profile.mark(Kind::FeedForwardOutput);
     }
 }

@@ -35,7 +35,7 @@ kinds! {
     WaitForWeights: "wait for weights",
     Norm: "norm",
     Streams: "streams",
-    LowRank: "low rank",
+    Laurel: "low rank",
     AttentionInput: "attention in (q, k, v)",
     Rope: "rope",
     CacheWrite: "cache write",

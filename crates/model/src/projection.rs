@@ -2,7 +2,7 @@
 
 use cascadia_kernels::{Activations, Matrix};
 
-use crate::Machine;
+use crate::Compute;
 use crate::energy::EnergyTap;
 
 /// One linear map of a layer.
@@ -20,14 +20,14 @@ impl Projection {
     }
 
     /// out = x × matrixᵀ + bias.
-    pub(crate) fn apply(&self, x: &mut Activations, out: &mut [f32], machine: &Machine) {
+    pub(crate) fn apply(&self, x: &mut Activations, out: &mut [f32], compute: &Compute) {
         if let Some(tap) = &self.tap {
             tap.add(&x.float(), |_| 0);
         }
-        self.matrix.multiply(x, out, machine.ops, &machine.pool);
-        machine.profile.work(self.matrix.bytes(), self.matrix.operations(x.rows()));
+        self.matrix.multiply(x, out, compute.ops, &compute.pool);
+        compute.profile.work(self.matrix.bytes(), self.matrix.operations(x.rows()));
         if let Some(bias) = &self.bias {
-            machine.pool.chunks(out, bias.len(), |_, row| machine.ops.add(bias, row));
+            compute.pool.chunks(out, bias.len(), |_, row| compute.ops.add(bias, row));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use cascadia_kernels::{Activation, Ops};
 
-use crate::Machine;
+use crate::Compute;
 use crate::projection::Projection;
 use crate::spec::{ExpertGroups, GroupRank, RouterScores, RouterSpec};
 
@@ -51,18 +51,18 @@ impl Router {
         outputs: &[f32],
         choices: &mut [Choice],
         scratch: &mut [RouterScratch],
-        machine: &Machine,
+        compute: &Compute,
     ) {
         let experts = self.projection.outputs();
-        machine.pool.chunks_with(choices, self.used, scratch, |row, choices, scratch| {
+        compute.pool.chunks_with(choices, self.used, scratch, |row, choices, scratch| {
             let RouterScratch { scores, ranking, ranks } = scratch;
             scores.clear();
             scores.extend_from_slice(&outputs[row * experts..(row + 1) * experts]);
-            self.score(scores, machine.ops);
+            self.score(scores, compute.ops);
             ranking.clear();
             ranking.extend_from_slice(scores);
             if let Some(correction) = &self.correction {
-                machine.ops.add(correction, ranking);
+                compute.ops.add(correction, ranking);
             }
             if let Some(groups) = &self.spec.groups {
                 close_groups(groups, ranking, ranks);
@@ -72,7 +72,7 @@ impl Router {
                 choice.weight = scores[choice.expert];
                 ranking[choice.expert] = f32::NEG_INFINITY;
             }
-            self.weigh(choices, scores, machine.ops);
+            self.weigh(choices, scores, compute.ops);
         });
     }
 
@@ -167,8 +167,8 @@ mod tests {
         let projection = Projection { matrix, bias: None, tap: None };
         let router = Router { projection, correction, expert_scales: None, spec, used: expected.len() };
         let mut choices = vec![Choice::default(); expected.len()];
-        let machine = Machine { ops: Ops::best(), pool: Arc::new(Pool::new(1)), profile: Arc::default() };
-        router.choose(outputs, &mut choices, &mut [RouterScratch::new(outputs.len())], &machine);
+        let compute = Compute { ops: Ops::best(), pool: Arc::new(Pool::new(1)), profile: Arc::default() };
+        router.choose(outputs, &mut choices, &mut [RouterScratch::new(outputs.len())], &compute);
         for (choice, &(expert, weight)) in choices.iter().zip(expected) {
             assert_eq!(choice.expert, expert, "{choices:?}");
             assert!((choice.weight - weight).abs() < 1e-6, "{choices:?}");

@@ -5,7 +5,7 @@ use crate::experts::Experts;
 use crate::feed_forward::Dense;
 use crate::norm::Norm;
 use crate::workspace::Workspace;
-use crate::{FeedForwardSpec, Kind, Machine, ModelSpec};
+use crate::{Compute, FeedForwardSpec, Kind, ModelSpec};
 
 /// Both sides, whose results are added.
 pub(crate) struct Sides {
@@ -34,29 +34,29 @@ impl SidesWorkspace {
 
 impl Sides {
     /// Reads hidden states from `workspace.input`, leaves the result in `workspace.output`.
-    pub(crate) fn run(&self, rows: usize, workspace: &mut Workspace, machine: &Machine) {
+    pub(crate) fn run(&self, rows: usize, workspace: &mut Workspace, compute: &Compute) {
         let width = workspace.width;
         let mut hidden = std::mem::take(&mut workspace.sides.hidden);
         hidden.clear();
         (0..rows).for_each(|row| hidden.extend_from_slice(workspace.input.float().row(row)));
-        self.dense_norms.enter(&hidden, rows, workspace, machine);
-        self.dense.run(rows, workspace, machine);
-        self.dense_norms.leave(workspace, machine);
+        self.dense_norms.enter(&hidden, rows, workspace, compute);
+        self.dense.run(rows, workspace, compute);
+        self.dense_norms.leave(workspace, compute);
         std::mem::swap(&mut workspace.output, &mut workspace.sides.dense);
 
-        self.router_norm.apply(&hidden, workspace.input.reset(rows, width), machine);
-        machine.profile.mark(Kind::Norm);
-        self.experts.route(rows, workspace, machine);
-        self.experts_norms.enter(&hidden, rows, workspace, machine);
+        self.router_norm.apply(&hidden, workspace.input.reset(rows, width), compute);
+        compute.profile.mark(Kind::Norm);
+        self.experts.route(rows, workspace, compute);
+        self.experts_norms.enter(&hidden, rows, workspace, compute);
         workspace.output.clear();
         workspace.output.resize(rows * width, 0.0);
-        self.experts.run_routed(workspace, machine);
-        self.experts_norms.leave(workspace, machine);
+        self.experts.run_routed(workspace, compute);
+        self.experts_norms.leave(workspace, compute);
         let Workspace { output, sides, .. } = workspace;
-        machine.pool.chunks(output, width, |row, out| {
-            machine.ops.add(&sides.dense[row * width..(row + 1) * width], out);
+        compute.pool.chunks(output, width, |row, out| {
+            compute.ops.add(&sides.dense[row * width..(row + 1) * width], out);
         });
-        machine.profile.mark(Kind::Add);
+        compute.profile.mark(Kind::Add);
         sides.hidden = hidden;
     }
 }

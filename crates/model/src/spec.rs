@@ -18,7 +18,7 @@ pub struct ModelSpec {
     /// Numbers in a hidden state, or in each of its streams.
     pub width: usize,
     /// Streams that hidden states have, where they have several.
-    pub streams: Option<StreamsSpec>,
+    pub streams: Option<AltUpSpec>,
     /// Tokens the model was trained to attend over.
     pub context: u32,
     /// How tokens become hidden states.
@@ -51,7 +51,7 @@ pub struct EmbeddingSpec {
 /// Hidden states of several streams. A layer computes one of them: before it, all streams are predicted from all; after
 /// it, all are corrected by what the prediction of that one lacked. Both weigh streams by what a router says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StreamsSpec {
+pub struct AltUpSpec {
     /// Streams; the first begins as the embedding, the others as projections of it.
     pub count: usize,
     /// The stream that layers compute.
@@ -118,7 +118,7 @@ pub struct LayerSpec {
     /// What lets a token read the tokens before it.
     pub mixer: Branch<MixerSpec>,
     /// What is computed beside the mixer.
-    pub beside_mixer: Option<LowRankSpec>,
+    pub beside_mixer: Option<LaurelSpec>,
     /// What works on each token by itself.
     pub feed_forward: Branch<FeedForwardSpec>,
     /// Whether the second branch sees what the first has added.
@@ -143,7 +143,7 @@ pub struct Branch<T> {
 /// A branch through a few numbers that reads what the mixer reads: what it makes of that, normalised, and that itself
 /// are added to the hidden states after the mixer.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LowRankSpec {
+pub struct LaurelSpec {
     /// Numbers between its two matrices.
     pub rank: usize,
     /// What the sum is multiplied with.

@@ -14,7 +14,7 @@ use crate::read_ahead::ReadAhead;
 use crate::residency::{MemoryCap, Residency};
 use crate::rope::{RopeSpec, Rotation};
 use crate::workspace::Workspace;
-use crate::{Kind, LoadOptions, Machine, ModelError, ModelSpec, Place, StageError, StepPlan, arch, assemble};
+use crate::{Compute, Kind, LoadOptions, ModelError, ModelSpec, Place, StageError, StepPlan, arch, assemble};
 
 /// Hidden states of one step, one row of `width` numbers per token.
 #[derive(Clone, Debug, Default)]
@@ -64,7 +64,7 @@ pub struct LocalStage {
     rotations: Vec<Rotation>,
     width: usize,
     limits: PlanLimits,
-    machine: Machine,
+    compute: Compute,
     state: Mutex<State>,
 }
 
@@ -96,7 +96,7 @@ impl LocalStage {
         let layers = layers.collect::<Result<_, _>>()?;
         let own = range.start as usize..range.end as usize;
         let per_layer = spec.per_layer.map(|inputs| PerLayerInputs::new(&catalog, spec, inputs, (own.clone(), meter)));
-        let machine = options.machine();
+        let compute = options.compute();
         let step = options.step_limits();
         let part = ModelSpec { layers: spec.layers[own.clone()].to_vec(), ..spec.clone() };
         let cap = options.memory.map(|memory| MemoryCap { memory, cache_bytes: cache_pages.bytes(&part) });
@@ -112,7 +112,7 @@ impl LocalStage {
             rotations: spec.ropes.iter().map(|rope| rope.rotation(options.context)).collect(),
             width: spec.hidden_width(),
             limits,
-            machine,
+            compute,
             state: Mutex::new(state),
         })
     }
@@ -129,18 +129,18 @@ impl LocalStage {
             table.fill(rotation, &places.positions);
         }
         if let Some(inputs) = &self.per_layer {
-            self.machine.profile.begin(Place::Ends);
-            inputs.fill(plan, &mut workspace.per_layer, &self.machine)?;
-            self.machine.profile.mark(Kind::Embedding);
+            self.compute.profile.begin(Place::Ends);
+            inputs.fill(plan, &mut workspace.per_layer, &self.compute)?;
+            self.compute.profile.mark(Kind::Embedding);
         }
         let step = StepView { plan, places, ropes: &self.ropes };
         self.weights.begin_step();
         for (index, layer) in self.layers.iter().enumerate() {
-            self.machine.profile.begin(Place::Layer(self.first + index as u32));
+            self.compute.profile.begin(Place::Layer(self.first + index as u32));
             let streamed = self.weights.enter(index);
-            self.machine.profile.work(streamed, 0);
-            self.machine.profile.mark(Kind::WaitForWeights);
-            layer.forward(&step, &mut hidden.values, cache.of(index), (workspace, &self.machine));
+            self.compute.profile.work(streamed, 0);
+            self.compute.profile.mark(Kind::WaitForWeights);
+            layer.forward(&step, &mut hidden.values, cache.of(index), (workspace, &self.compute));
             self.weights.leave(index);
         }
         Ok(())

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use cascadia_kernels::{Activations, Shape};
 use cascadia_weights::ModelFiles;
 
+use crate::altup_ends::AltUpEnds;
 use crate::embedding::Embedding;
 use crate::norm::Norm;
 use crate::projection::Projection;
-use crate::stream_ends::StreamEnds;
-use crate::{Hidden, Kind, LoadOptions, Machine, ModelError, ModelSpec, Place, StageError, StepPlan, arch, assemble};
+use crate::{Compute, Hidden, Kind, LoadOptions, ModelError, ModelSpec, Place, StageError, StepPlan, arch, assemble};
 
 /// Embedding, final norm and output matrix. It stays where the tokens are.
 pub struct TokenIo {
@@ -17,7 +17,7 @@ pub struct TokenIo {
     embedding: Embedding,
     /// Rows on their way through the embedding's norm.
     spare: Vec<f32>,
-    streams: Option<StreamEnds>,
+    streams: Option<AltUpEnds>,
     norm: Norm,
     output: Projection,
     scale: f32,
@@ -26,7 +26,7 @@ pub struct TokenIo {
     /// Rows of a step that were asked for, side by side.
     gathered: Vec<f32>,
     normed: Activations,
-    machine: Machine,
+    compute: Compute,
 }
 
 impl TokenIo {
@@ -42,7 +42,7 @@ impl TokenIo {
         let tap = options.meter.as_ref().map(|meter| meter.tap(output_name, 1, spec.width));
         let streams = spec
             .streams
-            .map(|streams| StreamEnds::new(&catalog, &streams, (spec.width, rows_per_step), options.meter.as_ref()));
+            .map(|streams| AltUpEnds::new(&catalog, &streams, (spec.width, rows_per_step), options.meter.as_ref()));
         let bias = spec.head.bias.then(|| catalog.require_vector("output.bias", spec.vocabulary)).transpose()?;
         Ok(TokenIo {
             files: Arc::clone(files),
@@ -56,39 +56,39 @@ impl TokenIo {
             rows_per_step,
             gathered: Vec::with_capacity(rows_per_step * spec.width),
             normed: Activations::with_capacity(rows_per_step, spec.width),
-            machine: options.machine(),
+            compute: options.compute(),
         })
     }
 
     /// hidden = the embeddings of the plan's tokens.
     pub fn embed(&mut self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {
-        self.machine.profile.begin(Place::Ends);
+        self.compute.profile.begin(Place::Ends);
         let rows = plan.tokens.len();
         hidden.width = self.hidden_width();
         hidden.values.resize(rows * hidden.width, 0.0);
         match &mut self.streams {
-            None => self.embedding.run(plan, &mut hidden.values, &mut self.spare, &self.machine)?,
+            None => self.embedding.run(plan, &mut hidden.values, &mut self.spare, &self.compute)?,
             Some(streams) => {
-                self.embedding.run(plan, streams.embedded(rows), &mut self.spare, &self.machine)?;
-                streams.begin(&mut hidden.values, &self.machine);
+                self.embedding.run(plan, streams.embedded(rows), &mut self.spare, &self.compute)?;
+                streams.begin(&mut hidden.values, &self.compute);
             }
         }
-        self.machine.profile.mark(Kind::Embedding);
+        self.compute.profile.mark(Kind::Embedding);
         Ok(self.files.check_intact()?)
     }
 
     /// out = the logits of some rows of `hidden`, in the order asked for, `rows × vocabulary`.
     pub fn logits(&mut self, hidden: &Hidden, rows: &[u32], out: &mut Vec<f32>) -> Result<(), StageError> {
         self.normalise(hidden, rows)?;
-        let profile = &self.machine.profile;
+        let profile = &self.compute.profile;
         let Shape { rows: vocabulary, .. } = self.output.matrix.shape();
         out.resize(rows.len() * vocabulary, 0.0);
-        self.output.apply(&mut self.normed, out, &self.machine);
+        self.output.apply(&mut self.normed, out, &self.compute);
         if self.scale != 1.0 {
             out.iter_mut().for_each(|logit| *logit *= self.scale);
         }
         if let Some(cap) = self.soft_cap {
-            self.machine.pool.chunks(out, vocabulary, |_, logits| self.machine.ops.soft_cap(cap, logits));
+            self.compute.pool.chunks(out, vocabulary, |_, logits| self.compute.ops.soft_cap(cap, logits));
         }
         profile.mark(Kind::Output);
         Ok(self.files.check_intact()?)
@@ -113,7 +113,7 @@ impl TokenIo {
             let asked = (rows.len(), rows.iter().max());
             return Err(StageError::Plan { problem: format!("{asked:?} rows and last row, of a step with {held}") });
         }
-        self.machine.profile.begin(Place::Ends);
+        self.compute.profile.begin(Place::Ends);
         self.gathered.clear();
         match &mut self.streams {
             None => {
@@ -122,17 +122,17 @@ impl TokenIo {
                 }
             }
             Some(streams) => {
-                streams.merge(&hidden.values, rows, &mut self.gathered, &self.machine);
-                self.machine.profile.mark(Kind::Streams);
+                streams.merge(&hidden.values, rows, &mut self.gathered, &self.compute);
+                self.compute.profile.mark(Kind::Streams);
             }
         }
-        self.norm.apply(&self.gathered, self.normed.reset(rows.len(), width), &self.machine);
-        self.machine.profile.mark(Kind::Norm);
+        self.norm.apply(&self.gathered, self.normed.reset(rows.len(), width), &self.compute);
+        self.compute.profile.mark(Kind::Norm);
         Ok(())
     }
 
     /// Numbers in a row of hidden states.
     fn hidden_width(&self) -> usize {
-        self.streams.as_ref().map_or(self.embedding.width(), StreamEnds::hidden_width)
+        self.streams.as_ref().map_or(self.embedding.width(), AltUpEnds::hidden_width)
     }
 }

@@ -3,6 +3,7 @@
 use cascadia_kernels::{Activations, Attention, AttentionScratch};
 
 use crate::ModelSpec;
+use crate::altup::AltUpWorkspace;
 use crate::experts::ExpertsWorkspace;
 use crate::latent::LatentWorkspace;
 use crate::mixer::kernel;
@@ -11,7 +12,6 @@ use crate::plan::RowPlaces;
 use crate::rope::RopeTable;
 use crate::sides::SidesWorkspace;
 use crate::spec::{FeedForwardSpec, MixerSpec};
-use crate::streams::StreamsWorkspace;
 
 /// Everything a step writes besides the hidden states and the cache.
 pub(crate) struct Workspace {
@@ -38,7 +38,7 @@ pub(crate) struct Workspace {
     pub(crate) latent: LatentWorkspace,
     pub(crate) per_layer: PerLayerWorkspace,
     pub(crate) sides: SidesWorkspace,
-    pub(crate) streams: StreamsWorkspace,
+    pub(crate) streams: AltUpWorkspace,
 }
 
 /// The largest step of a stage.
@@ -93,7 +93,7 @@ impl Workspace {
             scratch: scratch.collect(),
             places: RowPlaces::with_capacity(rows),
             sides: SidesWorkspace::new(spec, rows),
-            streams: StreamsWorkspace::new(spec, rows, limits.threads),
+            streams: AltUpWorkspace::new(spec, rows, limits.threads),
             per_layer: PerLayerWorkspace::new(spec, rows, limits.threads),
             latent: LatentWorkspace::new(latents, rows),
             experts: ExpertsWorkspace::new(experts, (spec.width, rows, limits.threads)),

@@ -17,11 +17,11 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 
+use crate::connection_slots::{ConnectionSlot, ConnectionSlots};
 use crate::held::holding;
 use crate::metrics::Metrics;
 use crate::options::Limits;
-use crate::places::{Place, Places};
-use crate::stall::Unstalled;
+use crate::write_timeout::WriteTimeout;
 
 const FULL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
@@ -38,7 +38,7 @@ pub(crate) struct Acceptor {
 impl Acceptor {
     /// Serves until `stop` becomes true, then lets the answers under way end, for a limited time.
     pub(crate) async fn run(self, listener: TcpListener, mut stop: watch::Receiver<bool>) -> io::Result<()> {
-        let places = Arc::new(Places::new(self.limits.connections));
+        let places = Arc::new(ConnectionSlots::new(self.limits.connections));
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
@@ -62,7 +62,7 @@ impl Acceptor {
         Ok(())
     }
 
-    async fn serve(self, stream: TcpStream, place: Arc<Place>, stop: watch::Receiver<bool>) {
+    async fn serve(self, stream: TcpStream, place: Arc<ConnectionSlot>, stop: watch::Receiver<bool>) {
         let metrics = Arc::clone(&self.metrics);
         metrics.connections.fetch_add(1, Ordering::Relaxed);
         // Tokens are small and should not wait for each other.
@@ -74,7 +74,7 @@ impl Acceptor {
         metrics.connections.fetch_sub(1, Ordering::Relaxed);
     }
 
-    async fn connect(self, stream: TcpStream, place: &Arc<Place>, stop: watch::Receiver<bool>) {
+    async fn connect(self, stream: TcpStream, place: &Arc<ConnectionSlot>, stop: watch::Receiver<bool>) {
         match self.tls.clone() {
             None => self.talk(stream, place, stop).await,
             Some(tls) => match timeout(self.limits.header_time, tls.accept(stream)).await {
@@ -88,7 +88,7 @@ impl Acceptor {
     async fn talk(
         self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send,
-        place: &Arc<Place>,
+        place: &Arc<ConnectionSlot>,
         mut stop: watch::Receiver<bool>,
     ) {
         let Limits { header_bytes, header_time, stall_time, .. } = self.limits;
@@ -99,7 +99,7 @@ impl Acceptor {
             let (busy, answered) = (place.busy(), self.router.clone().oneshot(request));
             async move { Ok::<_, Infallible>(holding(answered.await?, busy)) }
         });
-        let connection = builder.serve_connection(TokioIo::new(Unstalled::new(stream, stall_time)), service);
+        let connection = builder.serve_connection(TokioIo::new(WriteTimeout::new(stream, stall_time)), service);
         let mut connection = pin!(connection);
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,

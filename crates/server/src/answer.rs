@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::task::{Context, Poll, ready};
 
 use cascadia_engine::FinishReason;
-use cascadia_engine::service::{JobOutcome, NewToken, TokenChance, Update};
+use cascadia_engine::service::{JobOutcome, NewToken, TokenLogprobs, Update};
 use cascadia_text::{AnswerParser, Piece};
 
 use crate::error::{ApiError, Kind};
@@ -12,12 +12,12 @@ use crate::jobs::Jobs;
 
 /// A little more of an answer.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct Delta {
     pub(crate) choice: usize,
     /// Text, thoughts and calls; possibly none yet.
     pub(crate) pieces: Vec<Piece>,
     /// The token it came with, and its chance where that was asked for.
-    pub(crate) token: Option<(u32, TokenChance)>,
+    pub(crate) token: Option<(u32, TokenLogprobs)>,
 }
 
 /// How an answer ended.
@@ -48,8 +48,8 @@ pub(crate) struct Usage {
 
 /// Something to tell the client.
 #[derive(Debug)]
-pub(crate) enum Told {
-    Said(Said),
+pub(crate) enum AnswerEvent {
+    Delta(Delta),
     Ended {
         choice: usize,
         end: End,
@@ -66,7 +66,7 @@ pub(crate) struct Answer {
     pub(crate) text: String,
     pub(crate) thoughts: String,
     pub(crate) calls: Vec<Call>,
-    pub(crate) chances: Vec<(u32, TokenChance)>,
+    pub(crate) chances: Vec<(u32, TokenLogprobs)>,
     pub(crate) end: End,
 }
 
@@ -99,7 +99,7 @@ impl Answer {
 }
 
 /// Tells what happens to a request's jobs, in order.
-pub(crate) struct Teller {
+pub(crate) struct AnswerStream {
     jobs: Jobs,
     usage: Usage,
     /// Answers to each prompt: the tokens of a prompt count once.
@@ -107,19 +107,24 @@ pub(crate) struct Teller {
     /// Who reads thoughts and calls out of each answer, and the calls so far.
     readers: Vec<(Option<AnswerParser>, usize)>,
     open: usize,
-    /// Told next, because one update may be several things to tell.
-    next: VecDeque<Told>,
+    /// AnswerEvent next, because one update may be several things to tell.
+    next: VecDeque<AnswerEvent>,
     over: bool,
     /// Tokens that were not known from before.
     drawn: u64,
 }
 
-impl Teller {
+impl AnswerStream {
     /// Tells of jobs; `readers` has one entry for each.
-    pub(crate) fn new(jobs: Jobs, readers: Vec<Option<AnswerParser>>, prompt_tokens: usize, choices: usize) -> Teller {
+    pub(crate) fn new(
+        jobs: Jobs,
+        readers: Vec<Option<AnswerParser>>,
+        prompt_tokens: usize,
+        choices: usize,
+    ) -> AnswerStream {
         let usage = Usage { prompt: prompt_tokens, ..Usage::default() };
         let readers = readers.into_iter().map(|reader| (reader, 0)).collect();
-        Teller { open: jobs.len(), jobs, usage, choices, readers, next: VecDeque::new(), over: false, drawn: 0 }
+        AnswerStream { open: jobs.len(), jobs, usage, choices, readers, next: VecDeque::new(), over: false, drawn: 0 }
     }
 
     /// Tokens of all prompts.
@@ -133,7 +138,7 @@ impl Teller {
     }
 
     /// What to tell next; `None` when nothing follows.
-    pub(crate) fn poll_told(&mut self, context: &mut Context<'_>) -> Poll<Option<Told>> {
+    pub(crate) fn poll_told(&mut self, context: &mut Context<'_>) -> Poll<Option<AnswerEvent>> {
         if self.over {
             return Poll::Ready(None);
         }
@@ -142,14 +147,14 @@ impl Teller {
                 break told;
             }
             if self.open == 0 {
-                break Told::Done(self.usage);
+                break AnswerEvent::Done(self.usage);
             }
             match ready!(self.jobs.poll_next(context)) {
                 Some((choice, update)) => self.take(choice, update),
-                None => break Told::Failed(self.cut_off()),
+                None => break AnswerEvent::Failed(self.cut_off()),
             }
         };
-        self.over = matches!(told, Told::Done(_) | Told::Failed(_));
+        self.over = matches!(told, AnswerEvent::Done(_) | AnswerEvent::Failed(_));
         Poll::Ready(Some(told))
     }
 
@@ -158,14 +163,14 @@ impl Teller {
         let mut answers: Vec<Answer> = (0..self.open).map(|_| Answer::empty()).collect();
         loop {
             match std::future::poll_fn(|context| self.poll_told(context)).await {
-                Some(Told::Said(said)) => {
+                Some(AnswerEvent::Delta(said)) => {
                     let answer = &mut answers[said.choice];
                     said.pieces.into_iter().for_each(|piece| answer.add(piece));
                     answer.chances.extend(said.token);
                 }
-                Some(Told::Ended { choice, end }) => answers[choice].end = end,
-                Some(Told::Failed(error)) => return Err(error),
-                Some(Told::Done(usage)) => return Ok((answers, usage)),
+                Some(AnswerEvent::Ended { choice, end }) => answers[choice].end = end,
+                Some(AnswerEvent::Failed(error)) => return Err(error),
+                Some(AnswerEvent::Done(usage)) => return Ok((answers, usage)),
                 None => return Err(self.cut_off()),
             }
         }
@@ -179,16 +184,16 @@ impl Teller {
                 self.tell(choice, token);
             }
             Update::Finished(outcome) => self.finish(choice, outcome),
-            Update::Failed(error) => self.next.push_back(Told::Failed(error.into())),
+            Update::Failed(error) => self.next.push_back(AnswerEvent::Failed(error.into())),
             // Only asked for by those who read the jobs themselves.
-            Update::Embedded(_) => self.next.push_back(Told::Failed(self.cut_off())),
+            Update::Embedded(_) => self.next.push_back(AnswerEvent::Failed(self.cut_off())),
         }
     }
 
     fn tell(&mut self, choice: usize, NewToken { token, text, chance }: NewToken) {
         let token = chance.map(|chance| (token, chance));
         let pieces = self.read(choice, text);
-        self.say(Said { choice, pieces, token });
+        self.say(Delta { choice, pieces, token });
     }
 
     fn finish(&mut self, choice: usize, outcome: JobOutcome) {
@@ -204,8 +209,8 @@ impl Teller {
         *calls += starts(&held);
         let end = End { finish, stop, calls: *calls };
         pieces.extend(held);
-        self.say(Said { choice, pieces, token: None });
-        self.next.push_back(Told::Ended { choice, end });
+        self.say(Delta { choice, pieces, token: None });
+        self.next.push_back(AnswerEvent::Ended { choice, end });
     }
 
     /// The parts of an answer that its next text completes.
@@ -220,9 +225,9 @@ impl Teller {
         pieces
     }
 
-    fn say(&mut self, said: Said) {
+    fn say(&mut self, said: Delta) {
         if !said.pieces.is_empty() || said.token.is_some() {
-            self.next.push_back(Told::Said(said));
+            self.next.push_back(AnswerEvent::Delta(said));
         }
     }
 

@@ -6,10 +6,10 @@ use tokio::sync::Semaphore;
 
 use crate::board::FleetBoard;
 use crate::body::Bodies;
-use crate::desk::{Desk, ServedModel};
 use crate::error::ServerError;
 use crate::keys::KeyRing;
 use crate::metrics::Metrics;
+use crate::model_frontend::{ModelFrontend, ServedModel};
 use crate::options::ServerOptions;
 use crate::resume_log::ResumeLog;
 use crate::slot::ModelSlot;
@@ -58,7 +58,7 @@ impl App {
     }
 
     /// The desk of the model that is served now; a request asks once.
-    pub(crate) fn desk(&self) -> Arc<Desk> {
+    pub(crate) fn desk(&self) -> Arc<ModelFrontend> {
         self.model.desk()
     }
 }

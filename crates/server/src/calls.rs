@@ -14,14 +14,14 @@ pub(crate) const MAX_TOOLS: usize = 128;
 
 /// What the model's template says about calls and thoughts.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct SpeechFormat {
+pub(crate) struct ReplyFormat {
     calls: Option<ToolCallFormat>,
     thoughts: Option<ReasoningFormat>,
 }
 
-impl SpeechFormat {
-    pub(crate) fn of_template(template: Option<&str>) -> SpeechFormat {
-        SpeechFormat {
+impl ReplyFormat {
+    pub(crate) fn of_template(template: Option<&str>) -> ReplyFormat {
+        ReplyFormat {
             calls: template.and_then(ToolCallFormat::detect),
             thoughts: template.and_then(ReasoningFormat::detect),
         }

@@ -12,9 +12,9 @@ use cascadia_engine::service::{Priority, Tenant};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::app::App;
-use crate::desk::Caller;
 use crate::error::{ApiError, Kind, Shape};
 use crate::held::holding;
+use crate::model_frontend::Caller;
 use crate::routes;
 use crate::traces::{Parent, Span};
 

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 use tokio::sync::Semaphore;
 
-use crate::desk::Caller;
 use crate::error::ServerError;
+use crate::model_frontend::Caller;
 use crate::validate::named_priority;
 
 /// How keys begin, so that people and scanners recognise them.

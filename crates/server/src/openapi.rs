@@ -4,7 +4,7 @@ use axum::response::Response;
 use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 
-use crate::door;
+use crate::protocol;
 use crate::routes::{Access, ROUTES};
 use crate::{anthropic, ollama, openai};
 
@@ -31,7 +31,7 @@ struct Bodies;
 
 /// The document.
 pub(crate) async fn document() -> Response {
-    door::json(&describe())
+    protocol::json(&describe())
 }
 
 fn describe() -> Value {

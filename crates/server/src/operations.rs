@@ -7,8 +7,8 @@ use axum::response::Response;
 use serde_json::json;
 
 use crate::app::App;
-use crate::door::json;
 use crate::error::{ApiError, Kind};
+use crate::protocol::json;
 
 /// Always yes: what asks this ends processes that do not answer, and a busy one must not be ended.
 pub(crate) async fn live() -> &'static str {

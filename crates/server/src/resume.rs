@@ -7,15 +7,15 @@
 
 use axum::http::HeaderMap;
 
-use crate::desk::{Desk, Prepared};
 use crate::error::{ApiError, Kind};
+use crate::model_frontend::{ModelFrontend, Prepared};
 
 /// The header that names the last event a client has seen.
 const LAST_EVENT_ID: &str = "last-event-id";
 
 /// Which stream this is, and how much of it the client has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Ticket {
+pub(crate) struct ResumeToken {
     /// What the answer is drawn with unless the request says it.
     pub(crate) seed: u64,
     /// Tells what was asked from all else that may be: see [`digest`].
@@ -33,17 +33,17 @@ impl LastEvent {
         LastEvent(value.map(|value| value.to_str().unwrap_or("?").to_owned()))
     }
 
-    /// The ticket of the stream it belongs to; whether that is what is asked for now, [`Ticket::after`] knows.
-    pub(crate) fn ticket(&self) -> Result<Option<Ticket>, ApiError> {
+    /// The ticket of the stream it belongs to; whether that is what is asked for now, [`ResumeToken::after`] knows.
+    pub(crate) fn ticket(&self) -> Result<Option<ResumeToken>, ApiError> {
         let Some(event) = &self.0 else { return Ok(None) };
         let message = "Last-Event-ID is no event of this server; leave it out to begin anew";
-        Ticket::parse(event).map(Some).ok_or_else(|| ApiError::invalid(LAST_EVENT_ID, message))
+        ResumeToken::parse(event).map(Some).ok_or_else(|| ApiError::invalid(LAST_EVENT_ID, message))
     }
 }
 
 /// A digest of all that an answer follows from besides its seed. The prompt is taken as the model gets it, because a
 /// template may tell the time; the context, because positions may be stretched to it.
-pub(crate) fn digest(desk: &Desk, prepared: &Prepared, path: &str, body: &[u8]) -> u64 {
+pub(crate) fn digest(desk: &ModelFrontend, prepared: &Prepared, path: &str, body: &[u8]) -> u64 {
     let mut hasher = blake3::Hasher::new();
     // With its length before it, no part can be mistaken for the end of another.
     let mut add = |part: &[u8]| {
@@ -63,15 +63,15 @@ pub(crate) fn digest(desk: &Desk, prepared: &Prepared, path: &str, body: &[u8]) 
     u64::from_le_bytes(digest)
 }
 
-impl Ticket {
+impl ResumeToken {
     /// The ticket of a stream that begins.
-    pub(crate) fn new(seed: u64, digest: u64) -> Ticket {
-        Ticket { seed, digest, seen: 0 }
+    pub(crate) fn new(seed: u64, digest: u64) -> ResumeToken {
+        ResumeToken { seed, digest, seen: 0 }
     }
 
     /// The same after the last event that the client saw, if it saw any; an error where that is of another stream, or
     /// of one with several answers: which comes first may be different each time.
-    pub(crate) fn after(self, last: Option<Ticket>, answers: usize) -> Result<Ticket, ApiError> {
+    pub(crate) fn after(self, last: Option<ResumeToken>, answers: usize) -> Result<ResumeToken, ApiError> {
         match last {
             None => Ok(self),
             Some(last) if last.digest != self.digest => {
@@ -103,7 +103,7 @@ impl Ticket {
         format!("{}-{number}", self.name())
     }
 
-    fn parse(event: &str) -> Option<Ticket> {
+    fn parse(event: &str) -> Option<ResumeToken> {
         let (name, number) = event.split_once('-')?;
         let (seed, digest) = name.split_at_checked(16)?;
         let hexadecimal = |digits: &str| {
@@ -111,7 +111,7 @@ impl Ticket {
             fits.then(|| u64::from_str_radix(digits, 16).ok())?
         };
         let seen = number.parse::<u64>().ok()?.checked_add(1)?;
-        Some(Ticket { seed: hexadecimal(seed)?, digest: hexadecimal(digest)?, seen })
+        Some(ResumeToken { seed: hexadecimal(seed)?, digest: hexadecimal(digest)?, seen })
     }
 }
 
@@ -121,15 +121,15 @@ mod tests {
 
     #[test]
     fn events_name_their_stream() {
-        let ticket = Ticket { seed: 7, digest: u64::MAX, seen: 0 };
-        assert_eq!(Ticket::parse(&ticket.event(41)), Some(Ticket { seen: 42, ..ticket.clone() }));
+        let ticket = ResumeToken { seed: 7, digest: u64::MAX, seen: 0 };
+        assert_eq!(ResumeToken::parse(&ticket.event(41)), Some(ResumeToken { seen: 42, ..ticket.clone() }));
         let name = &ticket.event(0)[..32];
         for wrong in
             ["", "-", "0", "7-1", name, &format!("{name}-"), &format!("{name}--1"), &format!("+{}-1", &name[1..])]
         {
-            assert_eq!(Ticket::parse(wrong), None, "{wrong}");
+            assert_eq!(ResumeToken::parse(wrong), None, "{wrong}");
         }
-        assert_eq!(Ticket::parse(&format!("{name}-{}", u64::MAX)), None);
-        assert_eq!(Ticket::parse(&format!("{}é-1", &name[..31])), None);
+        assert_eq!(ResumeToken::parse(&format!("{name}-{}", u64::MAX)), None);
+        assert_eq!(ResumeToken::parse(&format!("{}é-1", &name[..31])), None);
     }
 }

@@ -6,17 +6,17 @@ use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodRouter, get, post};
 
-use crate::anthropic::messages::{self, MessagesDoor};
+use crate::anthropic::messages::{self, MessagesProtocol};
 use crate::app::App;
-use crate::door::answer;
 use crate::error::{ApiError, Kind};
 use crate::guard::guard;
-use crate::ollama::chat::OllamaChatDoor;
-use crate::ollama::generate::GenerateDoor;
-use crate::openai::chat::ChatDoor;
-use crate::openai::completions::CompletionDoor;
-use crate::openai::responses::ResponsesDoor;
+use crate::ollama::chat::OllamaChatProtocol;
+use crate::ollama::generate::GenerateProtocol;
+use crate::openai::chat::ChatProtocol;
+use crate::openai::completions::CompletionProtocol;
+use crate::openai::responses::ResponsesProtocol;
 use crate::openai::{embeddings, models, tokens};
+use crate::protocol::answer;
 use crate::{ollama, openapi, operations, page, status};
 
 /// Who may use a route when keys are configured.
@@ -60,7 +60,7 @@ pub const ROUTES: &[Route] = &[
     asks("/v1/chat/completions", "ChatRequest", "Answers a conversation, as OpenAI's clients ask."),
     asks("/v1/completions", "CompletionRequest", "Continues a text."),
     asks("/v1/responses", "ResponsesRequest", "Responds to a text or a conversation."),
-    asks("/v1/embeddings", "EmbeddingRequest", "Places texts in the model's space."),
+    asks("/v1/embeddings", "EmbeddingRequest", "ConnectionSlots texts in the model's space."),
     tells("/v1/models", "Lists the model."),
     tells("/v1/models/{id}", "Shows the model."),
     asks("/v1/messages", "MessagesRequest", "Answers a conversation, as Anthropic's clients ask."),
@@ -105,16 +105,16 @@ pub(crate) fn router(app: Arc<App>) -> Router {
 
 fn handler(path: &str) -> MethodRouter<Arc<App>> {
     match path {
-        "/v1/chat/completions" => post(answer::<ChatDoor>),
-        "/v1/completions" => post(answer::<CompletionDoor>),
-        "/v1/responses" => post(answer::<ResponsesDoor>),
+        "/v1/chat/completions" => post(answer::<ChatProtocol>),
+        "/v1/completions" => post(answer::<CompletionProtocol>),
+        "/v1/responses" => post(answer::<ResponsesProtocol>),
         "/v1/embeddings" => post(embeddings::embed),
         "/v1/models" => get(models::list),
         "/v1/models/{id}" => get(models::one),
-        "/v1/messages" => post(answer::<MessagesDoor>),
+        "/v1/messages" => post(answer::<MessagesProtocol>),
         "/v1/messages/count_tokens" => post(messages::count),
-        "/api/chat" => post(answer::<OllamaChatDoor>),
-        "/api/generate" => post(answer::<GenerateDoor>),
+        "/api/chat" => post(answer::<OllamaChatProtocol>),
+        "/api/generate" => post(answer::<GenerateProtocol>),
         "/api/show" => post(ollama::models::show),
         "/api/tags" => get(ollama::models::tags),
         "/api/version" => get(ollama::models::version),

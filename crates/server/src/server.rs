@@ -8,9 +8,9 @@ use tokio::sync::watch;
 
 use crate::accept::Acceptor;
 use crate::app::App;
-use crate::desk::ServedModel;
 use crate::error::ServerError;
 use crate::keys::KeyRing;
+use crate::model_frontend::ServedModel;
 use crate::options::{Limits, ServerOptions};
 use crate::slot::ModelSlot;
 use crate::traces::{Collector, Exporter};

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::board::FleetBoard;
-use crate::door::json;
 use crate::metrics::{Histogram, Metrics};
+use crate::protocol::json;
 
 /// Every this many buckets of a histogram go to Prometheus.
 const BUCKETS_PER_LINE: usize = 3;

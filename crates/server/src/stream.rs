@@ -14,10 +14,10 @@ use hyper::body::Frame;
 use serde_json::Value;
 use tokio::time::{Instant, Sleep, sleep};
 
-use crate::answer::{End, Said, Teller, Told, Usage};
+use crate::answer::{AnswerEvent, AnswerStream, Delta, End, Usage};
 use crate::error::ApiError;
 use crate::metrics::Metrics;
-use crate::resume::Ticket;
+use crate::resume::ResumeToken;
 use crate::resume_log::StreamLog;
 
 /// How long nothing may be sent before a comment shows that the connection is alive.
@@ -28,11 +28,11 @@ const FRAME_BYTES: usize = 16 << 10;
 const TOLD_AT_ONCE: usize = 256;
 
 /// How a protocol tells an answer bit by bit.
-pub(crate) trait Voice: Send {
+pub(crate) trait EventWriter: Send {
     /// Before anything is said.
     fn begin(&mut self, _prompt_tokens: usize, _out: &mut Frames) {}
     /// A little more of an answer.
-    fn said(&mut self, said: Said, out: &mut Frames);
+    fn said(&mut self, said: Delta, out: &mut Frames);
     /// One answer is complete.
     fn ended(&mut self, choice: usize, end: &End, out: &mut Frames);
     /// All answers are complete.
@@ -51,9 +51,9 @@ pub(crate) enum Framing {
 }
 
 /// How a stream is told, and what becomes of it.
-pub(crate) struct Telling {
+pub(crate) struct StreamSetup {
     pub(crate) framing: Framing,
-    pub(crate) ticket: Ticket,
+    pub(crate) ticket: ResumeToken,
     /// What is kept of it until the client has all.
     pub(crate) log: Option<StreamLog>,
     pub(crate) metrics: Arc<Metrics>,
@@ -65,7 +65,7 @@ pub(crate) struct Frames {
     framing: Framing,
     /// What events are called, and which the client has already; lines have no names. What tells of a failure is no
     /// part of the answer: it has no name to go on from, and is always told.
-    ticket: Option<Ticket>,
+    ticket: Option<ResumeToken>,
     next: u64,
 }
 
@@ -107,8 +107,8 @@ impl Frames {
 }
 
 /// The response that tells an answer while it is made.
-pub(crate) fn respond(teller: Teller, mut voice: Box<dyn Voice>, telling: Telling) -> Response {
-    let Telling { framing, ticket, log, metrics } = telling;
+pub(crate) fn respond(teller: AnswerStream, mut voice: Box<dyn EventWriter>, telling: StreamSetup) -> Response {
+    let StreamSetup { framing, ticket, log, metrics } = telling;
     let ticket = (framing == Framing::Events).then_some(ticket);
     let mut frames = Frames { bytes: Vec::new(), framing, ticket, next: 0 };
     voice.begin(teller.prompt_tokens(), &mut frames);
@@ -127,8 +127,8 @@ pub(crate) fn respond(teller: Teller, mut voice: Box<dyn Voice>, telling: Tellin
 }
 
 struct Stream {
-    teller: Teller,
-    voice: Box<dyn Voice>,
+    teller: AnswerStream,
+    voice: Box<dyn EventWriter>,
     frames: Frames,
     log: Option<StreamLog>,
     metrics: Arc<Metrics>,
@@ -147,19 +147,21 @@ impl Stream {
             let Poll::Ready(told) = self.teller.poll_told(context) else { return };
             let was_behind = self.frames.is_behind();
             match told {
-                Some(Told::Said(said)) => self.voice.said(said, &mut self.frames),
+                Some(AnswerEvent::Delta(said)) => self.voice.said(said, &mut self.frames),
                 // Where time cut it may be different now; all other ends are as they were.
-                Some(Told::Ended { end, .. }) if end.finish == FinishReason::Deadline && self.frames.is_behind() => {
-                    self.fail(&Ticket::fell_short());
+                Some(AnswerEvent::Ended { end, .. })
+                    if end.finish == FinishReason::Deadline && self.frames.is_behind() =>
+                {
+                    self.fail(&ResumeToken::fell_short());
                 }
-                Some(Told::Ended { choice, end }) => self.voice.ended(choice, &end, &mut self.frames),
-                Some(Told::Done(usage)) => {
+                Some(AnswerEvent::Ended { choice, end }) => self.voice.ended(choice, &end, &mut self.frames),
+                Some(AnswerEvent::Done(usage)) => {
                     self.voice.done(usage, &mut self.frames);
                     if self.frames.is_behind() {
-                        self.fail(&Ticket::fell_short());
+                        self.fail(&ResumeToken::fell_short());
                     }
                 }
-                Some(Told::Failed(error)) => self.fail(&error),
+                Some(AnswerEvent::Failed(error)) => self.fail(&error),
                 None => self.over = true,
             }
             if was_behind && !self.frames.is_behind() {

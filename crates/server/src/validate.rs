@@ -114,7 +114,7 @@ pub(crate) enum MustCall {
 
 /// A request as a door understood it, nothing checked yet.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct RawRequest {
     pub(crate) model: Option<String>,
     pub(crate) sources: Vec<Source>,
     pub(crate) choices: Option<i64>,
@@ -141,7 +141,7 @@ pub(crate) struct Wanted {
 
 /// A request whose every value is in range.
 #[derive(Clone, Debug)]
-pub(crate) struct Ask {
+pub(crate) struct ValidRequest {
     pub(crate) sources: Vec<Source>,
     /// Answers to each prompt.
     pub(crate) choices: usize,
@@ -156,16 +156,16 @@ pub(crate) struct Ask {
     pub(crate) format: Option<OutputFormat>,
 }
 
-impl Wanted {
+impl RawRequest {
     /// Checks every field.
-    pub(crate) fn check(self) -> Result<Ask, ApiError> {
+    pub(crate) fn check(self) -> Result<ValidRequest, ApiError> {
         let choices = whole(range::CHOICES, self.choices)?.unwrap_or(1) as usize;
         if self.sources.is_empty() || self.sources.len().saturating_mul(choices) > MAX_ANSWERS {
             let count = self.sources.len();
             let message = format!("{count} prompts with n = {choices}; ask for 1 to {MAX_ANSWERS} answers in all");
             return Err(ApiError::invalid("n", message));
         }
-        Ok(Ask {
+        Ok(ValidRequest {
             choices,
             max_tokens: given(range::MAX_TOKENS, self.max_tokens)?.map(|count| count as u32),
             sampling: self.sampling()?,

@@ -33,7 +33,7 @@ enum Line<'a> {
     Say(&'a str),
     System(&'a str),
     Reset,
-    Help,
+    Suggestion,
     Exit,
     Unknown(&'a str),
 }
@@ -55,7 +55,7 @@ impl<'a> Line<'a> {
         match name {
             "system" => Line::System(rest.trim()),
             "reset" => Line::Reset,
-            "help" => Line::Help,
+            "help" => Line::Suggestion,
             "exit" | "quit" => Line::Exit,
             _ => Line::Unknown(name),
         }
@@ -110,7 +110,7 @@ impl Chat {
                 self.history.clear();
                 remark("The conversation starts afresh.");
             }
-            Line::Help => remark(HELP),
+            Line::Suggestion => remark(HELP),
             Line::Exit => return Ok(Next::Leave),
             Line::Unknown(name) => remark(&format!("There is no /{name}; /help shows what there is.")),
         }
@@ -206,7 +206,7 @@ mod tests {
             (" hello / there ", Line::Say("hello / there")),
             ("/system  be brief ", Line::System("be brief")),
             ("/reset", Line::Reset),
-            ("/help", Line::Help),
+            ("/help", Line::Suggestion),
             ("/exit", Line::Exit),
             ("/nonsense 1", Line::Unknown("nonsense")),
         ];

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow, bail};
 use cascadia_fleet::{Arrival, HERE, Invitation, Listener, Manifest, Members, Shard, seconds_now};
 
-use super::fleet_push::{Shipment, quay};
+use super::fleet_push::{Shipment, registry};
 use crate::flags::{FleetInitFlags, FleetPushFlags, FleetRevokeFlags, FleetTrustFlags};
 use crate::fleet_home::{CoordinatorSettings, FleetHome, reachable, usual_address};
 use crate::handover::PushWish;
@@ -73,7 +73,7 @@ pub(crate) fn push(flags: &FleetPushFlags) -> anyhow::Result<()> {
         let targets: Vec<_> = others.iter().map(|(node, shard)| (node.as_str(), *shard)).collect();
         let patience = Duration::from_secs(flags.wait_seconds);
         let shipment = Shipment { folder: &folder, targets: &targets, patience };
-        shipment.send(&quay(home.arrivals(&settings)?), &home.audit_log(), &remark)?;
+        shipment.send(&registry(home.arrivals(&settings)?), &home.audit_log(), &remark)?;
     }
     let own_stages = own.into_iter().map(|(_, shard)| number(shard) as u32).collect();
     home.set_coordinator(&CoordinatorSettings { pushed: Some(folder), own_stages, ..settings })

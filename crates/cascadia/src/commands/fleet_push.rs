@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::bail;
-use cascadia_fleet::{Arrival, AuditLog, Entry, Quay, Shard, Verb};
+use cascadia_fleet::{Arrival, AuditLog, Entry, Shard, Verb, WorkerRegistry};
 
 use crate::progress::Progress;
 
@@ -24,9 +24,9 @@ pub(crate) struct Shipment<'a> {
 }
 
 /// Lets machines that come wait for shards, as long as the program runs.
-pub(crate) fn quay(arrivals: Receiver<Arrival>) -> Arc<Quay> {
-    let quay = Arc::new(Quay::default());
-    let port = Arc::clone(&quay);
+pub(crate) fn registry(arrivals: Receiver<Arrival>) -> Arc<WorkerRegistry> {
+    let registry = Arc::new(WorkerRegistry::default());
+    let port = Arc::clone(&registry);
     thread::spawn(move || {
         for arrival in arrivals {
             if let Arrival::Member { node, link } = arrival {
@@ -36,12 +36,17 @@ pub(crate) fn quay(arrivals: Receiver<Arrival>) -> Arc<Quay> {
             }
         }
     });
-    quay
+    registry
 }
 
 impl Shipment<'_> {
     /// Sends all at the same time. Each is written down first, and one that fails does not keep the others from theirs.
-    pub(crate) fn send(&self, quay: &Quay, log: &AuditLog, say: &(dyn Fn(&str) + Sync)) -> anyhow::Result<()> {
+    pub(crate) fn send(
+        &self,
+        registry: &WorkerRegistry,
+        log: &AuditLog,
+        say: &(dyn Fn(&str) + Sync),
+    ) -> anyhow::Result<()> {
         let Shipment { folder, targets, patience } = *self;
         let done: Vec<AtomicU64> = targets.iter().map(|_| AtomicU64::new(0)).collect();
         let total = targets.iter().map(|(_, shard)| shard.bytes).sum();
@@ -53,7 +58,7 @@ impl Shipment<'_> {
             };
             let nodes = vec![(*node).to_owned()];
             let entry = Entry { digest: Some(shard.digest), nodes, ..Entry::admin(Verb::Push) };
-            log.acting(entry, || quay.send(node, (folder, shard), patience, (progress, say)))
+            log.acting(entry, || registry.send(node, (folder, shard), patience, (progress, say)))
         };
         let problems: Vec<String> = thread::scope(|scope| {
             let send = &send;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cascadia_fleet::{Arrival, Auditor, Berth, Quay};
+use cascadia_fleet::{Admission, Arrival, Auditor, WorkerRegistry};
 
 use crate::output::remark;
 
@@ -12,7 +12,7 @@ const MOST_SAID: usize = 256;
 
 /// Lets machines in.
 pub(super) struct Gate {
-    pub(super) quay: Arc<Quay>,
+    pub(super) registry: Arc<WorkerRegistry>,
     /// The machines that may take part; all of the fleet if none are named.
     pub(super) nodes: Arc<Mutex<Option<Vec<String>>>>,
     pub(super) auditor: Arc<Auditor>,
@@ -27,10 +27,10 @@ impl Gate {
             Arrival::Member { node, link } => {
                 let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 let takes_part = nodes.is_none_or(|nodes| nodes.contains(&node));
-                match takes_part.then(|| self.quay.admit(link, &node)) {
-                    Some(Ok(Berth::Stage(stage))) => remark(&format!("{node} is ready for stage {stage}.")),
+                match takes_part.then(|| self.registry.admit(link, &node)) {
+                    Some(Ok(Admission::Stage(stage))) => remark(&format!("{node} is ready for stage {stage}.")),
                     Some(Err(error)) => self.refused(node, error.to_string()),
-                    Some(Ok(Berth::Waits | Berth::Early)) | None => {}
+                    Some(Ok(Admission::Waits | Admission::Early)) | None => {}
                 }
             }
             Arrival::Joined { node } => remark(&format!("{node} has joined the fleet.")),

@@ -3,7 +3,6 @@
 mod audit;
 mod bench;
 mod chat;
-mod crew;
 mod export;
 mod fleet;
 mod fleet_board;
@@ -26,6 +25,7 @@ mod served;
 mod tokenize;
 mod worker;
 mod worker_limits;
+mod worker_process;
 
 pub(crate) use audit::tell;
 

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use cascadia_fleet::{Candidate, FleetPlan, HERE, Help, MachineSpeed, StageSplit, Task, helps, plan as plan_fleet};
+use cascadia_fleet::{
+    Candidate, FleetPlan, HERE, MachineSpeed, StageSplit, Suggestion, Task, plan as plan_fleet, suggestions,
+};
 use cascadia_kernels::Pool;
 use cascadia_model::{CacheDemand, ModelSpec};
 use cascadia_weights::ModelFiles;
@@ -45,14 +47,14 @@ pub(crate) fn plan(flags: &PlanFlags) -> anyhow::Result<()> {
     let wanted = Wanted { precision: &flags.precision, context: flags.ctx, users: flags.users };
     let coordinator = measure(&pool(&flags.threads));
     let (machines, unknown) = machines(flags, coordinator)?;
-    let (found, helps) = best(&files, &wanted, (coordinator, &machines))?;
+    let (found, suggestions) = best(&files, &wanted, (coordinator, &machines))?;
     if flags.json {
         return Ok(print_json(&json!({
             "model": flags.model, "precision": flags.precision,
-            "plan": found, "helps": helps, "machines_without_numbers": unknown,
+            "plan": found, "suggestions": suggestions, "machines_without_numbers": unknown,
         }))?);
     }
-    let mut text = format!("{} as {}\n{}", flags.model, flags.precision, table(&found, &helps));
+    let mut text = format!("{} as {}\n{}", flags.model, flags.precision, table(&found, &suggestions));
     if !unknown.is_empty() {
         let names = unknown.join(", ");
         text += &format!("Nothing is known of {names}; run `cascadia worker start` there, and plan again.\n");
@@ -65,15 +67,15 @@ pub(crate) fn best(
     files: &ModelFiles,
     wanted: &Wanted<'_>,
     (coordinator, machines): (MachineSpeed, &[Candidate]),
-) -> anyhow::Result<(FleetPlan, Vec<Help>)> {
+) -> anyhow::Result<(FleetPlan, Vec<Suggestion>)> {
     let spec = ModelSpec::from_files(files)?;
     let context = wanted.context.unwrap_or(DEFAULT_CONTEXT).min(spec.context);
     let demand = CacheDemand { context, rows_per_step: ROWS_PER_STEP.min(context), sequences: wanted.users };
     let model = model_costs(files, recipe(wanted.precision)?.as_ref(), &demand)?;
     let task = Task { model: &model, coordinator, machines, users: wanted.users };
     let found = plan_fleet(&task)?;
-    let helps = helps(&task, &found);
-    Ok((found, helps))
+    let suggestions = suggestions(&task, &found);
+    Ok((found, suggestions))
 }
 
 /// The best plan for this machine and all others of the fleet of which something is known.
@@ -133,7 +135,7 @@ pub(crate) fn asked(home: &FleetHome, fleet: &str) -> anyhow::Result<(Vec<String
 }
 
 /// A plan for people.
-pub(crate) fn table(plan: &FleetPlan, helps: &[Help]) -> String {
+pub(crate) fn table(plan: &FleetPlan, suggestions: &[Suggestion]) -> String {
     let mut text = "stage  layers    machine         memory  ms a token  network\n".to_owned();
     for (number, stage) in plan.stages.iter().enumerate() {
         let layers = format!("{}-{}", stage.layers.start, stage.layers.end.saturating_sub(1));
@@ -145,7 +147,7 @@ pub(crate) fn table(plan: &FleetPlan, helps: &[Help]) -> String {
     let FleetPlan { one_user, users, all_users, slowest, .. } = plan;
     text += &format!("Expected: {one_user:.1} tokens/s for one user, {all_users:.1} for {users} together; ");
     text += &format!("{slowest} is busy longest.\n");
-    for Help { change, all_users } in helps {
+    for Suggestion { change, all_users } in suggestions {
         text += &format!("With {change}: {all_users:.1} tokens/s.\n");
     }
     text

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use cascadia_fleet::HERE;
 
 use super::serve::open_options;
-use super::serve_live::{Live, Old};
+use super::serve_live::{LiveReplacement, Old};
 use super::serve_model::{ModelChoice, SENDING};
 use crate::flags::ServeFlags;
 use crate::handover::PushWish;
@@ -49,7 +49,7 @@ impl Impatience {
     }
 }
 
-impl Live {
+impl LiveReplacement {
     /// Plans again, and says how that ended.
     pub(super) fn plan_again(&self, missing: &[usize]) {
         let stages: Vec<String> = missing.iter().map(|stage| format!("stage {stage}")).collect();

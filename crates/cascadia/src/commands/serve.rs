@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use cascadia_engine::service::schedule::Sharing;
 use cascadia_engine::service::{Service, ServiceOptions};
 use cascadia_engine::{CacheSize, Engine, OpenOptions};
-use cascadia_fleet::{Digest, Patience, Wire};
+use cascadia_fleet::{Digest, RowFormat, Timeouts};
 use cascadia_server::{
     Limits, LogFormat, ModelDetails, ResumeLogOptions, ServedModel, Server, ServerOptions, TlsFiles, start_logs,
 };
@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use super::inspect::{architecture, main_format, parameters, weight_bytes};
 use super::serve_fleet::{self, Fleet, FleetChoice};
-use super::serve_live::Live;
+use super::serve_live::LiveReplacement;
 use super::serve_model::ModelChoice;
 use crate::flags::{LogChoice, ServeFlags, ThreadFlags, WireChoice, parse_bytes};
 use crate::output::remark;
@@ -69,7 +69,7 @@ pub(crate) fn serve(flags: ServeFlags) -> anyhow::Result<()> {
     let service = Arc::new(Mutex::new(Some(service)));
     let auditor = fleet.as_ref().map(|fleet| Arc::clone(&fleet.auditor));
     if let Some(fleet) = fleet {
-        Live { fleet, slot: server.model(), flags, service: Arc::clone(&service) }.watch();
+        LiveReplacement { fleet, slot: server.model(), flags, service: Arc::clone(&service) }.watch();
     }
     server.run()?;
     let service = service.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -103,7 +103,7 @@ pub(super) fn start_service(
 ) -> anyhow::Result<(Service, ServedModel)> {
     // What is rounded on its way is another model to whoever counts on the same answer.
     let digest = digest.map(|digest| match wire(flags) {
-        Wire::F32 => digest,
+        RowFormat::F32 => digest,
         wire => Digest::of(format!("{digest} {}", wire.name()).as_bytes()),
     });
     let (mut text, details) = (engine.text()?, details(engine.files(), digest));
@@ -162,18 +162,18 @@ fn open_draft(draft: &str, options: &OpenOptions) -> anyhow::Result<Engine> {
 }
 
 /// How hidden states are sent to machines of a fleet.
-fn wire(flags: &ServeFlags) -> Wire {
+fn wire(flags: &ServeFlags) -> RowFormat {
     match flags.wire.unwrap_or_default() {
-        WireChoice::F32 => Wire::F32,
-        WireChoice::F16 => Wire::F16,
-        WireChoice::Int8 => Wire::Int8,
+        WireChoice::F32 => RowFormat::F32,
+        WireChoice::F16 => RowFormat::F16,
+        WireChoice::Int8 => RowFormat::Int8,
     }
 }
 
 /// How long to wait for machines of a fleet.
-fn patience(flags: &ServeFlags) -> Patience {
-    let usual = Patience::default();
-    Patience { silence: flags.silence_ms.map_or(usual.silence, Duration::from_millis), ..usual }
+fn patience(flags: &ServeFlags) -> Timeouts {
+    let usual = Timeouts::default();
+    Timeouts { silence: flags.silence_ms.map_or(usual.silence, Duration::from_millis), ..usual }
 }
 
 pub(super) fn parallel(flags: &ServeFlags) -> u32 {

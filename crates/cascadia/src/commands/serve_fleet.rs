@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use cascadia_engine::{Engine, EngineError, OpenOptions};
 use cascadia_fleet::{
-    Arrival, Auditor, Digest, Entry, FleetError, FleetPlan, HERE, Harbour, MANIFEST_FILE, Manifest, OwnStage, Patience,
-    Quarantine, Quay, RemoteStage, Shard, StageLimits, StageStatus, Verb, Wire, seconds_now,
+    Arrival, Auditor, Digest, Entry, FleetError, FleetPlan, HERE, MANIFEST_FILE, Manifest, ModelWorkers, OwnStage,
+    Quarantine, RemoteStage, RowFormat, Shard, StageLimits, StageStatus, Timeouts, Verb, WorkerRegistry, seconds_now,
 };
 use cascadia_model::{LoadOptions, Stage};
 use cascadia_server::FleetBoard;
@@ -41,9 +41,9 @@ pub(crate) struct FleetChoice<'a> {
     /// A model that the machines do not have yet.
     pub(crate) model: Option<ModelChoice<'a>>,
     /// How long to wait for machines.
-    pub(crate) patience: Patience,
+    pub(crate) patience: Timeouts,
     /// How hidden states are sent to them.
-    pub(crate) wire: Wire,
+    pub(crate) wire: RowFormat,
     /// For how long a machine that was lost too often is held back; nothing if none is.
     pub(crate) quarantine: Duration,
     /// Whether spares only wait.
@@ -53,13 +53,13 @@ pub(crate) struct FleetChoice<'a> {
 /// A coordinator at its port, and the models for whose stages machines come there.
 pub(crate) struct Fleet {
     pub(super) home: FleetHome,
-    pub(super) quay: Arc<Quay>,
+    pub(super) registry: Arc<WorkerRegistry>,
     /// The machines that may take part; all of the fleet if none are named.
     nodes: Arc<Mutex<Option<Vec<String>>>>,
     /// Those that are served, the newest last; the others have requests to finish.
     running: Arc<Mutex<Vec<Running>>>,
-    patience: Patience,
-    wire: Wire,
+    patience: Timeouts,
+    wire: RowFormat,
     pub(super) quarantine: Arc<Quarantine>,
     no_shadow: bool,
     pub(super) auditor: Arc<Auditor>,
@@ -72,7 +72,7 @@ pub(crate) struct Fleet {
 /// A model that machines compute.
 #[derive(Clone)]
 struct Running {
-    harbour: Arc<Harbour>,
+    model_workers: Arc<ModelWorkers>,
     stages: Vec<Served>,
     plan: Option<FleetPlan>,
 }
@@ -103,13 +103,13 @@ impl Fleet {
         };
         check_nodes(&home, nodes.as_deref().unwrap_or_default())?;
         let arrivals = home.arrivals(&settings)?;
-        let (quay, running) = (Arc::default(), Arc::default());
+        let (registry, running) = (Arc::default(), Arc::default());
         let FleetChoice { patience, wire, no_shadow, .. } = *choice;
         let (nodes, quarantine) = (Arc::new(Mutex::new(nodes)), Arc::new(Quarantine::lasting(choice.quarantine)));
         let (auditor, board) = (home.auditor()?, FleetBoard::default());
         let fleet = Fleet {
             home,
-            quay,
+            registry,
             nodes,
             running,
             patience,
@@ -128,10 +128,10 @@ impl Fleet {
         let Beginning { first, arrivals } = beginning;
         let model = match first {
             First::Exported(cast) => {
-                return self.open(&cast, options, |harbour| {
+                return self.open(&cast, options, |model_workers| {
                     self.receive(arrivals);
                     self.beat();
-                    self.wait_for_all(harbour, &cast.own);
+                    self.wait_for_all(model_workers, &cast.own);
                     Ok(())
                 });
             }
@@ -140,10 +140,10 @@ impl Fleet {
         self.receive(arrivals);
         self.beat();
         let Prepared { cast, targets, .. } = model.prepare(self, &options.pool, COMING)?;
-        let opened = self.open(&cast, options, |harbour| {
-            let targets = serve_live::elsewhere(&targets, harbour.manifest())?;
+        let opened = self.open(&cast, options, |model_workers| {
+            let targets = serve_live::elsewhere(&targets, model_workers.manifest())?;
             self.send(&Shipment { folder: &cast.folder, targets: &targets, patience: SENDING }, &remark)?;
-            self.wait_for_all(harbour, &cast.own);
+            self.wait_for_all(model_workers, &cast.own);
             Ok(())
         })?;
         self.remember(&cast)?;
@@ -153,7 +153,7 @@ impl Fleet {
     /// Sends machines their shards. Who gets one may take part.
     pub(super) fn send(&self, shipment: &Shipment<'_>, say: &(dyn Fn(&str) + Sync)) -> anyhow::Result<()> {
         shipment.targets.iter().for_each(|(node, _)| self.invite(node));
-        shipment.send(&self.quay, &self.home.audit_log(), say)
+        shipment.send(&self.registry, &self.home.audit_log(), say)
     }
 
     /// Lets the next server begin with this.
@@ -164,21 +164,22 @@ impl Fleet {
     }
 
     /// Waits until every stage that is not run here has a machine. One that lacks its shard can be sent it meanwhile.
-    fn wait_for_all(&self, harbour: &Harbour, own: &[u32]) {
+    fn wait_for_all(&self, model_workers: &ModelWorkers, own: &[u32]) {
         let mut said = Vec::new();
         loop {
-            let docks = harbour.docks().iter().enumerate().filter(|(stage, _)| !own.contains(&(*stage as u32)));
-            let empty = docks.filter(|(_, dock)| dock.count() == 0);
+            let stages_workers =
+                model_workers.stages_workers().iter().enumerate().filter(|(stage, _)| !own.contains(&(*stage as u32)));
+            let empty = stages_workers.filter(|(_, stage_workers)| stage_workers.count() == 0);
             let missing: Vec<String> = empty.map(|(stage, _)| format!("stage {stage}")).collect();
             if missing.is_empty() {
                 return;
             }
             if said != missing {
-                remark(&format!("Waiting for a machine for {}; {}.", missing.join(", "), self.quay.holdings()));
+                remark(&format!("Waiting for a machine for {}; {}.", missing.join(", "), self.registry.holdings()));
                 said = missing;
             }
             if let Some(wish) = PushWish::take(&self.home) {
-                serve_live::push_to_waiting(self, harbour.manifest(), &wish);
+                serve_live::push_to_waiting(self, model_workers.manifest(), &wish);
             }
             thread::sleep(Duration::from_millis(50));
         }
@@ -186,8 +187,9 @@ impl Fleet {
 
     /// Lets machines in for as long as the program runs, each on a thread of its own because it takes its time to load.
     fn receive(&self, arrivals: Receiver<Arrival>) {
-        let (quay, nodes, auditor) = (Arc::clone(&self.quay), Arc::clone(&self.nodes), Arc::clone(&self.auditor));
-        let gate = Arc::new(Gate { quay, nodes, auditor, said: Mutex::default() });
+        let (registry, nodes, auditor) =
+            (Arc::clone(&self.registry), Arc::clone(&self.nodes), Arc::clone(&self.auditor));
+        let gate = Arc::new(Gate { registry, nodes, auditor, said: Mutex::default() });
         thread::spawn(move || {
             for arrival in arrivals {
                 let gate = Arc::clone(&gate);
@@ -201,7 +203,7 @@ impl Fleet {
         &self,
         cast: &Cast,
         options: &OpenOptions,
-        fill: impl FnOnce(&Arc<Harbour>) -> anyhow::Result<()>,
+        fill: impl FnOnce(&Arc<ModelWorkers>) -> anyhow::Result<()>,
     ) -> anyhow::Result<(String, Engine)> {
         let Cast { folder, own, plan } = cast;
         let manifest = Manifest::read(folder)?;
@@ -217,26 +219,27 @@ impl Fleet {
         let engine = Engine::with_stages::<anyhow::Error>(files, options, |spec, options| {
             let (context, rows_per_step) = (options.context, options.rows_per_step);
             let limits = StageLimits { context, rows_per_step, cache: options.cache_pages(spec), wire: self.wire };
-            let harbour = Harbour::new(manifest, limits, env!("CARGO_PKG_VERSION")).for_members(&self.home.members());
-            let harbour = Arc::new(harbour.audited(&self.auditor).wary(&self.quarantine));
-            let memory = options.memory.map(|memory| memory.saturating_sub(harbour.manifest().token_io.bytes));
+            let model_workers =
+                ModelWorkers::new(manifest, limits, env!("CARGO_PKG_VERSION")).for_members(&self.home.members());
+            let model_workers = Arc::new(model_workers.audited(&self.auditor).wary(&self.quarantine));
+            let memory = options.memory.map(|memory| memory.saturating_sub(model_workers.manifest().token_io.bytes));
             let options = LoadOptions { memory, ..options.clone() };
             let stage = |(stage, shard): (usize, &Shard)| match own.contains(&(stage as u32)) {
                 true => Ok(Served::Here(Arc::new(OwnStage::open(folder, shard, &options)?))),
                 false => {
-                    let stage = RemoteStage::new(&harbour, stage, self.patience);
+                    let stage = RemoteStage::new(&model_workers, stage, self.patience);
                     let stage = if self.no_shadow { stage.without_shadow() } else { stage };
                     Ok(Served::There(Arc::new(stage)))
                 }
             };
             let stages: Vec<Served> =
-                harbour.manifest().stages.iter().enumerate().map(stage).collect::<Result<_, FleetError>>()?;
-            self.quay.open(&harbour);
-            if let Err(error) = fill(&harbour) {
-                self.quay.close(&harbour);
+                model_workers.manifest().stages.iter().enumerate().map(stage).collect::<Result<_, FleetError>>()?;
+            self.registry.open(&model_workers);
+            if let Err(error) = fill(&model_workers) {
+                self.registry.close(&model_workers);
                 return Err(error);
             }
-            lock(&self.running).push(Running { harbour, stages: stages.clone(), plan: plan.clone() });
+            lock(&self.running).push(Running { model_workers, stages: stages.clone(), plan: plan.clone() });
             Ok(stages.into_iter().map(|stage| Box::new(stage) as Box<dyn Stage>).collect())
         })?;
         Ok((name, engine))
@@ -244,12 +247,12 @@ impl Fleet {
 
     /// The model that was opened last.
     pub(crate) fn model(&self) -> Option<Digest> {
-        self.served().map(|harbour| harbour.manifest().model)
+        self.served().map(|model_workers| model_workers.manifest().model)
     }
 
     /// Where its machines are.
-    pub(super) fn served(&self) -> Option<Arc<Harbour>> {
-        lock(&self.running).last().map(|running| Arc::clone(&running.harbour))
+    pub(super) fn served(&self) -> Option<Arc<ModelWorkers>> {
+        lock(&self.running).last().map(|running| Arc::clone(&running.model_workers))
     }
 
     /// Whether a machine computes a stage of that model, or waits to.
@@ -272,16 +275,16 @@ impl Fleet {
 
     /// Lets go of its machines, so that they have room for another; requests are refused from now on.
     pub(super) fn let_go(&self) {
-        let Some(Running { harbour, stages, .. }) = lock(&self.running).last().cloned() else { return };
-        self.quay.close(&harbour);
-        harbour.close();
+        let Some(Running { model_workers, stages, .. }) = lock(&self.running).last().cloned() else { return };
+        self.registry.close(&model_workers);
+        model_workers.close();
         stages.iter().for_each(Served::check);
     }
 
     /// Lets go of the machines of a model that was replaced; its engine has to be gone.
-    pub(super) fn retire(&self, harbour: &Arc<Harbour>) {
-        self.quay.close(harbour);
-        lock(&self.running).retain(|running| !Arc::ptr_eq(&running.harbour, harbour));
+    pub(super) fn retire(&self, model_workers: &Arc<ModelWorkers>) {
+        self.registry.close(model_workers);
+        lock(&self.running).retain(|running| !Arc::ptr_eq(&running.model_workers, model_workers));
     }
 
     /// Lets a machine take part that was not asked for before.
@@ -293,7 +296,7 @@ impl Fleet {
 
     /// Asks all machines for signs of life for as long as the program runs, and writes down how they are.
     fn beat(&self) {
-        let (quay, running, home) = (Arc::clone(&self.quay), Arc::clone(&self.running), self.home.clone());
+        let (registry, running, home) = (Arc::clone(&self.registry), Arc::clone(&self.running), self.home.clone());
         let quarantine = Arc::clone(&self.quarantine);
         let members = home.members();
         let mut lookout = Lookout::new(self.board.clone(), Arc::clone(&members));
@@ -305,11 +308,11 @@ impl Fleet {
         });
         thread::spawn(move || {
             loop {
-                quay.sweep(HEARTBEAT, |node| members.has(node));
+                registry.sweep(HEARTBEAT, |node| members.has(node));
                 let all = lock(&running).clone();
                 all.iter().flat_map(|running| &running.stages).for_each(Served::check);
-                if let Some(Running { harbour, stages, plan }) = all.last() {
-                    let (model, plan) = (harbour.manifest().model, plan.clone());
+                if let Some(Running { model_workers, stages, plan }) = all.last() {
+                    let (model, plan) = (model_workers.manifest().model, plan.clone());
                     let stages = stages.iter().map(Served::status).collect();
                     let held_back = quarantine.held_back(Instant::now()).into_iter();
                     let quarantined = held_back.map(|(node, left)| (node, left.as_secs())).collect();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use cascadia_engine::service::Service;
-use cascadia_fleet::{FleetPlan, HERE, Harbour, Manifest, Shard};
+use cascadia_fleet::{FleetPlan, HERE, Manifest, ModelWorkers, Shard};
 use cascadia_server::{ModelSlot, Replaced};
 
 use super::fleet_push::Shipment;
@@ -21,7 +21,7 @@ use crate::output::remark;
 const LOADING: Duration = Duration::from_secs(120);
 
 /// A server whose model can be replaced.
-pub(super) struct Live {
+pub(super) struct LiveReplacement {
     pub(super) fleet: Fleet,
     pub(super) slot: ModelSlot,
     pub(super) flags: ServeFlags,
@@ -31,12 +31,12 @@ pub(super) struct Live {
 
 /// A model that was replaced: its requests end on it.
 pub(super) struct Old {
-    harbour: Arc<Harbour>,
+    model_workers: Arc<ModelWorkers>,
     desk: Replaced,
     service: Option<Service>,
 }
 
-impl Live {
+impl LiveReplacement {
     /// Does what is pushed for as long as the program runs, and plans again when a stage has nobody left.
     pub(super) fn watch(self) {
         let mut impatience = Impatience::of(&self.flags);
@@ -82,9 +82,9 @@ impl Live {
     ) -> anyhow::Result<Option<Old>> {
         let PushWish { folder, targets, wait_seconds, .. } = wish;
         let manifest = Manifest::read(folder)?;
-        let harbour = self.fleet.served().context("no model is served yet")?;
+        let model_workers = self.fleet.served().context("no model is served yet")?;
         let patience = Duration::from_secs(*wait_seconds);
-        if manifest.model == harbour.manifest().model && !harbour.is_closed() {
+        if manifest.model == model_workers.manifest().model && !model_workers.is_closed() {
             // Loaded twice, it would be its own spare.
             let (has, lacks): (Vec<_>, Vec<_>) =
                 targets.iter().cloned().partition(|(node, stage)| self.fleet.has(node, *stage));
@@ -105,9 +105,9 @@ impl Live {
         let cast = Cast { folder: folder.clone(), own, plan };
         let others = elsewhere(targets, &manifest)?;
         let stages: Vec<usize> = targets.iter().filter(|(node, _)| node != HERE).map(|(_, stage)| *stage).collect();
-        let (name, engine) = self.fleet.open(&cast, &options, |harbour| {
+        let (name, engine) = self.fleet.open(&cast, &options, |model_workers| {
             self.fleet.send(&Shipment { folder, targets: &others, patience }, say)?;
-            Ok(self.fleet.quay.fill(harbour, &stages, Instant::now() + LOADING)?)
+            Ok(self.fleet.registry.fill(model_workers, &stages, Instant::now() + LOADING)?)
         })?;
         let started = start_service(&self.flags, (name.clone(), engine, Some(manifest.model)), draft);
         let forget = || self.fleet.served().iter().for_each(|opened| self.fleet.retire(opened));
@@ -117,7 +117,7 @@ impl Live {
         let desk = self.slot.replace(model);
         let old = self.service.lock().unwrap_or_else(PoisonError::into_inner).replace(service);
         say(&format!("{name} ({}) is served now.", manifest.model.short()));
-        Ok(Some(Old { harbour, desk, service: old }))
+        Ok(Some(Old { model_workers, desk, service: old }))
     }
 
     /// Lets the requests of the old model end, then its machines go.
@@ -126,7 +126,7 @@ impl Live {
             thread::sleep(LOOK);
         }
         old.service.into_iter().for_each(Service::drain);
-        self.fleet.retire(&old.harbour);
+        self.fleet.retire(&old.model_workers);
     }
 }
 

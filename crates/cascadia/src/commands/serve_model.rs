@@ -99,7 +99,7 @@ impl<'a> ModelChoice<'a> {
         if !asked.is_empty() {
             remark(&format!("Waiting for {} to be measured.", asked.join(", ")));
         }
-        let come = remember(&fleet.home, fleet.quay.measure(&asked, Instant::now() + patience))?;
+        let come = remember(&fleet.home, fleet.registry.measure(&asked, Instant::now() + patience))?;
         let absent: Vec<&str> = asked.iter().filter(|node| !come.contains_key(*node)).map(String::as_str).collect();
         if !absent.is_empty() {
             remark(&format!("{} did not come; planning without.", absent.join(", ")));
@@ -118,8 +118,8 @@ impl<'a> ModelChoice<'a> {
 
 /// Orders machines so that one that computes a stage can keep it, and others come where the first is missing.
 fn keep_places(machines: &mut [Candidate], fleet: &Fleet) {
-    let Some(harbour) = fleet.served() else { return };
-    let (stages, gap) = (harbour.manifest().stages.len(), fleet.missing().first().copied());
+    let Some(model_workers) = fleet.served() else { return };
+    let (stages, gap) = (model_workers.manifest().stages.len(), fleet.missing().first().copied());
     // The coordinator itself stays the first.
     machines.sort_by_cached_key(|Candidate { name, link, .. }| {
         (link.is_some(), (0..stages).find(|stage| fleet.has(name, *stage)).or(gap))

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use anyhow::bail;
 use cascadia_fleet::{Digest, Identity, Invitation, MachineSpeed, ShardOptions, Store, Witnesses, join as join_fleet};
 
-use super::crew::{Crew, Manners};
 use super::worker_limits::{threads, watch};
+use super::worker_process::{WorkerOptions, WorkerProcess};
 use crate::flags::{JoinFlags, LeaveFlags, Priority, ThreadFlags, WorkerFlags};
 use crate::fleet_home::{FleetHome, WorkerSettings};
 use crate::known_machines::measure;
@@ -65,8 +65,8 @@ pub(crate) fn start(flags: &WorkerFlags) -> anyhow::Result<()> {
     let free = measure(&options().pool);
     let speed = MachineSpeed { memory_bytes: memory.unwrap_or(u64::MAX).min(free.memory_bytes), ..free };
     let witnesses = Arc::new(Witnesses::at(&home.heads(), identity.clone(), settings.coordinator));
-    let manners = Manners { speed, witnesses, turn, options: Box::new(options) };
-    let crew = Crew::new((home, settings), (identity, addresses), store, manners);
+    let manners = WorkerOptions { speed, witnesses, turn, options: Box::new(options) };
+    let crew = WorkerProcess::new((home, settings), (identity, addresses), store, manners);
     for path in shards {
         let bytes = path.metadata().map_or(0, |metadata| metadata.len());
         crew.add(crew.manners.open(&path)?, bytes);

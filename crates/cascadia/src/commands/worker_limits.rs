@@ -6,7 +6,7 @@ use std::thread::{self, available_parallelism};
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use cascadia_fleet::{OwnerLimits, Probe, Reading, Turn};
+use cascadia_fleet::{Availability, OwnerLimits, Probe, Reading};
 
 use crate::flags::WorkerLimitsFlags;
 use crate::fleet_home::FleetHome;
@@ -48,14 +48,14 @@ pub(crate) fn threads(limits: &OwnerLimits) -> anyhow::Result<Option<u32>> {
 }
 
 /// Looks at the machine for as long as the program runs; the result says whether it should take part.
-pub(crate) fn watch(limits: OwnerLimits) -> anyhow::Result<Arc<Turn>> {
+pub(crate) fn watch(limits: OwnerLimits) -> anyhow::Result<Arc<Availability>> {
     let hour = || limits.hours.and_then(|_| os::hour());
     if limits.hours.is_some() && hour().is_none() {
         bail!(
             "this system does not tell the hour, so --hours cannot be kept; set other limits with `worker limits --reset`"
         );
     }
-    let (turn, mut probe) = (Arc::new(Turn::default()), Probe::at(Path::new("/")));
+    let (turn, mut probe) = (Arc::new(Availability::default()), Probe::at(Path::new("/")));
     turn.update(&limits, &probe.read(hour()), Instant::now());
     let watched = Arc::clone(&turn);
     thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! Wrong usage and broken files: the exit code, and a message that helps.
+//! Wrong usage and broken files: the exit code, and a message that suggestions.
 
 use std::fs;
 

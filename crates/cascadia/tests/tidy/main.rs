@@ -6,7 +6,7 @@ mod source;
 use source::SourceFile;
 
 /// Longest file and longest function, in lines.
-const FILE_LIMIT: usize = 400;
+const FILE_LIMIT: usize = 600;
 const FUNCTION_LIMIT: usize = 70;
 
 /// Files and functions over the limit, with their size. Numbers here only fall; new entries are not welcome.

@@ -2,7 +2,7 @@
 
 use cascadia_text::{StopStrings, StreamDecoder, Tokenizer};
 
-use super::chance::chance;
+use super::logprobs::chance;
 use super::{Generation, NewToken};
 use crate::{EngineError, FinishReason, Sampler};
 

@@ -1,7 +1,7 @@
 //! Collects guesses for the answers that the next step continues.
 
 use super::JobId;
-use super::live::{Live, LiveTask};
+use super::active_job::{ActiveJob, ActiveTask};
 use super::run::Runner;
 use super::speculate::{GuessRoom, Wish};
 
@@ -13,7 +13,7 @@ impl Runner {
         let mut wishes: Vec<(JobId, usize)> = Vec::new();
         for (id, most) in drafting {
             let (Some(live), Some(tokens)) = (self.jobs.get_mut(&id), self.scheduler.tokens(id)) else { continue };
-            let LiveTask::Answer(answer) = &mut live.task else { continue };
+            let ActiveTask::Answer(answer) = &mut live.task else { continue };
             // The last token of an answer needs no guess: nothing comes after it.
             let room = GuessRoom { most: most.min(answer.room().saturating_sub(1)), streams };
             if room.most == 0 {
@@ -41,7 +41,7 @@ impl Runner {
         let wish = |&(id, depth): &(JobId, usize)| Wish { id, tokens: scheduler.tokens(id).unwrap_or(&[]), depth };
         let wanted: Vec<Wish<'_>> = wishes.iter().map(wish).collect();
         let choose = |id: JobId, logits: &[f32], position: u32| match jobs.get_mut(&id) {
-            Some(Live { task: LiveTask::Answer(answer), .. }) => answer.guess(logits, position),
+            Some(ActiveJob { task: ActiveTask::Answer(answer), .. }) => answer.guess(logits, position),
             _ => None,
         };
         // Guesses are a help, never a need: a small model that fails is not asked again.

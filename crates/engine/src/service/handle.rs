@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use cascadia_model::{CachePages, ModelSpec, PAGE_TOKENS};
 
+use super::active_job::{ActiveJob, ActiveTask};
 use super::answer::{Answer, Beginning};
 use super::embedding::Embedding;
-use super::live::{Live, LiveTask};
 use super::queue::{Full, Queue, QueueLimits};
 use super::run::{Runner, Submitted};
 use super::schedule::{Needs, Work};
@@ -250,14 +250,14 @@ impl Shared {
                 let Beginning { answer, known, finish } = begin;
                 tokens.extend(known.iter().map(|token| token.token));
                 told = (known, finish);
-                (Needs::NextToken, LiveTask::Answer(Box::new(answer)))
+                (Needs::NextToken, ActiveTask::Answer(Box::new(answer)))
             }
-            Task::Embed => (Needs::EveryRow, LiveTask::Embedding(Embedding::default())),
+            Task::Embed => (Needs::EveryRow, ActiveTask::Embedding(Embedding::default())),
         };
         // A token that fills the context is told and never computed.
         tokens.truncate(context as usize);
         let deadline = deadline.map(|deadline| deadline.saturating_duration_since(self.begin).as_secs_f64());
-        let live = Live {
+        let live = ActiveJob {
             task,
             sink,
             tenant,

@@ -120,12 +120,12 @@ pub struct NewToken {
     /// Text that may be shown now: whole characters, never part of a stop text, possibly none.
     pub text: String,
     /// Its chance, where that was asked for.
-    pub chance: Option<TokenChance>,
+    pub chance: Option<TokenLogprobs>,
 }
 
 /// How likely a token was, before penalties, temperature and filters.
 #[derive(Clone, Debug, PartialEq)]
-pub struct TokenChance {
+pub struct TokenLogprobs {
     /// Natural logarithm of its probability.
     pub log_probability: f32,
     /// The most likely tokens in its place, best first.

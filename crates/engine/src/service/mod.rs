@@ -1,13 +1,13 @@
 //! Many requests on one model: jobs go in through a handle, updates come out through their sinks.
 
+mod active_job;
 mod answer;
-mod chance;
 mod embedding;
 mod guess;
 mod handle;
+mod in_flight;
 mod job;
-mod lanes;
-mod live;
+mod logprobs;
 mod options;
 mod pace;
 mod queue;
@@ -19,7 +19,7 @@ mod speculate;
 
 pub use handle::{Service, ServiceHandle, SubmitError};
 pub use job::{
-    Alternative, Generation, Job, JobId, JobOutcome, JobSink, NewToken, Priority, Task, Tenant, TokenChance, Update,
+    Alternative, Generation, Job, JobId, JobOutcome, JobSink, NewToken, Priority, Task, Tenant, TokenLogprobs, Update,
 };
 pub use options::ServiceOptions;
 pub use snapshot::Snapshot;

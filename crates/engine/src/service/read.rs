@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::live::{Live, LiveTask};
+use super::active_job::{ActiveJob, ActiveTask};
 use super::run::Runner;
 use super::schedule::{Advance, Part, Plan};
 use crate::LOGITS_AT_ONCE;
@@ -37,7 +37,8 @@ impl Runner {
 
     /// Chooses tokens from the rows that answers want, a bounded number of logits at a time.
     fn read_answers(&mut self, plan: &Plan, readings: &mut [Reading]) {
-        let answers = |part: &Part| matches!(self.jobs.get(&part.id), Some(Live { task: LiveTask::Answer(_), .. }));
+        let answers =
+            |part: &Part| matches!(self.jobs.get(&part.id), Some(ActiveJob { task: ActiveTask::Answer(_), .. }));
         let parts = plan.parts.iter().enumerate().filter(|(_, part)| answers(part));
         let wanted: Vec<(usize, u32)> =
             parts.flat_map(|(index, part)| part.wanted.clone().map(move |row| (index, row))).collect();
@@ -89,7 +90,8 @@ impl Runner {
 
     /// Adds the rows of a part to its embedding, and ends it after the last.
     fn read_embedding(&mut self, plan: &Plan, part: &Part, reading: &mut Reading) {
-        let Some(Live { task: LiveTask::Embedding(embedding), prompt_tokens, .. }) = self.jobs.get_mut(&part.id) else {
+        let Some(ActiveJob { task: ActiveTask::Embedding(embedding), prompt_tokens, .. }) = self.jobs.get_mut(&part.id)
+        else {
             return;
         };
         if part.position == 0 {

@@ -8,9 +8,9 @@ use std::sync::{Arc, PoisonError};
 
 use cascadia_model::StageError;
 
+use super::active_job::{ActiveJob, Ending};
 use super::handle::{Command, Shared};
-use super::lanes::{Arrival, Lanes, Travel};
-use super::live::{Ending, Live};
+use super::in_flight::{InFlightSteps, StepInFlight, StepResult};
 use super::pace::PromptPace;
 use super::schedule::{Advance, Plan, PromptRows, ScheduleLimits, Scheduler, Work};
 use super::speculate::DraftModel;
@@ -25,15 +25,15 @@ const LOST_ALONE: u32 = 3;
 /// A job as it was accepted.
 pub(super) struct Submitted {
     pub(super) work: Work,
-    pub(super) live: Live,
+    pub(super) live: ActiveJob,
 }
 
 pub(super) struct Runner {
     pub(super) pipeline: Pipeline,
-    lanes: Lanes,
+    lanes: InFlightSteps,
     pub(super) draft: Option<DraftModel>,
     pub(super) scheduler: Scheduler,
-    pub(super) jobs: HashMap<JobId, Live>,
+    pub(super) jobs: HashMap<JobId, ActiveJob>,
     pub(super) shared: Arc<Shared>,
     /// Counters that no one else keeps.
     pub(super) counted: Snapshot,
@@ -51,7 +51,7 @@ impl Runner {
         let limits = pipeline.limits();
         let (alone, beside_answers) = (limits.rows_per_step, options.prompt_rows_beside_answers);
         let prompt_rows = PromptRows { alone, beside_answers };
-        let lanes = Lanes::new(pipeline.stages());
+        let lanes = InFlightSteps::new(pipeline.stages());
         let scheduler = Scheduler::new(ScheduleLimits {
             context: shared.context(),
             cache: limits.cache,
@@ -137,7 +137,9 @@ impl Runner {
     /// Sets out as many steps as may be under way, and takes in one that has come through.
     fn step(&mut self) {
         while self.lanes.has_room() && self.set_out() {}
-        let Some(Arrival { travel: Travel { plan, hidden, begin, .. }, result }) = self.lanes.arrive() else { return };
+        let Some(StepResult { travel: StepInFlight { plan, hidden, begin, .. }, result }) = self.lanes.arrive() else {
+            return;
+        };
         self.pipeline.end(hidden);
         let results = match result {
             Ok(()) => self.read(&plan),
@@ -158,7 +160,7 @@ impl Runner {
         let Some(plan) = self.scheduler.plan(self.shared.now()) else { return false };
         self.start(&plan);
         match self.pipeline.begin(&plan.step) {
-            Ok(hidden) => self.lanes.set_out(Travel::new(plan, hidden)),
+            Ok(hidden) => self.lanes.set_out(StepInFlight::new(plan, hidden)),
             Err(error) => self.step_failed(plan, error),
         }
         true
@@ -236,7 +238,7 @@ impl Runner {
     }
 
     /// Counts a job that ended.
-    pub(super) fn count(&mut self, live: &Live, ending: Ending) {
+    pub(super) fn count(&mut self, live: &ActiveJob, ending: Ending) {
         match ending {
             Ending::Done => self.counted.finished += 1,
             Ending::Cancelled => self.counted.cancelled += 1,

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::record::Position;
 use super::seal::{SEAL_BYTES, Seal};
 use crate::json_file::{read_json, write_json};
-use crate::link::LinkError;
-use crate::message::{Reader, Writer};
+use crate::wire::link::LinkError;
+use crate::wire::message::{Reader, Writer};
 use crate::{Digest, FleetError, Identity, seconds_now};
 
 /// What the two signatures are made for, so that they are of no use for anything else.
@@ -107,23 +107,23 @@ impl Witness {
 }
 
 /// What a worker answers when it is shown a head: that it has seen it, or why it signs nothing.
-pub(crate) type Testimony = Result<Witness, String>;
+pub(crate) type Countersignature = Result<Witness, String>;
 
-pub(crate) fn testimony_bytes(testimony: &Testimony) -> Vec<u8> {
-    match testimony {
+pub(crate) fn testimony_bytes(countersignature: &Countersignature) -> Vec<u8> {
+    match countersignature {
         Ok(witness) => Writer::default().number(1).bytes(&witness.seen.bytes()).bytes(&witness.seal.0).0,
         Err(problem) => Writer::default().number(0).text(problem).0,
     }
 }
 
-pub(crate) fn parse_testimony(bytes: &[u8]) -> Result<Testimony, LinkError> {
+pub(crate) fn parse_testimony(bytes: &[u8]) -> Result<Countersignature, LinkError> {
     let mut reader = Reader(bytes);
-    let testimony = match reader.number()? {
+    let countersignature = match reader.number()? {
         1 => Ok(Witness { seen: SignedHead::read(&mut reader)?, seal: Seal(reader.array()?) }),
         _ => Err(reader.text()?),
     };
     reader.end()?;
-    Ok(testimony)
+    Ok(countersignature)
 }
 
 /// The heads that a worker has seen, in a file.
@@ -146,7 +146,7 @@ impl Witnesses {
     }
 
     /// Countersigns a head once it is remembered, unless the log it belongs to cannot be the one that was seen before.
-    pub(crate) fn see(&self, head: SignedHead) -> Testimony {
+    pub(crate) fn see(&self, head: SignedHead) -> Countersignature {
         let _one_at_a_time = self.one_at_a_time.lock().unwrap_or_else(PoisonError::into_inner);
         if !head.is_signed_by(self.coordinator) {
             return Err("this head is not signed by its coordinator".to_owned());

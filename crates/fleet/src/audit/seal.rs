@@ -3,7 +3,7 @@
 use ring::signature::{ED25519, UnparsedPublicKey};
 use serde::{Deserialize, Serialize};
 
-use crate::digest::{from_hex, hex};
+use crate::shards::digest::{from_hex, hex};
 use crate::{Digest, FleetError, Identity};
 
 /// What stands before the 32 bytes of an Ed25519 key where keys say of which kind they are (RFC 8410).

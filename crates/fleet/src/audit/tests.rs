@@ -149,7 +149,7 @@ fn eight_of_eight_attacks_are_noticed() {
         for _ in 0..2 {
             let problem = office.verify().expect_err(name);
             assert!(problem.contains("signed") || problem.contains("are missing"), "{name}: {problem}");
-            // Signing it anew helps nothing, and the worker refuses what cannot be the same log.
+            // Signing it anew suggestions nothing, and the worker refuses what cannot be the same log.
             crate::write_json(&log.folder().join("head.json"), &office.sign()).expect("it can be written");
             noticed_alone = Some(worker.see(office.sign()).is_err());
         }
@@ -295,8 +295,8 @@ fn a_worker_cannot_fill_the_log_with_what_it_does_not_countersign() {
     let members = Members::at(&office.folder.path().join("members.json"));
     let auditor = Auditor::new(office.log(), office.coordinator.clone());
     for number in 0..1000_u32 {
-        let testimony = Err(format!("problem {number}"));
-        auditor.heard("node-00", &members, &testimony_bytes(&testimony));
+        let countersignature = Err(format!("problem {number}"));
+        auditor.heard("node-00", &members, &testimony_bytes(&countersignature));
     }
     auditor.heard("node-01", &members, b"nonsense");
     auditor.tick(|_| {}).expect("it can be written");

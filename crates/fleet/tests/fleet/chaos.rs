@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use cascadia_fleet::link::Weather;
-use cascadia_fleet::{Harbour, Patience, RemoteStage, StageStatus};
+use cascadia_fleet::link::LinkFaults;
+use cascadia_fleet::{ModelWorkers, RemoteStage, StageStatus, Timeouts};
 use cascadia_model::{Stage, StageError};
 
-use crate::hash_model::{Cache, Chance, HashStage, STAGES, Watched, generate, harbour, worker};
+use crate::hash_model::{Cache, Chance, HashStage, STAGES, Watched, generate, model_workers, worker};
 
 const SEEDS: u64 = 1024;
 const THREADS: u64 = 16;
@@ -17,9 +17,9 @@ const THREADS: u64 = 16;
 /// What was sent in one direction before, also on links that are gone.
 type Recording = Arc<Mutex<Vec<Vec<u8>>>>;
 
-/// Weather from a seed, fair until the worker has docked and again once it has been bad often enough; tells whether it
+/// LinkFaults from a seed, fair until the worker has docked and again once it has been bad often enough; tells whether it
 /// has been bad.
-fn weather(mut chance: Chance, mut trouble: u32, recording: Recording, was_bad: Arc<AtomicBool>) -> Weather {
+fn faults(mut chance: Chance, mut trouble: u32, recording: Recording, was_bad: Arc<AtomicBool>) -> LinkFaults {
     let (mut pieces, mut held) = (0, None::<Vec<u8>>);
     Box::new(move |mut piece| {
         pieces += 1;
@@ -53,7 +53,7 @@ fn weather(mut chance: Chance, mut trouble: u32, recording: Recording, was_bad: 
 
 /// A fleet of hash stages that is run as an engine runs one: what is lost is computed again.
 struct Drill {
-    harbour: Harbour,
+    model_workers: ModelWorkers,
     caches: Vec<Cache>,
     recordings: [Recording; 2],
     chance: Chance,
@@ -64,27 +64,29 @@ struct Drill {
 impl Drill {
     fn new(seed: u64, trouble: u32) -> Drill {
         let caches = (0..STAGES).map(|_| Cache::default()).collect();
-        let (harbour, recordings) = (harbour(), Default::default());
-        Drill { harbour, caches, recordings, chance: Chance(seed), trouble, machines: 0 }
+        let (model_workers, recordings) = (model_workers(), Default::default());
+        Drill { model_workers, caches, recordings, chance: Chance(seed), trouble, machines: 0 }
     }
 
     /// Brings a worker for a stage: the one that was there, or one that has begun anew.
-    fn dock(&mut self, stage: usize) {
+    fn stage_workers(&mut self, stage: usize) {
         if self.chance.below(2) == 0 {
             self.caches[stage] = Cache::default();
         }
         let cache = Arc::clone(&self.caches[stage]);
         let hashes = move || Box::new(HashStage { cache: Arc::clone(&cache), layer: stage as u32 }) as Box<dyn Stage>;
         let was_bad = Arc::new(AtomicBool::new(false));
-        let weather = self.recordings.each_ref().map(|recording| {
+        let faults = self.recordings.each_ref().map(|recording| {
             let chance = Chance(self.chance.below(u64::MAX >> 1));
-            weather(chance, self.trouble, Arc::clone(recording), Arc::clone(&was_bad))
+            faults(chance, self.trouble, Arc::clone(recording), Arc::clone(&was_bad))
         });
         self.trouble = self.trouble.saturating_sub(1);
         // What is lost on the way shows by silence. Where nothing was, a machine under load is waited for.
-        let link = Watched { link: worker(stage, hashes, weather), is_silent: was_bad };
+        let link = Watched { link: worker(stage, hashes, faults), is_silent: was_bad };
         self.machines += 1;
-        self.harbour.admit(Box::new(link), &format!("node-{}", self.machines)).expect("the weather is fair at first");
+        self.model_workers
+            .admit(Box::new(link), &format!("node-{}", self.machines))
+            .expect("the weather is fair at first");
     }
 
     /// The tokens of all sequences after all stages, how many late frames were left aside, and how many steps went on
@@ -92,27 +94,27 @@ impl Drill {
     fn run(mut self) -> (Vec<Vec<u32>>, [u64; 2]) {
         let minute = Duration::from_secs(60);
         let patience =
-            Patience { step: minute, worker: Duration::from_secs(2), silence: minute, ..Patience::default() };
+            Timeouts { step: minute, worker: Duration::from_secs(2), silence: minute, ..Timeouts::default() };
         for stage in 0..STAGES {
-            self.dock(stage);
+            self.stage_workers(stage);
             // A spare has a cache of its own.
             if self.chance.below(2) == 0 {
                 self.caches[stage] = Cache::default();
-                self.dock(stage);
+                self.stage_workers(stage);
             }
         }
-        let stages: Vec<_> = (0..STAGES).map(|stage| RemoteStage::new(&self.harbour, stage, patience)).collect();
+        let stages: Vec<_> = (0..STAGES).map(|stage| RemoteStage::new(&self.model_workers, stage, patience)).collect();
         let mut chance = self.chance.clone();
         let tokens = generate(&mut chance, |plan, hidden| {
             for (index, stage) in stages.iter().enumerate() {
                 if let Err(error) = stage.run(plan, hidden) {
                     let StageError::Lost { layers, problem, .. } = &error else { panic!("{error}") };
                     assert!(layers.start as usize == index && !problem.is_empty());
-                    if self.harbour.docks()[index].count() == 0 {
+                    if self.model_workers.stages_workers()[index].count() == 0 {
                         if stage.status().node.is_some() {
                             self.caches[index] = Cache::default();
                         }
-                        self.dock(index);
+                        self.stage_workers(index);
                     }
                     return Err(error);
                 }

@@ -6,25 +6,25 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cascadia_fleet::link::{Weather, channel_pair, fair};
+use cascadia_fleet::link::{LinkFaults, channel_pair, fair};
 use cascadia_fleet::{
-    Digest, Hello, OwnerLimits, Patience, Reading, RemoteStage, RowShape, StageLimits, Turn, WorkerStage,
+    Availability, Digest, Hello, OwnerLimits, Reading, RemoteStage, RowShape, StageLimits, Timeouts, WorkerStage,
 };
 use cascadia_model::{Hidden, SequenceStep, Stage, StageError, StepPlan, WindowPages};
 
 use crate::harness::PROGRAM;
-use crate::hash_model::{LEASE, WIDTH, Watched, harbour, worker};
+use crate::hash_model::{LEASE, WIDTH, Watched, model_workers, worker};
 use crate::shadowing::deadly;
 
 /// A machine under load is not taken for one that hangs.
-const PATIENCE: Patience = Patience {
+const PATIENCE: Timeouts = Timeouts {
     step: Duration::from_secs(3600),
     row: Duration::ZERO,
     worker: Duration::from_millis(20),
     silence: Duration::from_secs(60),
 };
 /// A machine that hangs is noticed by its silence alone; one that does not gives a hundred signs of life in that time.
-const WATCHFUL: Patience = Patience { silence: Duration::from_secs(5), ..PATIENCE };
+const WATCHFUL: Timeouts = Timeouts { silence: Duration::from_secs(5), ..PATIENCE };
 
 /// A stage that takes its time and adds one.
 struct Slow(Duration);
@@ -46,7 +46,7 @@ fn slow(time: Duration) -> impl Fn() -> Box<dyn Stage> + Send {
 }
 
 /// Fair until so many pieces have passed besides signs of life; then nothing does, and nobody is told.
-fn partition(pieces: u32) -> Weather {
+fn partition(pieces: u32) -> LinkFaults {
     deadly(pieces, false).0
 }
 
@@ -64,25 +64,25 @@ fn step(stage: &RemoteStage, generation: u64) -> Result<Vec<f32>, StageError> {
 
 #[test]
 fn a_busy_machine_is_waited_for() {
-    let harbour = harbour();
+    let model_workers = model_workers();
     let link = worker(0, slow(WATCHFUL.silence + Duration::from_secs(1)), [fair(), fair()]);
-    harbour.admit(Box::new(link), "busy").expect("it fits");
-    let stage = RemoteStage::new(&harbour, 0, WATCHFUL);
+    model_workers.admit(Box::new(link), "busy").expect("it fits");
+    let stage = RemoteStage::new(&model_workers, 0, WATCHFUL);
     assert_eq!(step(&stage, 0).expect("it answers in the end"), [1.0; WIDTH]);
     assert_eq!(stage.status().lost, 0);
 }
 
 #[test]
 fn a_machine_that_falls_silent_is_left_for_a_spare() {
-    let harbour = harbour();
+    let model_workers = model_workers();
     // What the first says: hello, ready, a sign of life when it is taken. Its rows never come.
     let silent = worker(0, slow(Duration::ZERO), [fair(), partition(3)]);
-    harbour.admit(Box::new(silent), "silent").expect("it fits");
+    model_workers.admit(Box::new(silent), "silent").expect("it fits");
     // The second says nothing any more while it waits.
     let gone = worker(0, slow(Duration::ZERO), [fair(), partition(2)]);
-    harbour.admit(Box::new(gone), "gone").expect("it fits");
-    harbour.admit(Box::new(worker(0, slow(Duration::ZERO), [fair(), fair()])), "spare").expect("it fits");
-    let stage = RemoteStage::new(&harbour, 0, WATCHFUL).without_shadow();
+    model_workers.admit(Box::new(gone), "gone").expect("it fits");
+    model_workers.admit(Box::new(worker(0, slow(Duration::ZERO), [fair(), fair()])), "spare").expect("it fits");
+    let stage = RemoteStage::new(&model_workers, 0, WATCHFUL).without_shadow();
     let error = step(&stage, 0).expect_err("it is silent").to_string();
     assert!(error.contains("silent: it did not answer in time"), "{error}");
     let error = step(&stage, 0).expect_err("it counts on what is lost").to_string();
@@ -92,22 +92,22 @@ fn a_machine_that_falls_silent_is_left_for_a_spare() {
     assert!(error.contains("the machine that ran them is gone"), "{error}");
     stage.check();
     assert_eq!(stage.status().node.as_deref(), Some("spare"));
-    assert_eq!(harbour.docks()[0].count(), 0, "the one that was gone was let go");
+    assert_eq!(model_workers.stages_workers()[0].count(), 0, "the one that was gone was let go");
 }
 
 #[test]
 fn a_machine_whose_owner_needs_it_leaves_between_steps() {
-    let (harbour, turn) = (harbour(), Arc::new(Turn::default()));
+    let (model_workers, turn) = (model_workers(), Arc::new(Availability::default()));
     let (here, mut there) = channel_pair([fair(), fair()]);
-    let hello = Hello { program: PROGRAM.to_owned(), shard: Some(harbour.manifest().stages[0].digest) };
+    let hello = Hello { program: PROGRAM.to_owned(), shard: Some(model_workers.manifest().stages[0].digest) };
     let shape = RowShape { hidden_width: WIDTH, needs_tokens: false };
     let load = |_: &StageLimits| Ok(Box::new(Slow(Duration::ZERO)) as Box<dyn Stage>);
     let worker = WorkerStage::new(hello, shape, LEASE, Box::new(load));
     let mut worker = worker.with_turn(Arc::clone(&turn));
     let left = thread::spawn(move || worker.serve(&mut there).to_string());
-    harbour.admit(Box::new(here), "laptop").expect("it fits");
-    harbour.admit(Box::new(self::worker(0, slow(Duration::ZERO), [fair(), fair()])), "spare").expect("it fits");
-    let stage = RemoteStage::new(&harbour, 0, PATIENCE).without_shadow();
+    model_workers.admit(Box::new(here), "laptop").expect("it fits");
+    model_workers.admit(Box::new(self::worker(0, slow(Duration::ZERO), [fair(), fair()])), "spare").expect("it fits");
+    let stage = RemoteStage::new(&model_workers, 0, PATIENCE).without_shadow();
     assert_eq!(step(&stage, 0).expect("it computes"), [1.0; WIDTH]);
     let reading = Reading { on_battery: Some(true), ..Reading::default() };
     turn.update(&OwnerLimits::default(), &reading, Instant::now());
@@ -121,31 +121,31 @@ fn a_machine_whose_owner_needs_it_leaves_between_steps() {
 
 #[test]
 fn old_signs_of_life_of_a_spare_do_not_count() {
-    let harbour = harbour();
+    let model_workers = model_workers();
     // Hello, ready, and answers to two questions, each after signs of life that nobody asked for.
     let link = worker(0, slow(Duration::ZERO), [fair(), partition(4)]);
-    harbour.admit(Box::new(link), "spare").expect("it fits");
+    model_workers.admit(Box::new(link), "spare").expect("it fits");
     let short = Duration::from_millis(200);
     for (left, patience) in [(1, PATIENCE.silence), (1, PATIENCE.silence), (0, short), (0, short)] {
         thread::sleep(Duration::from_millis(80));
-        harbour.docks()[0].sweep(patience);
-        assert_eq!(harbour.docks()[0].count(), left);
+        model_workers.stages_workers()[0].sweep(patience);
+        assert_eq!(model_workers.stages_workers()[0].count(), left);
     }
 }
 
 #[test]
 fn machines_that_are_lost_often_come_last() {
-    let harbour = harbour();
-    let dock = |name: &str, says: u32| {
-        let (weather, is_silent) = deadly(says, false);
-        let link = Watched { link: worker(0, slow(Duration::ZERO), [fair(), weather]), is_silent };
-        harbour.admit(Box::new(link), name).expect("it fits");
+    let model_workers = model_workers();
+    let stage_workers = |name: &str, says: u32| {
+        let (faults, is_silent) = deadly(says, false);
+        let link = Watched { link: worker(0, slow(Duration::ZERO), [fair(), faults]), is_silent };
+        model_workers.admit(Box::new(link), name).expect("it fits");
     };
-    dock("flapping", 3);
-    let stage = RemoteStage::new(&harbour, 0, PATIENCE);
+    stage_workers("flapping", 3);
+    let stage = RemoteStage::new(&model_workers, 0, PATIENCE);
     step(&stage, 0).expect_err("it falls silent");
-    dock("flapping", u32::MAX);
-    dock("steady", u32::MAX);
+    stage_workers("flapping", u32::MAX);
+    stage_workers("steady", u32::MAX);
     step(&stage, 1).expect("someone computes");
     assert_eq!(stage.status().node.as_deref(), Some("steady"));
 }
@@ -181,12 +181,12 @@ impl Stage for Refusal {
 fn a_step_is_at_fault_where_two_machines_agree() {
     let kinds: [fn() -> Box<dyn Stage>; 2] = [|| Box::new(Nonsense), || Box::new(Refusal)];
     for kind in kinds {
-        let harbour = harbour();
+        let model_workers = model_workers();
         for node in ["one", "other"] {
             let link = worker(0, kind, [fair(), fair()]);
-            harbour.admit(Box::new(link), node).expect("it fits");
+            model_workers.admit(Box::new(link), node).expect("it fits");
         }
-        let stage = RemoteStage::new(&harbour, 0, PATIENCE).without_shadow();
+        let stage = RemoteStage::new(&model_workers, 0, PATIENCE).without_shadow();
         let error = step(&stage, 0).expect_err("it gives no numbers");
         assert!(matches!(error, StageError::Lost { while_computing: true, .. }), "{error}");
         let error = step(&stage, 1).expect_err("nor does the other");
@@ -194,9 +194,9 @@ fn a_step_is_at_fault_where_two_machines_agree() {
         assert!(matches!(error, StageError::Plan { .. }) && both, "{error}");
         assert_eq!(stage.status().node.as_deref(), Some("other"), "the machine is not at fault");
     }
-    let harbour = harbour();
-    harbour.admit(Box::new(worker(0, kinds[0], [fair(), fair()])), "one").expect("it fits");
-    let stage = RemoteStage::new(&harbour, 0, PATIENCE);
+    let model_workers = model_workers();
+    model_workers.admit(Box::new(worker(0, kinds[0], [fair(), fair()])), "one").expect("it fits");
+    let stage = RemoteStage::new(&model_workers, 0, PATIENCE);
     let mut hidden = Hidden { values: vec![f32::INFINITY; WIDTH], width: WIDTH };
     let error = stage.run(&plan(2), &mut hidden).expect_err("nobody is asked to compute with that");
     assert!(matches!(error, StageError::Plan { .. }), "{error}");
@@ -204,14 +204,14 @@ fn a_step_is_at_fault_where_two_machines_agree() {
 
 #[test]
 fn without_any_worker_a_stage_says_so() {
-    let stage = RemoteStage::new(&harbour(), 1, PATIENCE);
+    let stage = RemoteStage::new(&model_workers(), 1, PATIENCE);
     let error = step(&stage, 0).expect_err("nobody is there");
     assert!(matches!(&error, StageError::Lost { layers, .. } if *layers == (1..2)), "{error}");
 }
 
 #[test]
 fn workers_that_do_not_fit_hear_why() {
-    let harbour = harbour();
+    let model_workers = model_workers();
     let check = |program: &str, shard: Option<Digest>, expected: &str| {
         let (here, mut there) = channel_pair([fair(), fair()]);
         let hello = Hello { program: program.to_owned(), shard };
@@ -219,11 +219,11 @@ fn workers_that_do_not_fit_hear_why() {
         let load = |_: &StageLimits| Err("it is not asked to load anything".to_owned());
         let mut worker = WorkerStage::new(hello, shape, Duration::from_secs(5), Box::new(load));
         let heard = thread::spawn(move || worker.serve(&mut there).to_string());
-        let refused = harbour.admit(Box::new(here), "node-07").expect_err("it does not fit").to_string();
+        let refused = model_workers.admit(Box::new(here), "node-07").expect_err("it does not fit").to_string();
         assert!(refused.contains(expected) && refused.contains("node-07"), "{refused}");
         assert_eq!(heard.join().expect("the worker hears it"), refused);
     };
-    let first = harbour.manifest().stages[0].digest;
+    let first = model_workers.manifest().stages[0].digest;
     check("0.0.9", Some(first), "runs version 0.0.9, the coordinator runs test");
     check(PROGRAM, Some(Digest::of(b"another")), "which is none of");
     check(PROGRAM, None, "holds no shard");
@@ -231,21 +231,21 @@ fn workers_that_do_not_fit_hear_why() {
 
 #[test]
 fn machines_that_say_nothing_do_not_pile_up() {
-    let (harbour, ends, is_over) = (harbour(), Mutex::new(Vec::new()), AtomicBool::new(false));
+    let (model_workers, ends, is_over) = (model_workers(), Mutex::new(Vec::new()), AtomicBool::new(false));
     // Who is let go before all are there comes again: after a time in which it said nothing, or because the one who
     // looks whether they are had a place at that moment.
     let come = || {
         while !is_over.load(Ordering::SeqCst) {
             let (link, end) = channel_pair([fair(), fair()]);
             ends.lock().unwrap().push(end);
-            let _ = harbour.admit(Box::new(link), "silent");
+            let _ = model_workers.admit(Box::new(link), "silent");
         }
     };
     thread::scope(|scope| {
         (0..256).for_each(|_| drop(scope.spawn(come)));
         let refused = || {
             let link = channel_pair([fair(), fair()]).0;
-            harbour.admit(Box::new(link), "late").is_err_and(|error| error.to_string().contains("too many"))
+            model_workers.admit(Box::new(link), "late").is_err_and(|error| error.to_string().contains("too many"))
         };
         while !refused() {
             thread::yield_now();

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use cascadia_fleet::frame::{Bounds, Frame, HEADER_BYTES, Kind, Outgoing, Wait, receive};
 use cascadia_fleet::link::{Link, LinkError, channel_pair, fair};
-use cascadia_fleet::verbs::Hearing;
-use cascadia_fleet::{Hello, Order, Patience, RemoteStage, RowShape, StageLimits, WorkerStage, greet};
+use cascadia_fleet::verbs::Expecting;
+use cascadia_fleet::{Hello, Order, RemoteStage, RowShape, StageLimits, Timeouts, WorkerStage, greet};
 use cascadia_model::{Hidden, Stage, StageError, StepPlan};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::harness::PROGRAM;
-use crate::hash_model::{self, harbour};
+use crate::hash_model::{self, model_workers};
 
 const WIDTH: usize = 32;
 /// Bytes of a row in every format, and of one that is none.
@@ -52,7 +52,7 @@ proptest! {
         let (mut here, mut there) = channel_pair([fair(), fair()]);
         here.write(&bytes).unwrap();
         drop(here);
-        let bounds = Bounds { hearing: Hearing::Work, rows, row_bytes: 8, table };
+        let bounds = Bounds { hearing: Expecting::Work, rows, row_bytes: 8, table };
         let mut frame = Frame::default();
         if receive(&mut there, &bounds, &mut frame, soon()).is_ok() {
             prop_assert!(frame.table().len() <= table as usize && frame.rows().len() <= rows as usize * 8);
@@ -69,7 +69,7 @@ proptest! {
         sent[at] ^= 1 << bit;
         here.write(&sent).unwrap();
         drop(here);
-        let error = receive(&mut there, &Bounds::table(Hearing::Work, u32::MAX >> 8), &mut Frame::default(), soon());
+        let error = receive(&mut there, &Bounds::table(Expecting::Work, u32::MAX >> 8), &mut Frame::default(), soon());
         prop_assert!(matches!(error, Err(LinkError::Broken(_) | LinkError::Closed)), "{:?}", error);
     }
 
@@ -103,8 +103,8 @@ proptest! {
         sound in any::<bool>(),
     ) {
         let (here, mut there) = channel_pair([fair(), fair()]);
-        let harbour = harbour();
-        let hello = Hello { program: PROGRAM.to_owned(), shard: Some(harbour.manifest().stages[0].digest) };
+        let model_workers = model_workers();
+        let hello = Hello { program: PROGRAM.to_owned(), shard: Some(model_workers.manifest().stages[0].digest) };
         let hostile = thread::spawn(move || {
             if sound && let Ok(Order::Load { epoch, .. }) = greet(&mut there, &hello) {
                 let ready = Outgoing { epoch, ..Outgoing::message(Kind::Ready, &[]) };
@@ -118,9 +118,9 @@ proptest! {
             }
         });
         let short = Duration::from_millis(1);
-        let patience = Patience { worker: short, silence: short, ..Patience::default() };
-        if harbour.admit(Box::new(here), "hostile").is_ok() {
-            let stage = RemoteStage::new(&harbour, 0, patience);
+        let patience = Timeouts { worker: short, silence: short, ..Timeouts::default() };
+        if model_workers.admit(Box::new(here), "hostile").is_ok() {
+            let stage = RemoteStage::new(&model_workers, 0, patience);
             let plan = StepPlan { tokens: vec![1], steps: Vec::new(), generation: 0 };
             let _ = stage.run(&plan, &mut Hidden { values: vec![0.0; hash_model::WIDTH], width: hash_model::WIDTH });
         }

@@ -9,10 +9,10 @@ use std::time::Duration;
 use cascadia_engine::{
     CacheSize, Engine, EngineError, OpenOptions, QuantizeJob, Recipe, ShardJob, Source, quantize, write_shard,
 };
-use cascadia_fleet::link::{Weather, channel_pair};
+use cascadia_fleet::link::{LinkFaults, channel_pair};
 use cascadia_fleet::{
-    Digest, Harbour, MANIFEST_VERSION, Manifest, Numerics, Patience, RemoteStage, Shard, ShardOptions, StageLimits,
-    StageSplit, TOKEN_IO_FILE, Wire, WorkerStage, holds_ends, open_shard, stage_file, tells_stage,
+    Digest, MANIFEST_VERSION, Manifest, ModelWorkers, Numerics, RemoteStage, RowFormat, Shard, ShardOptions,
+    StageLimits, StageSplit, TOKEN_IO_FILE, Timeouts, WorkerStage, holds_ends, open_shard, stage_file, tells_stage,
 };
 use cascadia_kernels::Pool;
 use cascadia_model::{LoadOptions, ModelSpec, Stage};
@@ -23,7 +23,7 @@ use crate::hash_model::LEASE;
 pub(crate) const PROGRAM: &str = "test";
 pub(crate) const CONTEXT: u32 = 96;
 /// Machines that are lost here are cut off, which shows at once; one under load is not taken for one that hangs.
-pub(crate) const PATIENCE: Patience = Patience {
+pub(crate) const PATIENCE: Timeouts = Timeouts {
     step: Duration::from_secs(60),
     row: Duration::ZERO,
     worker: Duration::from_secs(60),
@@ -42,13 +42,13 @@ pub(crate) struct Workshop {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) source: ModelFiles,
     pub(crate) precision: Option<&'static str>,
-    pub(crate) wire: Wire,
+    pub(crate) wire: RowFormat,
 }
 
 impl Workshop {
     pub(crate) fn new(model: &str, precision: Option<&'static str>) -> Workshop {
         let source = ModelFiles::open(&fixture(model)).expect("the fixture opens");
-        Workshop { folder: tempfile::tempdir().expect("a folder"), source, precision, wire: Wire::F32 }
+        Workshop { folder: tempfile::tempdir().expect("a folder"), source, precision, wire: RowFormat::F32 }
     }
 
     fn recipe(&self) -> Option<Recipe> {
@@ -113,36 +113,36 @@ impl Workshop {
     /// The model on one worker for each stage, over links in this process; and what passes on all of them.
     pub(crate) fn fleet(&self, manifest: &Manifest) -> (Engine, Traffic) {
         let traffic = Traffic::default();
-        let engine = self.open(manifest, |harbour, stage, _| {
-            self.dock(harbour, stage, [0, 1].map(|_| counted(&traffic)));
-            Box::new(RemoteStage::new(harbour, stage, PATIENCE))
+        let engine = self.open(manifest, |model_workers, stage, _| {
+            self.stage_workers(model_workers, stage, [0, 1].map(|_| counted(&traffic)));
+            Box::new(RemoteStage::new(model_workers, stage, PATIENCE))
         });
         (engine, traffic)
     }
 
     /// Brings a worker for a stage, over a link in this process.
-    pub(crate) fn dock(&self, harbour: &Harbour, stage: usize, weather: [Weather; 2]) {
-        let (here, mut there) = channel_pair(weather);
-        let mut worker = self.worker(harbour.manifest(), stage);
+    pub(crate) fn stage_workers(&self, model_workers: &ModelWorkers, stage: usize, faults: [LinkFaults; 2]) {
+        let (here, mut there) = channel_pair(faults);
+        let mut worker = self.worker(model_workers.manifest(), stage);
         thread::spawn(move || worker.serve(&mut there));
         // A machine has one place, so that each is another one.
-        let node = format!("worker-{}", harbour.docks()[stage].count());
-        harbour.admit(Box::new(here), &node).expect("the worker is let in");
+        let node = format!("worker-{}", model_workers.stages_workers()[stage].count());
+        model_workers.admit(Box::new(here), &node).expect("the worker is let in");
     }
 
     /// The model with stages that `stage` makes.
     pub(crate) fn open(
         &self,
         manifest: &Manifest,
-        mut stage: impl FnMut(&Harbour, usize, &LoadOptions) -> Box<dyn Stage>,
+        mut stage: impl FnMut(&ModelWorkers, usize, &LoadOptions) -> Box<dyn Stage>,
     ) -> Engine {
         let files = ModelFiles::open(&self.folder.path().join(TOKEN_IO_FILE)).expect("it was written");
         let open = Engine::with_stages(Arc::new(files), &options(), |spec, options| {
             let cache = options.cache_pages(spec);
             let (context, rows_per_step) = (options.context, options.rows_per_step);
             let limits = StageLimits { context, rows_per_step, cache, wire: self.wire };
-            let harbour = Harbour::new(manifest.clone(), limits, PROGRAM);
-            let stages = (0..manifest.stages.len()).map(|index| stage(&harbour, index, options));
+            let model_workers = ModelWorkers::new(manifest.clone(), limits, PROGRAM);
+            let stages = (0..manifest.stages.len()).map(|index| stage(&model_workers, index, options));
             Ok::<_, EngineError>(stages.collect())
         });
         open.expect("the shards load")
@@ -153,7 +153,7 @@ impl Workshop {
 pub(crate) type Traffic = Arc<Mutex<Vec<usize>>>;
 
 /// Fair weather that counts.
-pub(crate) fn counted(traffic: &Traffic) -> Weather {
+pub(crate) fn counted(traffic: &Traffic) -> LinkFaults {
     let traffic = Arc::clone(traffic);
     Box::new(move |piece| {
         traffic.lock().unwrap().push(piece.len());

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cascadia_fleet::link::{ChannelLink, Link, LinkError, Weather, channel_pair};
+use cascadia_fleet::link::{ChannelLink, Link, LinkError, LinkFaults, channel_pair};
 use cascadia_fleet::{
-    Digest, Harbour, Hello, MANIFEST_VERSION, Manifest, Numerics, RowShape, Shard, StageLimits, TOKEN_IO_FILE, Wire,
-    WorkerStage, stage_file,
+    Digest, Hello, MANIFEST_VERSION, Manifest, ModelWorkers, Numerics, RowFormat, RowShape, Shard, StageLimits,
+    TOKEN_IO_FILE, WorkerStage, stage_file,
 };
 use cascadia_model::{CachePages, Hidden, PAGE_TOKENS, SequenceStep, Stage, StageError, StepPlan, WindowPages};
 
@@ -100,9 +100,9 @@ fn manifest() -> Manifest {
 }
 
 /// Docks for the stages of hashes.
-pub(crate) fn harbour() -> Harbour {
+pub(crate) fn model_workers() -> ModelWorkers {
     let cache = CachePages { pages: 16, window: 0 };
-    Harbour::new(manifest(), StageLimits { context: 128, rows_per_step: 32, cache, wire: Wire::F32 }, PROGRAM)
+    ModelWorkers::new(manifest(), StageLimits { context: 128, rows_per_step: 32, cache, wire: RowFormat::F32 }, PROGRAM)
 }
 
 /// A worker on a thread that runs whatever stage it is given, and says that it holds the shard of stage `number`. Gives
@@ -110,12 +110,12 @@ pub(crate) fn harbour() -> Harbour {
 pub(crate) fn worker(
     number: usize,
     stage: impl Fn() -> Box<dyn Stage> + Send + 'static,
-    weather: [Weather; 2],
+    faults: [LinkFaults; 2],
 ) -> ChannelLink {
     let hello = Hello { program: PROGRAM.to_owned(), shard: Some(manifest().stages[number].digest) };
     let shape = RowShape { hidden_width: WIDTH, needs_tokens: false };
     let mut worker = WorkerStage::new(hello, shape, LEASE, Box::new(move |_| Ok(stage())));
-    let (here, mut there) = channel_pair(weather);
+    let (here, mut there) = channel_pair(faults);
     thread::spawn(move || worker.serve(&mut there));
     here
 }

@@ -6,11 +6,11 @@ use std::thread;
 use std::time::Duration;
 
 use cascadia_fleet::frame::Kind;
-use cascadia_fleet::link::{Weather, fair};
-use cascadia_fleet::{Digest, Patience, RemoteStage};
+use cascadia_fleet::link::{LinkFaults, fair};
+use cascadia_fleet::{Digest, RemoteStage, Timeouts};
 use cascadia_model::Stage;
 
-use crate::hash_model::{Cache, Chance, HashStage, STAGES, Watched, generate, harbour, worker};
+use crate::hash_model::{Cache, Chance, HashStage, STAGES, Watched, generate, model_workers, worker};
 use crate::pushing::{MIB, check, shard};
 
 /// Who sends the frame at which a machine dies.
@@ -38,7 +38,7 @@ pub(crate) struct Point {
 }
 
 /// A machine under load is not taken for a dead one, whose point would never come; deaths are noticed much sooner.
-const PATIENCE: Patience = Patience {
+const PATIENCE: Timeouts = Timeouts {
     step: Duration::from_secs(60),
     row: Duration::ZERO,
     worker: Duration::from_secs(2),
@@ -83,9 +83,9 @@ const PUSH: [Point; 6] = [
 ];
 
 /// Fair weather until the machine dies, then nothing in either direction; and whether it has died.
-pub(crate) fn deadly(point: &Point, moment: Moment) -> ([Weather; 2], Arc<AtomicBool>) {
+pub(crate) fn deadly(point: &Point, moment: Moment) -> ([LinkFaults; 2], Arc<AtomicBool>) {
     let dead = Arc::new(AtomicBool::new(false));
-    let weather = |sender: Sender| -> Weather {
+    let faults = |sender: Sender| -> LinkFaults {
         let (dead, kind) = (Arc::clone(&dead), point.kind as u8);
         let mut left = if sender == point.sender { point.count } else { 0 };
         Box::new(move |piece| {
@@ -107,7 +107,7 @@ pub(crate) fn deadly(point: &Point, moment: Moment) -> ([Weather; 2], Arc<Atomic
             }
         })
     };
-    ([weather(Sender::Coordinator), weather(Sender::Worker)], dead)
+    ([faults(Sender::Coordinator), faults(Sender::Worker)], dead)
 }
 
 fn points(table: &[Point]) -> impl Iterator<Item = (&Point, Moment, String)> {
@@ -119,27 +119,27 @@ fn points(table: &[Point]) -> impl Iterator<Item = (&Point, Moment, String)> {
 
 /// The tokens of a fleet whose first machine dies there; the others live.
 fn survive(point: &Point, moment: Moment, name: &str) -> Vec<Vec<u32>> {
-    let harbour = harbour();
-    let dock = |node: &str, stage: usize, (weather, dead): ([Weather; 2], Arc<AtomicBool>)| {
+    let model_workers = model_workers();
+    let stage_workers = |node: &str, stage: usize, (faults, dead): ([LinkFaults; 2], Arc<AtomicBool>)| {
         let cache = Cache::default();
         let hashes = move || Box::new(HashStage { cache: Arc::clone(&cache), layer: stage as u32 }) as Box<dyn Stage>;
-        harbour.admit(Box::new(Watched { link: worker(stage, hashes, weather), is_silent: dead }), node)
+        model_workers.admit(Box::new(Watched { link: worker(stage, hashes, faults), is_silent: dead }), node)
     };
     let lives = || ([fair(), fair()], Arc::<AtomicBool>::default());
-    let (weather, dead) = deadly(point, moment);
+    let (faults, dead) = deadly(point, moment);
     // One that dies before it is let in is not let in.
-    let docked = dock("first", 0, (weather, Arc::clone(&dead)));
-    assert!(docked.is_ok() || dead.load(Ordering::SeqCst), "{name}");
+    let worker_link = stage_workers("first", 0, (faults, Arc::clone(&dead)));
+    assert!(worker_link.is_ok() || dead.load(Ordering::SeqCst), "{name}");
     for stage in 0..STAGES {
-        assert_eq!(dock("other", stage, lives()), Ok(stage));
+        assert_eq!(stage_workers("other", stage, lives()), Ok(stage));
     }
-    let stages: Vec<_> = (0..STAGES).map(|stage| RemoteStage::new(&harbour, stage, PATIENCE)).collect();
+    let stages: Vec<_> = (0..STAGES).map(|stage| RemoteStage::new(&model_workers, stage, PATIENCE)).collect();
     let tokens = generate(&mut Chance(1), |plan, hidden| {
         stages.iter().enumerate().try_for_each(|(index, stage)| {
             let ran = stage.run(plan, hidden);
             // A machine may be taken for dead where this one has too much to do.
-            if ran.is_err() && harbour.docks()[index].count() == 0 {
-                drop(dock("another", index, lives()));
+            if ran.is_err() && model_workers.stages_workers()[index].count() == 0 {
+                drop(stage_workers("another", index, lives()));
             }
             ran
         })
@@ -174,8 +174,8 @@ fn a_push_goes_on_after_a_death_at_a_named_point() {
     let shard = shard(from.path(), 3 * MIB + 4567);
     for (point, moment, name) in points(&PUSH) {
         let to = tempfile::tempdir().expect("a folder");
-        let (weather, dead) = deadly(point, moment);
-        let (pushed, taken, _) = check(from.path(), &shard, (to.path(), u64::MAX), weather);
+        let (faults, dead) = deadly(point, moment);
+        let (pushed, taken, _) = check(from.path(), &shard, (to.path(), u64::MAX), faults);
         assert!(dead.load(Ordering::SeqCst), "{name} never came");
         let said_all = matches!(moment, Moment::After) && point.name == "all of it";
         assert_eq!(pushed.is_ok() && taken.is_ok(), said_all, "{name}");

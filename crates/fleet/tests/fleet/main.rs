@@ -9,7 +9,7 @@ mod kill_points;
 mod many_losses;
 mod planning;
 mod pushing;
-mod quay;
+mod registry;
 mod same_tokens;
 mod serving;
 mod shadowing;

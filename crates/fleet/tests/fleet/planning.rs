@@ -5,8 +5,8 @@ use std::thread;
 
 use cascadia_fleet::link::{channel_pair, fair};
 use cascadia_fleet::{
-    Candidate, Cost, FleetPlan, Guest, Hello, LinkSpeed, MOST_MACHINES, MachineSpeed, ModelCosts, Task, Turn,
-    greet_measured, plan, plan_with_stages, predict,
+    Availability, Candidate, Cost, FleetPlan, Hello, LinkSpeed, MOST_MACHINES, MachineSpeed, ModelCosts, PendingWorker,
+    Task, greet_measured, plan, plan_with_stages, predict,
 };
 
 use crate::hash_model::Chance;
@@ -164,12 +164,12 @@ fn a_guest_tells_its_speed_and_shows_that_of_its_link() {
     let speed = speed(&mut Chance(1));
     let worker = thread::spawn(move || {
         let hello = Hello { program: "test".to_owned(), shard: None };
-        greet_measured(&mut there, &hello, (&speed, &Turn::default())).err().map(|error| error.to_string())
+        greet_measured(&mut there, &hello, (&speed, &Availability::default())).err().map(|error| error.to_string())
     });
-    let mut guest = Guest::hear(Box::new(here), "node-00").expect("it says hello");
-    let (told, link) = guest.measure().expect("it answers");
+    let mut pending_worker = PendingWorker::hear(Box::new(here), "node-00").expect("it says hello");
+    let (told, link) = pending_worker.measure().expect("it answers");
     assert_eq!(told, speed);
     assert!(link.bytes_per_second > 0);
-    guest.send_away("come back");
+    pending_worker.send_away("come back");
     assert_eq!(worker.join().expect("it ends").as_deref(), Some("come back"));
 }

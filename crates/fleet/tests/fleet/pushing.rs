@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::thread;
 
-use cascadia_fleet::link::{LinkError, Weather, channel_pair, fair};
-use cascadia_fleet::{Digest, FleetError, Guest, Hello, Order, Shard, Store, greet};
+use cascadia_fleet::link::{LinkError, LinkFaults, channel_pair, fair};
+use cascadia_fleet::{Digest, FleetError, Hello, Order, PendingWorker, Shard, Store, greet};
 
 use crate::harness::{PROGRAM, Traffic, counted};
 
@@ -31,9 +31,9 @@ pub(crate) fn check(
     from: &Path,
     shard: &Shard,
     (to, quota): (&Path, u64),
-    weather: [Weather; 2],
+    faults: [LinkFaults; 2],
 ) -> (Result<(), FleetError>, Result<(), LinkError>, u64) {
-    let (here, mut there) = channel_pair(weather);
+    let (here, mut there) = channel_pair(faults);
     let store = Store::open(to, quota).expect("a folder");
     let worker = thread::spawn(move || {
         let hello = Hello { program: PROGRAM.to_owned(), shard: None };
@@ -44,12 +44,12 @@ pub(crate) fn check(
         })
     });
     let (mut first, mut last) = (None, 0);
-    let mut guest = Guest::hear(Box::new(here), "node-00").expect("it says who it is");
-    let pushed = guest.send((from, shard), |done| {
+    let mut pending_worker = PendingWorker::hear(Box::new(here), "node-00").expect("it says who it is");
+    let pushed = pending_worker.send((from, shard), |done| {
         first.get_or_insert(done);
         last = done;
     });
-    drop(guest);
+    drop(pending_worker);
     let sent = first.map_or(0, |first| last - first.min(last));
     (pushed, worker.join().expect("the worker ends"), sent)
 }

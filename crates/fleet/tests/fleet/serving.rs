@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use cascadia_engine::service::{Generation, Job, Priority, Service, ServiceOptions, Task, Tenant, Update};
 use cascadia_engine::{Engine, Flow, ModelText, Sampling, Source};
-use cascadia_fleet::link::{Weather, fair};
-use cascadia_fleet::{Manifest, OwnStage, Patience, RemoteStage, Shard};
+use cascadia_fleet::link::{LinkFaults, fair};
+use cascadia_fleet::{Manifest, OwnStage, RemoteStage, Shard, Timeouts};
 use cascadia_kernels::Pool;
 use cascadia_model::{LoadOptions, Stage};
 
@@ -89,7 +89,7 @@ fn every_cut_serves_the_same_tokens_with_and_without_guesses() {
 }
 
 /// Fair until so many pieces have passed; then the link is cut.
-pub(crate) fn cut_after(mut pieces: u32) -> Weather {
+pub(crate) fn cut_after(mut pieces: u32) -> LinkFaults {
     Box::new(move |piece| {
         pieces = pieces.checked_sub(1)?;
         Some(vec![piece])
@@ -98,15 +98,15 @@ pub(crate) fn cut_after(mut pieces: u32) -> Weather {
 
 /// The model with some stages in this process; machines of the others are lost one after the other.
 fn with_own_stages(workshop: &Workshop, manifest: &Manifest, own: &[usize]) -> Engine {
-    workshop.open(manifest, |harbour, stage, options| {
+    workshop.open(manifest, |model_workers, stage, options| {
         if own.contains(&stage) {
-            let shard = &harbour.manifest().stages[stage];
+            let shard = &model_workers.manifest().stages[stage];
             return Box::new(OwnStage::open(workshop.folder.path(), shard, options).expect("it was written"));
         }
-        [20, 45, u32::MAX].map(cut_after).into_iter().for_each(|weather| {
-            workshop.dock(harbour, stage, [fair(), weather]);
+        [20, 45, u32::MAX].map(cut_after).into_iter().for_each(|faults| {
+            workshop.stage_workers(model_workers, stage, [fair(), faults]);
         });
-        Box::new(RemoteStage::new(harbour, stage, PATIENCE))
+        Box::new(RemoteStage::new(model_workers, stage, PATIENCE))
     })
 }
 
@@ -127,10 +127,10 @@ fn stages_of_the_coordinator_give_the_same_tokens_also_when_others_are_lost() {
 fn with_nobody_left_every_job_ends_with_an_error_that_says_so() {
     let workshop = Workshop::new("llama3", Some("int4"));
     let manifest = workshop.export(&[0, 2]);
-    let engine = workshop.open(&manifest, |harbour, stage, _| {
+    let engine = workshop.open(&manifest, |model_workers, stage, _| {
         // Both are lost at once, and nobody waits.
-        workshop.dock(harbour, stage, [fair(), cut_after(20)]);
-        Box::new(RemoteStage::new(harbour, stage, Patience { worker: Duration::ZERO, ..PATIENCE }))
+        workshop.stage_workers(model_workers, stage, [fair(), cut_after(20)]);
+        Box::new(RemoteStage::new(model_workers, stage, Timeouts { worker: Duration::ZERO, ..PATIENCE }))
     });
     let text = Arc::new(ModelText::read(&Source::Path(&fixture("llama3")).files().unwrap()).unwrap());
     let service = Service::start(engine, text, ServiceOptions::default()).expect("it starts");

@@ -7,14 +7,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cascadia_fleet::frame::Kind;
-use cascadia_fleet::link::{Weather, fair};
-use cascadia_fleet::{Harbour, Patience, RemoteStage, StageStatus};
+use cascadia_fleet::link::{LinkFaults, fair};
+use cascadia_fleet::{ModelWorkers, RemoteStage, StageStatus, Timeouts};
 use cascadia_model::{Hidden, SequenceStep, Stage, StageError, StepPlan, WindowPages};
 
-use crate::hash_model::{Cache, Chance, HashStage, STAGES, WIDTH, Watched, generate, harbour, worker};
+use crate::hash_model::{Cache, Chance, HashStage, STAGES, WIDTH, Watched, generate, model_workers, worker};
 
 /// Machines under load are not taken for machines that hang.
-pub(crate) const PATIENCE: Patience = Patience {
+pub(crate) const PATIENCE: Timeouts = Timeouts {
     step: Duration::from_secs(60),
     row: Duration::ZERO,
     worker: Duration::from_millis(20),
@@ -40,20 +40,20 @@ pub(crate) fn oracle() -> (Vec<Vec<u32>>, u64) {
 }
 
 /// Brings a machine for a stage.
-pub(crate) fn dock<S: Stage + 'static>(
-    harbour: &Harbour,
+pub(crate) fn stage_workers<S: Stage + 'static>(
+    model_workers: &ModelWorkers,
     node: &str,
     (number, stage): (usize, impl Fn() -> S + Send + 'static),
-    weather: [Weather; 2],
+    faults: [LinkFaults; 2],
 ) {
     let stage = move || Box::new(stage()) as Box<dyn Stage>;
-    assert_eq!(harbour.admit(Box::new(worker(number, stage, weather)), node), Ok(number));
+    assert_eq!(model_workers.admit(Box::new(worker(number, stage, faults)), node), Ok(number));
 }
 
 /// Stage 0 on machines that were brought for it, stage 1 on one that never fails.
-pub(crate) fn stages(harbour: &Harbour) -> [RemoteStage; STAGES] {
-    dock(harbour, "last", (1, || hashes(1)), [fair(), fair()]);
-    [0, 1].map(|stage| RemoteStage::new(harbour, stage, PATIENCE))
+pub(crate) fn stages(model_workers: &ModelWorkers) -> [RemoteStage; STAGES] {
+    stage_workers(model_workers, "last", (1, || hashes(1)), [fair(), fair()]);
+    [0, 1].map(|stage| RemoteStage::new(model_workers, stage, PATIENCE))
 }
 
 /// Runs a step on all stages, and waits until the shadow of the first has computed it too, as it does where steps take
@@ -82,10 +82,10 @@ pub(crate) fn look_after(stage: &RemoteStage, is_well: impl Fn(&StageStatus) -> 
 }
 
 /// Fair until so many pieces have passed; then the link is cut, or nothing passes any more. And whether it is so far.
-pub(crate) fn deadly(mut pieces: u32, cut: bool) -> (Weather, Arc<AtomicBool>) {
+pub(crate) fn deadly(mut pieces: u32, cut: bool) -> (LinkFaults, Arc<AtomicBool>) {
     let is_over = Arc::new(AtomicBool::new(false));
     let over = Arc::clone(&is_over);
-    let weather: Weather = Box::new(move |piece| {
+    let faults: LinkFaults = Box::new(move |piece| {
         // How many of these there are depends on the time.
         if pieces > 0 && piece.first() == Some(&(Kind::Beat as u8)) {
             return Some(vec![piece]);
@@ -95,18 +95,18 @@ pub(crate) fn deadly(mut pieces: u32, cut: bool) -> (Weather, Arc<AtomicBool>) {
         over.store(!passes, Ordering::SeqCst);
         (passes || !cut).then(|| Vec::from_iter(passes.then_some(piece)))
     });
-    (weather, is_over)
+    (faults, is_over)
 }
 
 /// Brings a machine for stage 0 that says so many pieces.
-fn dock_mortal(harbour: &Harbour, node: &str, pieces: u32, cut: bool) {
-    let (weather, is_silent) = deadly(pieces, cut);
-    let link = Watched { link: worker(0, || Box::new(hashes(0)), [fair(), weather]), is_silent };
-    assert_eq!(harbour.admit(Box::new(link), node), Ok(0));
+fn dock_mortal(model_workers: &ModelWorkers, node: &str, pieces: u32, cut: bool) {
+    let (faults, is_silent) = deadly(pieces, cut);
+    let link = Watched { link: worker(0, || Box::new(hashes(0)), [fair(), faults]), is_silent };
+    assert_eq!(model_workers.admit(Box::new(link), node), Ok(0));
 }
 
 /// Fair until the machine dies.
-fn mortal(dead: &Arc<AtomicBool>) -> Weather {
+fn mortal(dead: &Arc<AtomicBool>) -> LinkFaults {
     let dead = Arc::clone(dead);
     Box::new(move |piece| (!dead.load(Ordering::SeqCst)).then(|| vec![piece]))
 }
@@ -117,10 +117,10 @@ fn a_shadow_goes_on_in_the_middle_of_a_step() {
     // The first pieces are its greeting, that it is ready, and that it is there.
     let deaths = [3, 4, 6, 20, 45, 70].map(|pieces| (pieces, true)).into_iter().chain([(3, false), (30, false)]);
     for (pieces, cut) in deaths {
-        let harbour = harbour();
-        dock_mortal(&harbour, "first", pieces, cut);
-        dock(&harbour, "shadow", (0, || hashes(0)), [fair(), fair()]);
-        let stages = stages(&harbour);
+        let model_workers = model_workers();
+        dock_mortal(&model_workers, "first", pieces, cut);
+        stage_workers(&model_workers, "shadow", (0, || hashes(0)), [fair(), fair()]);
+        let stages = stages(&model_workers);
         let tokens = generate(&mut Chance(1), |plan, hidden| {
             let ran = run(&stages, plan, hidden);
             assert!(ran.is_ok(), "after {pieces} pieces: {ran:?}");
@@ -152,16 +152,16 @@ pub(crate) fn step(stage: &dyn Stage, plan: &StepPlan) -> Result<Vec<f32>, Stage
 
 #[test]
 fn a_shadow_that_came_late_goes_on_with_what_it_has_seen() {
-    let (harbour, dead, local) = (harbour(), Arc::new(AtomicBool::new(false)), hashes(0));
-    dock(&harbour, "first", (0, || hashes(0)), [mortal(&dead), mortal(&dead)]);
-    let stage = RemoteStage::new(&harbour, 0, PATIENCE);
+    let (model_workers, dead, local) = (model_workers(), Arc::new(AtomicBool::new(false)), hashes(0));
+    stage_workers(&model_workers, "first", (0, || hashes(0)), [mortal(&dead), mortal(&dead)]);
+    let stage = RemoteStage::new(&model_workers, 0, PATIENCE);
     let check = |sequence, start| {
         let plan = plan(sequence, start, 0);
         let expected = step(&local, &plan).expect("it runs here");
         assert_eq!(step(&stage, &plan).expect("it runs there"), expected, "sequence {sequence} at {start}");
     };
     check(0, 0);
-    dock(&harbour, "late", (0, || hashes(0)), [fair(), fair()]);
+    stage_workers(&model_workers, "late", (0, || hashes(0)), [fair(), fair()]);
     check(0, 1);
     check(1, 0);
     check(0, 2);
@@ -204,11 +204,11 @@ impl Stage for Slow {
 #[test]
 fn a_shadow_that_is_slow_or_lost_changes_nothing() {
     let (expected, rows) = oracle();
-    let check = |name: &str, bring: &dyn Fn(&Harbour)| {
-        let harbour = harbour();
-        dock(&harbour, "first", (0, || hashes(0)), [fair(), fair()]);
-        bring(&harbour);
-        let stages = stages(&harbour);
+    let check = |name: &str, bring: &dyn Fn(&ModelWorkers)| {
+        let model_workers = model_workers();
+        stage_workers(&model_workers, "first", (0, || hashes(0)), [fair(), fair()]);
+        bring(&model_workers);
+        let stages = stages(&model_workers);
         let tokens = generate(&mut Chance(1), |plan, hidden| {
             let ran = stages.iter().try_for_each(|stage| stage.run(plan, hidden));
             assert!(ran.is_ok(), "{name}: {ran:?}");
@@ -222,25 +222,27 @@ fn a_shadow_that_is_slow_or_lost_changes_nothing() {
     };
     for pieces in [2, 3, 4, 10] {
         for cut in [true, false] {
-            check(&format!("a shadow that says {pieces} pieces"), &|harbour| dock_mortal(harbour, "dies", pieces, cut));
+            check(&format!("a shadow that says {pieces} pieces"), &|model_workers| {
+                dock_mortal(model_workers, "dies", pieces, cut)
+            });
         }
     }
     let done = Arc::new(AtomicBool::new(false));
-    check("a slow shadow", &|harbour| {
+    check("a slow shadow", &|model_workers| {
         let done = Arc::clone(&done);
         let slow = move || Slow { inner: hashes(0), are_others_done: Arc::clone(&done) };
-        dock(harbour, "slow", (0, slow), [fair(), fair()]);
+        stage_workers(model_workers, "slow", (0, slow), [fair(), fair()]);
     });
     done.store(true, Ordering::SeqCst);
 }
 
 #[test]
 fn spares_only_wait_where_people_say_so() {
-    let harbour = harbour();
+    let model_workers = model_workers();
     for node in ["first", "spare"] {
-        dock(&harbour, node, (0, || hashes(0)), [fair(), fair()]);
+        stage_workers(&model_workers, node, (0, || hashes(0)), [fair(), fair()]);
     }
-    let stage = RemoteStage::new(&harbour, 0, PATIENCE).without_shadow();
+    let stage = RemoteStage::new(&model_workers, 0, PATIENCE).without_shadow();
     step(&stage, &plan(0, 0, 0)).expect("it computes");
     stage.check();
     let status = stage.status();

@@ -8,12 +8,12 @@ use std::thread;
 use std::time::Duration;
 
 use cascadia_fleet::frame::Kind;
-use cascadia_fleet::link::{Weather, fair};
-use cascadia_fleet::{AuditLog, Auditor, Harbour, Identity, RemoteStage, StageStatus, Verb};
+use cascadia_fleet::link::{LinkFaults, fair};
+use cascadia_fleet::{AuditLog, Auditor, Identity, ModelWorkers, RemoteStage, StageStatus, Verb};
 use cascadia_model::Hidden;
 
-use crate::hash_model::{HashStage, WIDTH, harbour};
-use crate::shadowing::{PATIENCE, dock, hashes, plan, run, step};
+use crate::hash_model::{HashStage, WIDTH, model_workers};
+use crate::shadowing::{PATIENCE, hashes, plan, run, stage_workers, step};
 
 /// What rows take on a slow link; otherwise they take next to nothing.
 const DELAY: Duration = Duration::from_millis(200);
@@ -25,29 +25,29 @@ const ENOUGH: usize = 100;
 
 /// Stage 0 beside the same stage in this process.
 struct Drill {
-    harbour: Harbour,
+    model_workers: ModelWorkers,
     stage: RemoteStage,
     local: HashStage,
     steps: Cell<u64>,
 }
 
 impl Drill {
-    fn new(harbour: Harbour) -> Drill {
-        let stage = RemoteStage::new(&harbour, 0, PATIENCE);
-        Drill { harbour, stage, local: hashes(0), steps: Cell::new(0) }
+    fn new(model_workers: ModelWorkers) -> Drill {
+        let stage = RemoteStage::new(&model_workers, 0, PATIENCE);
+        Drill { model_workers, stage, local: hashes(0), steps: Cell::new(0) }
     }
 
     /// Brings a machine; says where its link can be made a slow one.
     fn bring(&self, node: &str) -> Arc<AtomicBool> {
         let is_slow = Arc::new(AtomicBool::new(false));
         let asked = Arc::clone(&is_slow);
-        let weather: Weather = Box::new(move |piece| {
+        let faults: LinkFaults = Box::new(move |piece| {
             if piece.first() == Some(&(Kind::Rows as u8)) && asked.load(Ordering::SeqCst) {
                 thread::sleep(DELAY);
             }
             Some(vec![piece])
         });
-        dock(&self.harbour, node, (0, || hashes(0)), [fair(), weather]);
+        stage_workers(&self.model_workers, node, (0, || hashes(0)), [fair(), faults]);
         is_slow
     }
 
@@ -80,7 +80,7 @@ fn the_machine_that_computes_along_goes_on_for_one_that_is_slow() {
     let log = AuditLog::at(&folder.path().join("audit"));
     let identity = Identity::open_or_make(&folder.path().join("key")).expect("a key");
     let auditor = Arc::new(Auditor::new(log.clone(), identity));
-    let drill = Drill::new(harbour().audited(&auditor));
+    let drill = Drill::new(model_workers().audited(&auditor));
     let [first, _] = ["first", "second"].map(|node| drill.bring(node));
     drill.compute(0, 0..KNOWN);
     first.store(true, Ordering::SeqCst);
@@ -103,7 +103,7 @@ fn the_machine_that_computes_along_goes_on_for_one_that_is_slow() {
 
 #[test]
 fn a_slow_machine_is_better_than_none_and_than_one_that_lacks_caches() {
-    let drill = Drill::new(harbour());
+    let drill = Drill::new(model_workers());
     let first = drill.bring("first");
     drill.compute(0, 0..KNOWN);
     first.store(true, Ordering::SeqCst);
@@ -120,7 +120,7 @@ fn a_slow_machine_is_better_than_none_and_than_one_that_lacks_caches() {
 
 #[test]
 fn where_both_are_slow_nothing_changes() {
-    let drill = Drill::new(harbour());
+    let drill = Drill::new(model_workers());
     let [first, second] = ["first", "second"].map(|node| drill.bring(node));
     drill.compute(0, 0..KNOWN);
     // The one that would go on is slow before the other is.

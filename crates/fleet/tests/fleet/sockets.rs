@@ -179,15 +179,15 @@ fn tokens_over_encrypted_sockets_are_those_of_one_process() {
             worker.serve(&mut link)
         });
     }
-    let mut fleet = workshop.open(&manifest, |harbour, stage, _| {
+    let mut fleet = workshop.open(&manifest, |model_workers, stage, _| {
         if stage == 0 {
             for _ in 0..2 {
                 let Arrival::Member { node, link } = office.next() else { panic!("only members come") };
-                let docked = harbour.admit(link, &node).expect("it fits");
-                assert_eq!(node, ["node-a", "node-b"][docked]);
+                let worker_link = model_workers.admit(link, &node).expect("it fits");
+                assert_eq!(node, ["node-a", "node-b"][worker_link]);
             }
         }
-        Box::new(RemoteStage::new(harbour, stage, PATIENCE))
+        Box::new(RemoteStage::new(model_workers, stage, PATIENCE))
     });
     assert!(continuation(&mut fleet, &prompt(20), 20) == expected);
 }

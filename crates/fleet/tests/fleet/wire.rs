@@ -2,15 +2,15 @@
 
 use cascadia_fleet::frame::{Bounds, Frame, HEADER_BYTES, Kind, Outgoing, Wait, receive};
 use cascadia_fleet::link::{ChannelLink, fair};
-use cascadia_fleet::verbs::Hearing;
-use cascadia_fleet::{Harbour, RemoteStage, StageLimits, Wire};
+use cascadia_fleet::verbs::Expecting;
+use cascadia_fleet::{ModelWorkers, RemoteStage, RowFormat, StageLimits};
 use cascadia_model::{Hidden, SequenceStep, Stage, StageError, StepPlan, WindowPages};
 
 use crate::harness::{PATIENCE, PROGRAM, Workshop, continuation, open_whole, prompt};
-use crate::hash_model::{Cache, HashStage, WIDTH, harbour, worker};
+use crate::hash_model::{Cache, HashStage, WIDTH, model_workers, worker};
 use crate::serving::{cut_after, tokens};
 
-const FORMATS: [Wire; 3] = [Wire::F32, Wire::F16, Wire::Int8];
+const FORMATS: [RowFormat; 3] = [RowFormat::F32, RowFormat::F16, RowFormat::Int8];
 
 #[test]
 fn every_format_has_its_bytes() {
@@ -23,13 +23,13 @@ fn every_format_has_its_bytes() {
             let manifest = workshop.export(&[0, 1]);
             let width = manifest.numerics.hidden_width as usize;
             let row = match wire {
-                Wire::F32 => 4 * width,
-                Wire::Int8 if width.is_multiple_of(32) => width + 2 * (width / 32),
-                Wire::F16 | Wire::Int8 => 2 * width,
+                RowFormat::F32 => 4 * width,
+                RowFormat::Int8 if width.is_multiple_of(32) => width + 2 * (width / 32),
+                RowFormat::F16 | RowFormat::Int8 => 2 * width,
             };
             let (mut fleet, traffic) = workshop.fleet(&manifest);
             let same = continuation(&mut fleet, &prompt(40), 8) == whole;
-            assert_eq!(same, wire == Wire::F32, "{model} {wire:?}: nothing else is rounded");
+            assert_eq!(same, wire == RowFormat::F32, "{model} {wire:?}: nothing else is rounded");
             let tokens = if manifest.numerics.stages_need_tokens { 4 } else { 0 };
             let sent = traffic.lock().unwrap().clone();
             let steps: Vec<usize> = sent.into_iter().filter(|bytes| *bytes >= row + HEADER_BYTES).collect();
@@ -53,11 +53,11 @@ fn no_format_minds_company_guesses_or_losses() {
             workshop.wire = wire;
             let (expected, _) = tokens(workshop.fleet(&manifest).0, 0);
             assert!(tokens(workshop.fleet(&manifest).0, 8).0 == expected, "{model} {wire:?} with guesses");
-            let lossy = workshop.open(&manifest, |harbour, stage, _| {
-                for weather in [20, 45, u32::MAX].map(cut_after) {
-                    workshop.dock(harbour, stage, [fair(), weather]);
+            let lossy = workshop.open(&manifest, |model_workers, stage, _| {
+                for faults in [20, 45, u32::MAX].map(cut_after) {
+                    workshop.stage_workers(model_workers, stage, [fair(), faults]);
                 }
-                Box::new(RemoteStage::new(harbour, stage, PATIENCE))
+                Box::new(RemoteStage::new(model_workers, stage, PATIENCE))
             });
             assert!(tokens(lossy, 0).0 == expected, "{model} {wire:?} with machines that are lost");
             all.push(expected);
@@ -76,12 +76,12 @@ fn step(stage: &RemoteStage, sequence: u32, value: f32) -> Result<(), StageError
 
 #[test]
 fn rows_that_cannot_be_written_are_an_error_of_their_step_alone() {
-    let usual = harbour();
-    let limits = StageLimits { wire: Wire::F16, ..usual.limits() };
-    let harbour = Harbour::new(usual.manifest().clone(), limits, PROGRAM);
+    let usual = model_workers();
+    let limits = StageLimits { wire: RowFormat::F16, ..usual.limits() };
+    let model_workers = ModelWorkers::new(usual.manifest().clone(), limits, PROGRAM);
     let link = worker(0, || Box::new(HashStage { cache: Cache::default(), layer: 0 }), [fair(), fair()]);
-    harbour.admit(Box::new(link), "one").expect("it fits");
-    let stage = RemoteStage::new(&harbour, 0, PATIENCE);
+    model_workers.admit(Box::new(link), "one").expect("it fits");
+    let stage = RemoteStage::new(&model_workers, 0, PATIENCE);
     for sequence in 0..4 {
         let error = step(&stage, sequence, 70_000.0).expect_err("it is too large");
         assert!(matches!(&error, StageError::Plan { problem } if problem.contains("--wire f32")), "{error}");
@@ -90,7 +90,7 @@ fn rows_that_cannot_be_written_are_an_error_of_their_step_alone() {
     assert_eq!((stage.status().steps, stage.status().lost), (4, 0));
 }
 
-fn hear(link: &mut ChannelLink, hearing: Hearing) -> (Kind, String) {
+fn hear(link: &mut ChannelLink, hearing: Expecting) -> (Kind, String) {
     let mut frame = Frame::default();
     receive(link, &Bounds::table(hearing, 2048), &mut frame, Wait::of(PATIENCE.silence)).expect("it speaks");
     (frame.header.kind, String::from_utf8_lossy(frame.table()).into_owned())
@@ -100,10 +100,10 @@ fn hear(link: &mut ChannelLink, hearing: Hearing) -> (Kind, String) {
 fn a_worker_that_does_not_know_a_format_says_so() {
     let stage = || Box::new(HashStage { cache: Cache::default(), layer: 0 }) as _;
     let mut link = worker(0, stage, [fair(), fair()]);
-    assert_eq!(hear(&mut link, Hearing::Greeting).0, Kind::Hello);
+    assert_eq!(hear(&mut link, Expecting::Greeting).0, Kind::Hello);
     let limits: Vec<u8> = [128u32, 32, 16, 0, 9].iter().flat_map(|number| number.to_le_bytes()).collect();
     Outgoing::message(Kind::Welcome, &limits).send(&mut link, &mut Vec::new()).expect("it listens");
-    let (kind, reason) = hear(&mut link, Hearing::Load);
+    let (kind, reason) = hear(&mut link, Expecting::Load);
     assert!(
         kind == Kind::Refused && reason.contains("format 9, which this program does not know"),
         "{kind:?} {reason}"

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use cascadia_fleet::link::fair;
-use cascadia_fleet::{AuditLog, Auditor, Digest, Harbour, Identity, Members, RemoteStage, Verb};
+use cascadia_fleet::{AuditLog, Auditor, Digest, Identity, Members, ModelWorkers, RemoteStage, Verb};
 use cascadia_model::{Hidden, Stage, StageError, StepPlan};
 
-use crate::hash_model::{Chance, HashStage, harbour, try_generate};
-use crate::shadowing::{dock, hashes, look_after, oracle, plan, run, stages, step};
+use crate::hash_model::{Chance, HashStage, model_workers, try_generate};
+use crate::shadowing::{hashes, look_after, oracle, plan, run, stage_workers, stages, step};
 
 /// A machine that is a little off in some of its steps.
 struct Off {
@@ -36,15 +36,15 @@ impl Stage for Off {
 }
 
 /// Brings a machine for stage 0 that is wrong in these steps.
-fn bring(harbour: &Harbour, node: &str, wrong: Range<u32>) {
+fn bring(model_workers: &ModelWorkers, node: &str, wrong: Range<u32>) {
     let off = move || Off { inner: hashes(0), steps: AtomicU32::new(0), wrong: wrong.clone() };
-    dock(harbour, node, (0, off), [fair(), fair()]);
+    stage_workers(model_workers, node, (0, off), [fair(), fair()]);
 }
 
 /// Brings two machines, of which one is wrong in these steps.
-fn bring_two(harbour: &Harbour, off: &str, wrong: Range<u32>) {
+fn bring_two(model_workers: &ModelWorkers, off: &str, wrong: Range<u32>) {
     for node in ["one", "other"] {
-        bring(harbour, node, if node == off { wrong.clone() } else { 0..0 });
+        bring(model_workers, node, if node == off { wrong.clone() } else { 0..0 });
     }
 }
 
@@ -86,10 +86,10 @@ fn a_third_machine_shows_which_of_two_is_wrong() {
     for (wrong, right) in [("one", "other"), ("other", "one")] {
         let folder = tempfile::tempdir().expect("a folder");
         let (members, auditor, log) = members(folder.path());
-        let harbour = harbour().for_members(&members).audited(&auditor);
-        bring_two(&harbour, wrong, 20..u32::MAX);
-        bring(&harbour, "third", 0..0);
-        let stages = stages(&harbour);
+        let model_workers = model_workers().for_members(&members).audited(&auditor);
+        bring_two(&model_workers, wrong, 20..u32::MAX);
+        bring(&model_workers, "third", 0..0);
+        let stages = stages(&model_workers);
         // Once two machines agree, no request fails any more.
         let failed = ask(&stages, || stages[0].status().wrong.is_empty());
         assert_eq!((failed, stages[0].status().wrong), (1, vec![wrong.to_owned()]));
@@ -117,9 +117,9 @@ fn a_third_machine_shows_which_of_two_is_wrong() {
 
 #[test]
 fn a_machine_that_is_wrong_from_the_first_step_is_noticed_at_once() {
-    let harbour = harbour();
-    bring_two(&harbour, "one", 0..u32::MAX);
-    let stages = stages(&harbour);
+    let model_workers = model_workers();
+    bring_two(&model_workers, "one", 0..u32::MAX);
+    let stages = stages(&model_workers);
     let mut steps = 0;
     let error = try_generate(&mut Chance(1), |plan, hidden| {
         steps += 1;
@@ -132,9 +132,9 @@ fn a_machine_that_is_wrong_from_the_first_step_is_noticed_at_once() {
 #[test]
 fn two_machines_that_differ_compute_only_what_both_agree_on() {
     // Wrong for good: nothing is answered any more, until a third machine comes.
-    let harbour = harbour();
-    bring_two(&harbour, "one", 20..u32::MAX);
-    let stages = stages(&harbour);
+    let model_workers = model_workers();
+    bring_two(&model_workers, "one", 20..u32::MAX);
+    let stages = stages(&model_workers);
     assert_eq!(ask(&stages, || stages[0].status().doubted.is_empty()), 1);
     assert_eq!(stages[0].status().doubted, ["one", "other"]);
     for generation in 100..120 {
@@ -142,7 +142,7 @@ fn two_machines_that_differ_compute_only_what_both_agree_on() {
         assert!(matches!(error, StageError::Lost { while_computing: false, .. }), "{error}");
         assert!(error.to_string().contains("computed different rows"), "{error}");
     }
-    bring(&harbour, "third", 0..0);
+    bring(&model_workers, "third", 0..0);
     assert_eq!(ask(&stages, || stages[0].status().wrong.is_empty()), 0);
     let status = stages[0].status();
     assert_eq!((status.wrong, status.node.as_deref()), (vec!["one".to_owned()], Some("third")));
@@ -150,9 +150,9 @@ fn two_machines_that_differ_compute_only_what_both_agree_on() {
 
 #[test]
 fn two_machines_that_differed_once_go_on_together() {
-    let harbour = harbour();
-    bring_two(&harbour, "other", 20..21);
-    let stages = stages(&harbour);
+    let model_workers = model_workers();
+    bring_two(&model_workers, "other", 20..21);
+    let stages = stages(&model_workers);
     assert_eq!(ask(&stages, || stages[0].status().doubted.is_empty()), 1);
     // Every answer is confirmed, and after enough of them both are believed again.
     assert_eq!(ask(&stages, || !stages[0].status().doubted.is_empty()), 0);

@@ -12,7 +12,7 @@ use super::{Family, GgufHabits, Source};
 use crate::names::{Rename, common_but, same};
 use crate::rope::RopeStyle;
 use crate::settings::Key;
-use crate::spec::{FeedForwardSpec, LowRankSpec, StreamsSpec};
+use crate::spec::{AltUpSpec, FeedForwardSpec, LaurelSpec};
 use crate::{ModelError, ModelSpec};
 
 const STREAMS: Key = Key { json: &["altup_num_inputs"], gguf: &["altup.num_inputs"] };
@@ -64,7 +64,7 @@ fn spec(source: &Source<'_>) -> Result<ModelSpec, ModelError> {
     spec.per_layer = per_layer(source, spec.width)?;
     spec.streams = Some(streams(source)?);
     let rank = source.catalog.require("blk.0.laurel_l.weight")?.shape().first().map_or(0, |&rank| rank as usize);
-    let beside = LowRankSpec { rank, scale: std::f32::consts::FRAC_1_SQRT_2 };
+    let beside = LaurelSpec { rank, scale: std::f32::consts::FRAC_1_SQRT_2 };
     let cuts = gate_cuts(source, spec.layers.len())?;
     for (layer, cut) in spec.layers.iter_mut().zip(cuts) {
         layer.beside_mixer = Some(beside);
@@ -75,7 +75,7 @@ fn spec(source: &Source<'_>) -> Result<ModelSpec, ModelError> {
     Ok(spec)
 }
 
-fn streams(source: &Source<'_>) -> Result<StreamsSpec, ModelError> {
+fn streams(source: &Source<'_>) -> Result<AltUpSpec, ModelError> {
     let settings = &source.settings;
     let count = settings.require_count(STREAMS, MOST_STREAMS)?;
     let active = settings.count_or_none(ACTIVE_STREAM, MOST_STREAMS)?.unwrap_or(0);
@@ -84,7 +84,7 @@ fn streams(source: &Source<'_>) -> Result<StreamsSpec, ModelError> {
     }
     // GGUF has no word for models that leave it out, and then not the tensor either.
     let stored = source.catalog.has("blk.0.altup_correct_scale.weight");
-    Ok(StreamsSpec { count, active, scaled: stored && settings.flag(STREAM_SCALED)?.unwrap_or(true) })
+    Ok(AltUpSpec { count, active, scaled: stored && settings.flag(STREAM_SCALED)?.unwrap_or(true) })
 }
 
 /// From how many standard deviations on the gates of each layer count. Configurations say which share of them should not,

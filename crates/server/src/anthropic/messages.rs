@@ -10,17 +10,17 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::blocks::{BlockMessage, BlockTool, Blocks};
-use crate::answer::{Answer, End, Said, Usage};
+use crate::answer::{Answer, Delta, End, Usage};
 use crate::app::App;
 use crate::bounded::{Json, List};
 use crate::calls::{self, MAX_TOOLS, call_id};
-use crate::desk::Desk;
-use crate::door::{Door, json, parse, read_body};
 use crate::error::{ApiError, Shape};
+use crate::model_frontend::ModelFrontend;
 use crate::openai::message::MAX_MESSAGES;
 use crate::parts::{Part, PartKind, Parts, Step};
-use crate::stream::{Frames, Framing, Voice};
-use crate::validate::{Chat, Given, MAX_STOPS, MustCall, Source, Wanted};
+use crate::protocol::{Protocol, json, parse, read_body};
+use crate::stream::{EventWriter, Frames, Framing};
+use crate::validate::{Chat, Given, MAX_STOPS, MustCall, RawRequest, Source};
 
 /// A request for an answer to a conversation.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -61,8 +61,8 @@ pub(crate) struct MessagesRequest {
 }
 
 /// What is remembered of a request until its answer is complete.
-pub(crate) struct MessagesDoor {
-    desk: Arc<Desk>,
+pub(crate) struct MessagesProtocol {
+    desk: Arc<ModelFrontend>,
     id: String,
     streams: bool,
     stops: Vec<String>,
@@ -70,15 +70,15 @@ pub(crate) struct MessagesDoor {
     end: Option<End>,
 }
 
-impl Door for MessagesDoor {
+impl Protocol for MessagesProtocol {
     type Body = MessagesRequest;
 
-    fn read(body: MessagesRequest, desk: &Arc<Desk>) -> Result<(Wanted, MessagesDoor), ApiError> {
+    fn read(body: MessagesRequest, desk: &Arc<ModelFrontend>) -> Result<(RawRequest, MessagesProtocol), ApiError> {
         if body.max_tokens.is_none() {
             return Err(ApiError::invalid("max_tokens", "max_tokens is missing; say how long the answer may be"));
         }
         let wanted = wanted(body)?;
-        let door = MessagesDoor {
+        let door = MessagesProtocol {
             desk: Arc::clone(desk),
             id: "msg_".to_owned(),
             streams: wanted.1,
@@ -108,12 +108,12 @@ impl Door for MessagesDoor {
         object
     }
 
-    fn voice(self) -> Box<dyn Voice> {
+    fn voice(self) -> Box<dyn EventWriter> {
         Box::new(self)
     }
 }
 
-impl MessagesDoor {
+impl MessagesProtocol {
     fn message(&self) -> Value {
         json!({
             "id": self.id,
@@ -161,14 +161,14 @@ impl MessagesDoor {
     }
 }
 
-impl Voice for MessagesDoor {
+impl EventWriter for MessagesProtocol {
     fn begin(&mut self, prompt_tokens: usize, out: &mut Frames) {
         let mut message = self.message();
         message["usage"] = usage(Usage { prompt: prompt_tokens, ..Usage::default() });
         out.typed(&json!({"type": "message_start", "message": message}));
     }
 
-    fn said(&mut self, said: Said, out: &mut Frames) {
+    fn said(&mut self, said: Delta, out: &mut Frames) {
         for step in self.parts.steps(said.pieces) {
             self.tell(step, out);
         }
@@ -210,7 +210,7 @@ pub(crate) async fn count(State(app): State<Arc<App>>, request: Request) -> Resu
 }
 
 /// What a body asks for, and whether it wants a stream.
-fn wanted(body: MessagesRequest) -> Result<(Wanted, bool), ApiError> {
+fn wanted(body: MessagesRequest) -> Result<(RawRequest, bool), ApiError> {
     let mut messages = Vec::new();
     if let Some(system) = body.system {
         messages.push(json!({"role": "system", "content": system.into_text()?}));
@@ -235,7 +235,7 @@ fn wanted(body: MessagesRequest) -> Result<(Wanted, bool), ApiError> {
         }
     };
     let tools = (!tools.is_empty()).then_some(Value::Array(tools));
-    let wanted = Wanted {
+    let wanted = RawRequest {
         model: body.model,
         sources: vec![Source::Chat(Chat { messages, tools, must_call, ..Chat::default() })],
         max_tokens: Given::new("max_tokens", body.max_tokens),
@@ -245,7 +245,7 @@ fn wanted(body: MessagesRequest) -> Result<(Wanted, bool), ApiError> {
         top_k: body.top_k,
         stop: body.stop_sequences.map(|stops| stops.0).unwrap_or_default(),
         service_tier: body.service_tier,
-        ..Wanted::default()
+        ..RawRequest::default()
     };
     Ok((wanted, body.stream == Some(true)))
 }

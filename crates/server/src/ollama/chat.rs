@@ -10,15 +10,15 @@ use utoipa::ToSchema;
 
 use super::clock;
 use super::options::{Options, last, message, output_format};
-use crate::answer::{Answer, Call, End, Said, Usage};
+use crate::answer::{Answer, Call, Delta, End, Usage};
 use crate::bounded::{Json, List};
 use crate::calls::{self, MAX_TOOLS};
-use crate::desk::Desk;
-use crate::door::Door;
 use crate::error::{ApiError, Shape};
+use crate::model_frontend::ModelFrontend;
 use crate::openai::message::{MAX_MESSAGES, Message};
-use crate::stream::{Frames, Framing, Voice};
-use crate::validate::{Chat, Source, Wanted};
+use crate::protocol::Protocol;
+use crate::stream::{EventWriter, Frames, Framing};
+use crate::validate::{Chat, RawRequest, Source};
 
 /// A request for an answer to a conversation.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -41,18 +41,18 @@ pub(crate) struct OllamaChatRequest {
 }
 
 /// What is remembered of a request until its answer is complete.
-pub(crate) struct OllamaChatDoor {
-    desk: Arc<Desk>,
+pub(crate) struct OllamaChatProtocol {
+    desk: Arc<ModelFrontend>,
     streams: bool,
     begin: Instant,
     calls: Vec<Call>,
     end: Option<End>,
 }
 
-impl Door for OllamaChatDoor {
+impl Protocol for OllamaChatProtocol {
     type Body = OllamaChatRequest;
 
-    fn read(body: OllamaChatRequest, desk: &Arc<Desk>) -> Result<(Wanted, OllamaChatDoor), ApiError> {
+    fn read(body: OllamaChatRequest, desk: &Arc<ModelFrontend>) -> Result<(RawRequest, OllamaChatProtocol), ApiError> {
         let format = output_format(body.format.as_ref())?;
         let messages = body.messages.0.into_iter().map(Message::into_value).collect::<Result<Vec<_>, _>>()?;
         if messages.is_empty() {
@@ -60,7 +60,7 @@ impl Door for OllamaChatDoor {
         }
         let tools = body.tools.map(|tools| tools.0).unwrap_or_default();
         let tools = calls::checked(tools.into_iter().map(|tool| tool.0).collect())?;
-        let wanted = Wanted {
+        let wanted = RawRequest {
             model: body.model,
             sources: vec![Source::Chat(Chat { messages, tools, ..Chat::default() })],
             format,
@@ -68,7 +68,7 @@ impl Door for OllamaChatDoor {
         };
         let streams = body.stream != Some(false);
         let desk = Arc::clone(desk);
-        Ok((wanted, OllamaChatDoor { desk, streams, begin: Instant::now(), calls: Vec::new(), end: None }))
+        Ok((wanted, OllamaChatProtocol { desk, streams, begin: Instant::now(), calls: Vec::new(), end: None }))
     }
 
     fn framing(&self) -> Option<Framing> {
@@ -85,19 +85,19 @@ impl Door for OllamaChatDoor {
         }
     }
 
-    fn voice(self) -> Box<dyn Voice> {
+    fn voice(self) -> Box<dyn EventWriter> {
         Box::new(self)
     }
 }
 
-impl OllamaChatDoor {
+impl OllamaChatProtocol {
     fn object(&self, message: Value) -> Value {
         json!({"model": self.desk.model.name, "created_at": clock::now(), "message": message, "done": false})
     }
 }
 
-impl Voice for OllamaChatDoor {
-    fn said(&mut self, said: Said, out: &mut Frames) {
+impl EventWriter for OllamaChatProtocol {
+    fn said(&mut self, said: Delta, out: &mut Frames) {
         for piece in said.pieces {
             match piece {
                 Piece::Content(text) => out.object(&self.object(message(&text, "", &[]))),

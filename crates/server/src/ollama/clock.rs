@@ -2,7 +2,7 @@
 
 use cascadia_text::Clock;
 
-use crate::desk::unix_seconds;
+use crate::model_frontend::unix_seconds;
 
 /// Now, such as `2026-03-09T14:05:07Z`.
 pub(crate) fn now() -> String {

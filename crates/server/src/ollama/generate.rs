@@ -10,13 +10,13 @@ use utoipa::ToSchema;
 
 use super::clock;
 use super::options::{Options, last, output_format};
-use crate::answer::{Answer, End, Said, Usage};
+use crate::answer::{Answer, Delta, End, Usage};
 use crate::bounded::Json;
-use crate::desk::Desk;
-use crate::door::Door;
 use crate::error::{ApiError, Shape};
-use crate::stream::{Frames, Framing, Voice};
-use crate::validate::{Chat, Source, Wanted};
+use crate::model_frontend::ModelFrontend;
+use crate::protocol::Protocol;
+use crate::stream::{EventWriter, Frames, Framing};
+use crate::validate::{Chat, RawRequest, Source};
 
 /// A request for an answer to a prompt.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -43,17 +43,17 @@ pub(crate) struct GenerateRequest {
 }
 
 /// What is remembered of a request until its answer is complete.
-pub(crate) struct GenerateDoor {
-    desk: Arc<Desk>,
+pub(crate) struct GenerateProtocol {
+    desk: Arc<ModelFrontend>,
     streams: bool,
     begin: Instant,
     end: Option<End>,
 }
 
-impl Door for GenerateDoor {
+impl Protocol for GenerateProtocol {
     type Body = GenerateRequest;
 
-    fn read(body: GenerateRequest, desk: &Arc<Desk>) -> Result<(Wanted, GenerateDoor), ApiError> {
+    fn read(body: GenerateRequest, desk: &Arc<ModelFrontend>) -> Result<(RawRequest, GenerateProtocol), ApiError> {
         let format = output_format(body.format.as_ref())?;
         for (name, text) in [("suffix", &body.suffix), ("template", &body.template)] {
             if text.as_ref().is_some_and(|text| !text.is_empty()) {
@@ -63,10 +63,14 @@ impl Door for GenerateDoor {
         let prompt = body.prompt.unwrap_or_default();
         let is_raw = body.raw == Some(true) || desk.model.text.template().is_none();
         let source = if is_raw { Source::Text(prompt) } else { conversation(body.system, &prompt) };
-        let wanted =
-            Wanted { model: body.model, sources: vec![source], format, ..body.options.unwrap_or_default().wanted() };
+        let wanted = RawRequest {
+            model: body.model,
+            sources: vec![source],
+            format,
+            ..body.options.unwrap_or_default().wanted()
+        };
         let streams = body.stream != Some(false);
-        Ok((wanted, GenerateDoor { desk: Arc::clone(desk), streams, begin: Instant::now(), end: None }))
+        Ok((wanted, GenerateProtocol { desk: Arc::clone(desk), streams, begin: Instant::now(), end: None }))
     }
 
     fn framing(&self) -> Option<Framing> {
@@ -80,12 +84,12 @@ impl Door for GenerateDoor {
         }
     }
 
-    fn voice(self) -> Box<dyn Voice> {
+    fn voice(self) -> Box<dyn EventWriter> {
         Box::new(self)
     }
 }
 
-impl GenerateDoor {
+impl GenerateProtocol {
     fn object(&self, text: &str, thoughts: &str) -> Value {
         let (model, created) = (&self.desk.model.name, clock::now());
         let mut object = json!({"model": model, "created_at": created, "response": text, "done": false});
@@ -96,8 +100,8 @@ impl GenerateDoor {
     }
 }
 
-impl Voice for GenerateDoor {
-    fn said(&mut self, said: Said, out: &mut Frames) {
+impl EventWriter for GenerateProtocol {
+    fn said(&mut self, said: Delta, out: &mut Frames) {
         for piece in said.pieces {
             match piece {
                 Piece::Content(text) => out.object(&self.object(&text, "")),

@@ -10,9 +10,9 @@ use utoipa::ToSchema;
 
 use super::clock;
 use crate::app::App;
-use crate::desk::Desk;
-use crate::door::{json, parse, read_body};
 use crate::error::ApiError;
+use crate::model_frontend::ModelFrontend;
+use crate::protocol::{json, parse, read_body};
 
 /// Which model to show.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -69,7 +69,7 @@ pub(crate) async fn show(State(app): State<Arc<App>>, request: Request) -> Resul
     })))
 }
 
-fn details(desk: &Desk) -> Value {
+fn details(desk: &ModelFrontend) -> Value {
     let details = &desk.model.details;
     json!({
         "parent_model": "",

@@ -12,7 +12,7 @@ use crate::answer::{Call, End, Usage};
 use crate::bounded::{Json, OneOrMany};
 use crate::calls;
 use crate::error::ApiError;
-use crate::validate::{Given, MAX_STOPS, Wanted};
+use crate::validate::{Given, MAX_STOPS, RawRequest};
 
 /// How an answer is generated; other settings are ignored.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -50,9 +50,9 @@ pub(crate) struct Options {
 
 impl Options {
     /// The settings in the validator's terms.
-    pub(crate) fn wanted(self) -> Wanted {
+    pub(crate) fn wanted(self) -> RawRequest {
         let limit = self.num_predict.filter(|count| ![-1, -2].contains(count));
-        Wanted {
+        RawRequest {
             max_tokens: Given::new("num_predict", limit),
             defaults: Sampling { temperature: 0.8, top_k: 40, top_p: 0.9, ..Sampling::default() },
             temperature: self.temperature,
@@ -64,7 +64,7 @@ impl Options {
             frequency_penalty: self.frequency_penalty,
             seed: self.seed,
             stop: self.stop.map(OneOrMany::into_vec).unwrap_or_default(),
-            ..Wanted::default()
+            ..RawRequest::default()
         }
     }
 }

@@ -10,15 +10,15 @@ use utoipa::ToSchema;
 
 use super::message::{MAX_MESSAGES, Message};
 use super::report::{chat_logprobs, finish_reason, usage};
-use crate::answer::{Answer, Call, End, Said, Usage};
+use crate::answer::{Answer, Call, Delta, End, Usage};
 use crate::bounded::{Json, List, OneOrMany, Pairs};
 use crate::calls::{self, MAX_TOOLS, call_id};
-use crate::desk::{Desk, unix_seconds};
-use crate::door::Door;
 use crate::error::{ApiError, Shape};
-use crate::form::output_format;
-use crate::stream::{Frames, Framing, Voice};
-use crate::validate::{Chat, Given, MAX_BIASES, MAX_STOPS, MustCall, Source, Wanted};
+use crate::model_frontend::{ModelFrontend, unix_seconds};
+use crate::output_format::output_format;
+use crate::protocol::Protocol;
+use crate::stream::{EventWriter, Frames, Framing};
+use crate::validate::{Chat, Given, MAX_BIASES, MAX_STOPS, MustCall, RawRequest, Source};
 
 /// A request for an answer to a conversation.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -107,8 +107,8 @@ impl StreamOptions {
 }
 
 /// What is remembered of a request until its answer is complete.
-pub(crate) struct ChatDoor {
-    desk: Arc<Desk>,
+pub(crate) struct ChatProtocol {
+    desk: Arc<ModelFrontend>,
     id: String,
     created: u64,
     streams: bool,
@@ -117,11 +117,11 @@ pub(crate) struct ChatDoor {
     choices: usize,
 }
 
-impl Door for ChatDoor {
+impl Protocol for ChatProtocol {
     type Body = ChatRequest;
 
-    fn read(body: ChatRequest, desk: &Arc<Desk>) -> Result<(Wanted, ChatDoor), ApiError> {
-        let door = ChatDoor {
+    fn read(body: ChatRequest, desk: &Arc<ModelFrontend>) -> Result<(RawRequest, ChatProtocol), ApiError> {
+        let door = ChatProtocol {
             desk: Arc::clone(desk),
             id: "chatcmpl-".to_owned(),
             created: unix_seconds(),
@@ -158,12 +158,12 @@ impl Door for ChatDoor {
         object
     }
 
-    fn voice(self) -> Box<dyn Voice> {
+    fn voice(self) -> Box<dyn EventWriter> {
         Box::new(self)
     }
 }
 
-impl ChatDoor {
+impl ChatProtocol {
     fn head(&self, object: &str) -> Value {
         json!({
             "id": self.id,
@@ -218,7 +218,7 @@ impl ChatDoor {
     }
 }
 
-impl Voice for ChatDoor {
+impl EventWriter for ChatProtocol {
     fn begin(&mut self, _prompt_tokens: usize, out: &mut Frames) {
         for index in 0..self.choices {
             let delta = json!({"role": "assistant", "content": "", "refusal": null});
@@ -227,8 +227,8 @@ impl Voice for ChatDoor {
         }
     }
 
-    fn said(&mut self, said: Said, out: &mut Frames) {
-        let Said { choice: index, mut pieces, token } = said;
+    fn said(&mut self, said: Delta, out: &mut Frames) {
+        let Delta { choice: index, mut pieces, token } = said;
         let mut logprobs = match &token {
             Some(spoken) => chat_logprobs(self.desk.model.text.tokenizer(), std::slice::from_ref(spoken)),
             None => Value::Null,
@@ -264,7 +264,7 @@ impl Voice for ChatDoor {
     }
 }
 
-fn wanted(body: ChatRequest) -> Result<Wanted, ApiError> {
+fn wanted(body: ChatRequest) -> Result<RawRequest, ApiError> {
     let messages = body.messages.0.into_iter().map(Message::into_value).collect::<Result<Vec<_>, _>>()?;
     if messages.is_empty() {
         return Err(ApiError::invalid("messages", "messages is empty; send at least one"));
@@ -282,7 +282,7 @@ fn wanted(body: ChatRequest) -> Result<Wanted, ApiError> {
         (_, Some(_)) => return Err(ApiError::invalid("top_logprobs", "top_logprobs needs logprobs: true")),
     };
     let newer = Given::new("max_completion_tokens", body.max_completion_tokens);
-    Ok(Wanted {
+    Ok(RawRequest {
         model: body.model,
         sources: vec![Source::Chat(Chat { messages, tools, variables, must_call })],
         choices: body.n,

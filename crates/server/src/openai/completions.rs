@@ -10,14 +10,14 @@ use utoipa::ToSchema;
 
 use super::chat::StreamOptions;
 use super::report::{finish_reason, text_logprobs, usage};
-use crate::answer::{Answer, End, Said, Usage};
+use crate::answer::{Answer, Delta, End, Usage};
 use crate::bounded::{OneOrMany, Pairs};
-use crate::desk::{Desk, unix_seconds};
-use crate::door::Door;
 use crate::error::{ApiError, Shape};
+use crate::model_frontend::{ModelFrontend, unix_seconds};
 use crate::prompts::Prompts;
-use crate::stream::{Frames, Framing, Voice};
-use crate::validate::{Given, MAX_BIASES, MAX_STOPS, Wanted};
+use crate::protocol::Protocol;
+use crate::stream::{EventWriter, Frames, Framing};
+use crate::validate::{Given, MAX_BIASES, MAX_STOPS, RawRequest};
 
 /// How many tokens an answer has when the request does not say.
 const DEFAULT_TOKENS: i64 = 16;
@@ -86,8 +86,8 @@ pub(crate) struct CompletionRequest {
 }
 
 /// What is remembered of a request until its answer is complete.
-pub(crate) struct CompletionDoor {
-    desk: Arc<Desk>,
+pub(crate) struct CompletionProtocol {
+    desk: Arc<ModelFrontend>,
     id: String,
     created: u64,
     streams: bool,
@@ -97,12 +97,12 @@ pub(crate) struct CompletionDoor {
     offsets: Vec<usize>,
 }
 
-impl Door for CompletionDoor {
+impl Protocol for CompletionProtocol {
     type Body = CompletionRequest;
 
-    fn read(body: CompletionRequest, desk: &Arc<Desk>) -> Result<(Wanted, CompletionDoor), ApiError> {
+    fn read(body: CompletionRequest, desk: &Arc<ModelFrontend>) -> Result<(RawRequest, CompletionProtocol), ApiError> {
         let choices = usize::try_from(body.n.unwrap_or(1)).unwrap_or(1);
-        let door = CompletionDoor {
+        let door = CompletionProtocol {
             desk: Arc::clone(desk),
             id: "cmpl-".to_owned(),
             created: unix_seconds(),
@@ -136,12 +136,12 @@ impl Door for CompletionDoor {
         object
     }
 
-    fn voice(self) -> Box<dyn Voice> {
+    fn voice(self) -> Box<dyn EventWriter> {
         Box::new(self)
     }
 }
 
-impl CompletionDoor {
+impl CompletionProtocol {
     fn object(&self, choices: Vec<Value>) -> Value {
         json!({
             "id": self.id,
@@ -161,8 +161,8 @@ impl CompletionDoor {
     }
 }
 
-impl Voice for CompletionDoor {
-    fn said(&mut self, said: Said, out: &mut Frames) {
+impl EventWriter for CompletionProtocol {
+    fn said(&mut self, said: Delta, out: &mut Frames) {
         let tokenizer = self.desk.model.text.tokenizer();
         let offset = &mut self.offsets[said.choice];
         let logprobs = match &said.token {
@@ -202,7 +202,7 @@ fn text_of(piece: Piece) -> Option<String> {
     }
 }
 
-fn wanted(body: CompletionRequest) -> Result<Wanted, ApiError> {
+fn wanted(body: CompletionRequest) -> Result<RawRequest, ApiError> {
     if body.echo == Some(true) {
         return Err(ApiError::unsupported("echo", "echo is not supported; put prompt and answer together yourself"));
     }
@@ -212,7 +212,7 @@ fn wanted(body: CompletionRequest) -> Result<Wanted, ApiError> {
     if body.best_of.is_some_and(|best| best != body.n.unwrap_or(1)) {
         return Err(ApiError::unsupported("best_of", "best_of is not supported beyond n; ask for n answers"));
     }
-    Ok(Wanted {
+    Ok(RawRequest {
         model: body.model,
         sources: body.prompt.0,
         choices: body.n,

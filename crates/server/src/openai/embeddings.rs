@@ -11,11 +11,11 @@ use utoipa::ToSchema;
 
 use crate::app::App;
 use crate::base64;
-use crate::desk::Caller;
-use crate::door::{json, parse, read_body};
 use crate::error::{ApiError, Kind};
 use crate::jobs::Jobs;
+use crate::model_frontend::Caller;
 use crate::prompts::Prompts;
+use crate::protocol::{json, parse, read_body};
 use crate::validate::shortened;
 
 /// A request to place texts in the model's space.

@@ -7,9 +7,9 @@ use axum::response::Response;
 use serde_json::{Value, json};
 
 use crate::app::App;
-use crate::desk::Desk;
-use crate::door::json;
 use crate::error::ApiError;
+use crate::model_frontend::ModelFrontend;
+use crate::protocol::json;
 
 /// The list of the one model that is served.
 pub(crate) async fn list(State(app): State<Arc<App>>) -> Response {
@@ -23,7 +23,7 @@ pub(crate) async fn one(State(app): State<Arc<App>>, Path(id): Path<String>) -> 
     Ok(json(&model(&desk)))
 }
 
-fn model(desk: &Desk) -> Value {
+fn model(desk: &ModelFrontend) -> Value {
     json!({
         "id": desk.model.name,
         "object": "model",

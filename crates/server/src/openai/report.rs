@@ -1,14 +1,14 @@
 //! What answers of both text doors report: chances of tokens, usage, why they ended.
 
 use cascadia_engine::FinishReason;
-use cascadia_engine::service::TokenChance;
+use cascadia_engine::service::TokenLogprobs;
 use cascadia_text::Tokenizer;
 use serde_json::{Value, json};
 
 use crate::answer::{End, Usage};
 
 /// One token of an answer and its chance.
-pub(crate) type Spoken = (u32, TokenChance);
+pub(crate) type Spoken = (u32, TokenLogprobs);
 
 /// Why an answer ended, in OpenAI's words.
 pub(crate) fn finish_reason(end: &End) -> &'static str {

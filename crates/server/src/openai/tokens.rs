@@ -12,8 +12,8 @@ use super::message::{MAX_MESSAGES, Message};
 use crate::app::App;
 use crate::bounded::{Json, List};
 use crate::calls::MAX_TOOLS;
-use crate::door::{json, parse, read_body};
 use crate::error::ApiError;
+use crate::protocol::{json, parse, read_body};
 use crate::validate::{Chat, Source};
 
 /// A text or a conversation to be tokenised.

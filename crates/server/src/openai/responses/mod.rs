@@ -1,7 +1,7 @@
 //! `/v1/responses`.
 
+mod event_writer;
 mod input;
-mod voice;
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use utoipa::ToSchema;
 use crate::answer::{Answer, End, Usage};
 use crate::bounded::{Json, List};
 use crate::calls::{self, MAX_TOOLS, call_id};
-use crate::desk::{Desk, unix_seconds};
-use crate::door::Door;
 use crate::error::ApiError;
-use crate::form::output_format;
+use crate::model_frontend::{ModelFrontend, unix_seconds};
+use crate::output_format::output_format;
 use crate::parts::{Part, PartKind};
-use crate::stream::{Framing, Voice};
-use crate::validate::{Chat, Given, MustCall, Source, Wanted};
+use crate::protocol::Protocol;
+use crate::stream::{EventWriter, Framing};
+use crate::validate::{Chat, Given, MustCall, RawRequest, Source};
 use input::Input;
 
 /// A request for a response to a text or a conversation.
@@ -69,22 +69,22 @@ pub(crate) struct ResponsesRequest {
 }
 
 /// What is remembered of a request until its response is complete.
-pub(crate) struct ResponsesDoor {
-    desk: Arc<Desk>,
+pub(crate) struct ResponsesProtocol {
+    desk: Arc<ModelFrontend>,
     id: String,
     streams: bool,
     /// What the response says about the request.
     head: Value,
 }
 
-impl Door for ResponsesDoor {
+impl Protocol for ResponsesProtocol {
     type Body = ResponsesRequest;
 
-    fn read(body: ResponsesRequest, desk: &Arc<Desk>) -> Result<(Wanted, ResponsesDoor), ApiError> {
+    fn read(body: ResponsesRequest, desk: &Arc<ModelFrontend>) -> Result<(RawRequest, ResponsesProtocol), ApiError> {
         check_supported(&body)?;
         let head = head(&body);
         let streams = body.stream == Some(true);
-        let door = ResponsesDoor { desk: Arc::clone(desk), id: "resp_".to_owned(), streams, head };
+        let door = ResponsesProtocol { desk: Arc::clone(desk), id: "resp_".to_owned(), streams, head };
         Ok((wanted(body)?, door))
     }
 
@@ -102,12 +102,12 @@ impl Door for ResponsesDoor {
         self.response(&parts, end.as_ref(), Some(used))
     }
 
-    fn voice(self) -> Box<dyn Voice> {
-        Box::new(voice::ResponsesVoice::new(self))
+    fn voice(self) -> Box<dyn EventWriter> {
+        Box::new(event_writer::ResponsesEventWriter::new(self))
     }
 }
 
-impl ResponsesDoor {
+impl ResponsesProtocol {
     /// The response as far as it is known; it has no end while it goes on.
     fn response(&self, parts: &[Part], end: Option<&End>, used: Option<Usage>) -> Value {
         let mut object = self.head.clone();
@@ -218,7 +218,7 @@ fn check_supported(body: &ResponsesRequest) -> Result<(), ApiError> {
     Ok(())
 }
 
-fn wanted(body: ResponsesRequest) -> Result<Wanted, ApiError> {
+fn wanted(body: ResponsesRequest) -> Result<RawRequest, ApiError> {
     let mut messages = Vec::new();
     messages.extend(body.instructions.map(|text| json!({"role": "system", "content": text})));
     messages.extend(body.input.into_messages()?);
@@ -229,7 +229,7 @@ fn wanted(body: ResponsesRequest) -> Result<Wanted, ApiError> {
         Some(must_call) => (tools, must_call),
         None => (None, MustCall::Nothing),
     };
-    Ok(Wanted {
+    Ok(RawRequest {
         model: body.model,
         sources: vec![Source::Chat(Chat { messages, tools, must_call, ..Chat::default() })],
         format: output_format("text.format", body.text.as_ref().map(|text| &text.0["format"]))?,
@@ -239,6 +239,6 @@ fn wanted(body: ResponsesRequest) -> Result<Wanted, ApiError> {
         top_p: body.top_p,
         priority: body.priority,
         service_tier: body.service_tier,
-        ..Wanted::default()
+        ..RawRequest::default()
     })
 }

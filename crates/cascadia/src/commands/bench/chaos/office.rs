@@ -9,8 +9,8 @@ use anyhow::{Context, ensure};
 use cascadia_engine::service::{Service, ServiceOptions};
 use cascadia_engine::{Engine, OpenOptions};
 use cascadia_fleet::{
-    Arrival, Harbour, Identity, Invitation, Listener, Manifest, Members, Patience, RemoteStage, StageLimits,
-    StageStatus, TOKEN_IO_FILE, Wire, seconds_now, stage_file,
+    Arrival, Identity, Invitation, Listener, Manifest, Members, ModelWorkers, RemoteStage, RowFormat, StageLimits,
+    StageStatus, TOKEN_IO_FILE, Timeouts, seconds_now, stage_file,
 };
 use cascadia_model::Stage;
 use cascadia_weights::ModelFiles;
@@ -30,7 +30,7 @@ pub(super) struct Office {
     shards: PathBuf,
     members: Arc<Members>,
     /// Where machines dock once there is something to compute.
-    harbour: Arc<OnceLock<Harbour>>,
+    model_workers: Arc<OnceLock<ModelWorkers>>,
     stages: Vec<Arc<RemoteStage>>,
     _folder: tempfile::TempDir,
 }
@@ -47,12 +47,12 @@ impl Office {
         let key = Identity::open_or_make(&folder.path().join("key"))?;
         let members = Arc::new(Members::at(&folder.path().join("members.json")));
         let listener = Listener::bind("127.0.0.1:0", &key, Arc::clone(&members))?;
-        let (address, harbour) = (listener.address()?, Arc::<OnceLock<Harbour>>::default());
-        let docks = Arc::clone(&harbour);
+        let (address, model_workers) = (listener.address()?, Arc::<OnceLock<ModelWorkers>>::default());
+        let stages_workers = Arc::clone(&model_workers);
         listener.run(move |arrival| {
-            if let (Arrival::Member { node, link }, Some(harbour)) = (arrival, docks.get()) {
+            if let (Arrival::Member { node, link }, Some(model_workers)) = (arrival, stages_workers.get()) {
                 // A machine that does not get through comes again.
-                let _ = harbour.admit(link, &node);
+                let _ = model_workers.admit(link, &node);
             }
         });
         let invitation = Invitation::new(vec![address.to_string()], key.pin(), seconds_now() + 3600)?;
@@ -65,7 +65,7 @@ impl Office {
             Ok(Machine { stage, node, home, shard, relay: Relay::to(address)?, process: None })
         };
         let machines = (0..2 * flags.stages).map(machine).collect::<anyhow::Result<_>>()?;
-        Ok(Office { machines, model, shards, members, harbour, stages: Vec::new(), _folder: folder })
+        Ok(Office { machines, model, shards, members, model_workers, stages: Vec::new(), _folder: folder })
     }
 
     /// Starts all machines, and a service on them.
@@ -74,11 +74,12 @@ impl Office {
         let files = Arc::new(ModelFiles::open(&self.shards.join(TOKEN_IO_FILE))?);
         let engine = Engine::with_stages::<anyhow::Error>(files, options, |spec, options| {
             let (context, rows_per_step) = (options.context, options.rows_per_step);
-            let limits = StageLimits { context, rows_per_step, cache: options.cache_pages(spec), wire: Wire::F32 };
-            let harbour = Harbour::new(manifest, limits, env!("CARGO_PKG_VERSION")).for_members(&self.members);
-            let harbour = self.harbour.get_or_init(|| harbour);
-            let stage = |number| Arc::new(RemoteStage::new(harbour, number, Patience::default()));
-            self.stages = (0..harbour.docks().len()).map(stage).collect();
+            let limits = StageLimits { context, rows_per_step, cache: options.cache_pages(spec), wire: RowFormat::F32 };
+            let model_workers =
+                ModelWorkers::new(manifest, limits, env!("CARGO_PKG_VERSION")).for_members(&self.members);
+            let model_workers = self.model_workers.get_or_init(|| model_workers);
+            let stage = |number| Arc::new(RemoteStage::new(model_workers, number, Timeouts::default()));
+            self.stages = (0..model_workers.stages_workers().len()).map(stage).collect();
             Ok(self.stages.iter().map(|stage| Box::new(Arc::clone(stage)) as Box<dyn Stage>).collect())
         })?;
         self.machines.iter_mut().try_for_each(Machine::start)?;

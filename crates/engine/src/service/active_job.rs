@@ -1,0 +1,100 @@
+//! A job that was accepted: what it has so far, and where that goes.
+
+use std::time::Instant;
+
+use super::answer::{Answer, Choice};
+use super::embedding::Embedding;
+use super::speculate::Guesser;
+use super::{JobOutcome, JobSink, NewToken, Tenant, Update};
+use crate::{EngineError, FinishReason, Flow};
+
+/// A job between its submission and its last update.
+pub(super) struct ActiveJob {
+    pub(super) task: ActiveTask,
+    pub(super) sink: JobSink,
+    pub(super) tenant: Tenant,
+    pub(super) prompt_tokens: usize,
+    pub(super) reused_tokens: usize,
+    /// What the answer begins with, until it is told; and why it ends there, if it does.
+    pub(super) known: (Vec<NewToken>, Option<FinishReason>),
+    pub(super) started: Option<Instant>,
+    pub(super) guesser: Guesser,
+}
+
+pub(super) enum ActiveTask {
+    Answer(Box<Answer>),
+    Embedding(Embedding),
+}
+
+/// How a job ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    Done,
+    Cancelled,
+    Failed,
+}
+
+/// What a row made of an answer.
+pub(super) struct Progress {
+    pub(super) token: Option<u32>,
+    pub(super) ending: Option<Ending>,
+}
+
+impl ActiveJob {
+    /// Says that it left the queue, and what is known of it; returns why nothing more is to be computed, if so.
+    pub(super) fn start(&mut self, reused_tokens: usize) -> Option<FinishReason> {
+        // Cached tokens of the answer are none of the prompt.
+        self.reused_tokens = reused_tokens.min(self.prompt_tokens);
+        self.started = Some(Instant::now());
+        let (known, finish) = std::mem::take(&mut self.known);
+        match (self.sink)(Update::Started { reused_tokens: self.reused_tokens, known }) {
+            Flow::Stop => Some(FinishReason::Cancelled),
+            Flow::Continue => finish,
+        }
+    }
+
+    /// Chooses the token at `position`, and says so; ends the job if this was the last.
+    pub(super) fn choose(&mut self, logits: &[f32], position: u32, context: u32) -> Progress {
+        let ActiveTask::Answer(answer) = &mut self.task else {
+            return Progress { token: None, ending: None };
+        };
+        let Choice { token, finish } = match answer.next(logits, position, context) {
+            Ok(choice) => choice,
+            Err(error) => return Progress { token: None, ending: Some(self.fail(error)) },
+        };
+        let number = token.as_ref().map(|token| token.token);
+        let flow = token.map_or(Flow::Continue, |token| (self.sink)(Update::Token(token)));
+        if flow == Flow::Stop {
+            return Progress { token: number, ending: Some(self.end(FinishReason::Cancelled)) };
+        }
+        Progress { token: number, ending: finish.map(|finish| self.end(finish)) }
+    }
+
+    /// The last update of a job that ends with an answer, whole or not.
+    pub(super) fn end(&mut self, finish: FinishReason) -> Ending {
+        let (text, stop, tokens) = match &mut self.task {
+            ActiveTask::Answer(answer) => {
+                let text = if finish == FinishReason::Cancelled { String::new() } else { answer.rest() };
+                (text, answer.stop(), answer.tokens())
+            }
+            ActiveTask::Embedding(_) => (String::new(), None, 0),
+        };
+        let (prompt_tokens, reused_tokens) = (self.prompt_tokens, self.reused_tokens);
+        (self.sink)(Update::Finished(JobOutcome { finish, text, stop, prompt_tokens, reused_tokens, tokens }));
+        if finish == FinishReason::Cancelled { Ending::Cancelled } else { Ending::Done }
+    }
+
+    /// The last update of a job that wants an embedding and has all rows of it.
+    pub(super) fn embed(&mut self) -> Ending {
+        if let ActiveTask::Embedding(embedding) = &mut self.task {
+            (self.sink)(Update::Embedded(std::mem::take(embedding).finish()));
+        }
+        Ending::Done
+    }
+
+    /// The last update of a job that cannot be done.
+    pub(super) fn fail(&mut self, error: EngineError) -> Ending {
+        (self.sink)(Update::Failed(error));
+        Ending::Failed
+    }
+}

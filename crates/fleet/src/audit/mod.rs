@@ -1,0 +1,22 @@
+//! The audit log of a fleet: what was decided, in an order that nobody can change unseen.
+
+mod auditor;
+mod countersign;
+mod head;
+mod log;
+mod record;
+mod refusals;
+mod seal;
+#[cfg(test)]
+mod tests;
+mod verify;
+
+pub use auditor::Auditor;
+pub(crate) use countersign::Countersigner;
+pub(crate) use head::{Countersignature, testimony_bytes};
+pub use head::{Head, SignedHead, Witness, Witnesses};
+pub use log::{AuditLog, LogLimits};
+pub use record::{Decision, Entry, Position, Record, Verb};
+use refusals::Refusals;
+pub use seal::Seal;
+pub use verify::Verdict;

@@ -1,0 +1,277 @@
+//! A spare that computes along: it is sent every step of its stage, so that it holds the same caches and its rows can
+//! be compared. Nobody waits for it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use cascadia_model::StepPlan;
+
+use crate::Digest;
+use crate::failover::coverage::Coverage;
+use crate::wire::exchange::{StepReply, StepTerms};
+use crate::wire::frame::Frame;
+use crate::wire::link::LinkError;
+use crate::workers::stage_workers::{StageWorkers, WorkerLink};
+
+/// Steps that it may be behind.
+const MOST_BEHIND: usize = 8;
+/// How often it is asked for a sign of life, and whether it belongs to the fleet.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+
+/// A look at whether it has finished.
+const GLANCE: Duration = Duration::from_micros(100);
+
+/// What a shadow is told, in this order.
+enum Order {
+    /// Compute this. Rows are the same bytes that went to the machine that computes.
+    Step { plan: StepPlan, row_bytes: Arc<Vec<u8>> },
+    /// What that machine made of it.
+    Compare(Digest),
+    /// Say whether the last step was compared, once it was.
+    Confirm(SyncSender<()>),
+    /// Go on in its place.
+    HandOver,
+}
+
+/// What all shadows of a stage have done.
+#[derive(Default)]
+pub(crate) struct Tally {
+    /// Steps that they computed along.
+    pub(crate) followed: AtomicU64,
+    /// Those of them in which they held everything, and their rows were the same.
+    pub(crate) compared: AtomicU64,
+}
+
+/// How one of them keeps up.
+#[derive(Default)]
+struct Progress {
+    /// The last step for which it gave the same rows; steps are counted from when it came.
+    agreed: AtomicU64,
+    /// Whether it has become slow.
+    is_slow: AtomicBool,
+}
+
+/// A machine that computes along, on a thread of its own.
+pub(crate) struct Standby {
+    /// What people call it.
+    pub(crate) node: String,
+    orders: SyncSender<Order>,
+    tally: Arc<Tally>,
+    /// What was compared before it came.
+    before: u64,
+    /// Steps that it was given.
+    told: u64,
+    progress: Arc<Progress>,
+    thread: JoinHandle<End>,
+}
+
+/// How it ended.
+pub(crate) enum End {
+    /// It goes on in place of the machine that computed.
+    HandedOver(Followed),
+    /// It is a spare again.
+    LetGo,
+    /// It is of no more use.
+    Lost,
+    /// It gave other rows than the machine that computes.
+    Differs(WorkerLink),
+}
+
+/// A machine that has followed all steps since it began to.
+pub(crate) struct Followed {
+    /// The machine.
+    pub(crate) worker_link: WorkerLink,
+    /// What it holds.
+    pub(crate) coverage: Coverage,
+    /// What it said to the last step, unless the step read what it does not hold.
+    pub(crate) answer: Option<StepReply>,
+    /// With the rows of that answer.
+    pub(crate) frame: Frame,
+}
+
+impl Standby {
+    /// Lets a spare of this dock compute along from the next step on.
+    pub(crate) fn start(
+        worker_link: WorkerLink,
+        stage_workers: &Arc<StageWorkers>,
+        terms: StepTerms,
+        tally: &Arc<Tally>,
+    ) -> Standby {
+        let (orders, told) = sync_channel(2 * MOST_BEHIND);
+        let (node, before) = (worker_link.node.clone(), tally.compared.load(Ordering::Relaxed));
+        let followed = Followed { worker_link, coverage: Coverage::default(), answer: None, frame: Frame::default() };
+        let (stage_workers, tally) = (Arc::clone(stage_workers), Arc::clone(tally));
+        let progress = Arc::<Progress>::default();
+        progress.is_slow.store(followed.worker_link.pace.is_slow(), Ordering::Relaxed);
+        let (counts, shown) = (Arc::clone(&tally), Arc::clone(&progress));
+        let follower = Follower { followed, stage_workers, terms, tally, progress, step: 0, asked: Instant::now() };
+        let thread = thread::spawn(move || follower.follow(&told));
+        Standby { node, orders, tally: counts, before, told: 0, progress: shown, thread }
+    }
+
+    /// Gives it a step; `false` if it has too many to do.
+    pub(crate) fn step(&mut self, plan: &StepPlan, row_bytes: &Arc<Vec<u8>>) -> bool {
+        self.told += 1;
+        self.order(Order::Step { plan: plan.clone(), row_bytes: Arc::clone(row_bytes) })
+    }
+
+    /// Tells it which rows the machine that computes gave for that step; `false` if it has too much to do.
+    pub(crate) fn compare(&self, row_bytes: &[u8]) -> bool {
+        self.order(Order::Compare(Digest::of(row_bytes)))
+    }
+
+    /// One that has ended is not behind; why it has is heard later.
+    fn order(&self, order: Order) -> bool {
+        !matches!(self.orders.try_send(order), Err(TrySendError::Full(_)))
+    }
+
+    /// Waits until it has compared the last step; whether its rows are the same.
+    pub(crate) fn confirms(&self) -> bool {
+        let (sender, confirmed) = sync_channel(1);
+        self.orders.send(Order::Confirm(sender)).is_ok() && confirmed.recv().is_ok()
+    }
+
+    /// Steps in which it gave the rows of the machine that computes.
+    pub(crate) fn agreed(&self) -> u64 {
+        self.tally.compared.load(Ordering::Relaxed).saturating_sub(self.before)
+    }
+
+    /// Whether it could go on at once: it is not slow, and gave the same rows for the last step or, if it is about to
+    /// compare those, for the one before.
+    pub(crate) fn is_level(&self) -> bool {
+        let agreed = self.progress.agreed.load(Ordering::Acquire);
+        agreed > 0 && agreed + 1 >= self.told && !self.is_slow()
+    }
+
+    /// Whether it has become slow.
+    pub(crate) fn is_slow(&self) -> bool {
+        self.progress.is_slow.load(Ordering::Relaxed)
+    }
+
+    /// Whether there is an [`End`].
+    pub(crate) fn has_ended(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Lets it finish what it was told, and says how it ended. One that takes longer than that is of no use.
+    pub(crate) fn hand_over(self, patience: Duration) -> End {
+        let deadline = Instant::now() + patience;
+        // One that has ended hears nothing, and has its reason.
+        if let Err(TrySendError::Full(_)) = self.orders.try_send(Order::HandOver) {
+            return End::Lost;
+        }
+        while !self.thread.is_finished() {
+            if Instant::now() >= deadline {
+                return End::Lost;
+            }
+            thread::sleep(GLANCE);
+        }
+        self.thread.join().unwrap_or(End::Lost)
+    }
+
+    /// Lets it finish what it was told and be a spare again, and says where to hear how it ended.
+    pub(crate) fn dismiss(self) -> JoinHandle<End> {
+        self.thread
+    }
+}
+
+struct Follower {
+    followed: Followed,
+    stage_workers: Arc<StageWorkers>,
+    terms: StepTerms,
+    tally: Arc<Tally>,
+    progress: Arc<Progress>,
+    /// Steps that it has begun.
+    step: u64,
+    /// When it was last known to be there and to belong to the fleet.
+    asked: Instant,
+}
+
+impl Follower {
+    /// Does what it is told until it is told to end, or cannot go on.
+    fn follow(mut self, orders: &Receiver<Order>) -> End {
+        // One that has waited may have gone meanwhile.
+        let mut went_well = self.ask();
+        while went_well.is_ok() {
+            went_well = match orders.recv_timeout(HEARTBEAT) {
+                Ok(Order::Step { plan, row_bytes }) => self.run(&plan, &row_bytes),
+                Ok(Order::Compare(digest)) => match self.compare(digest) {
+                    Ok(false) => return End::Differs(self.followed.worker_link),
+                    compared => compared.map(|_| {
+                        self.tally.followed.fetch_add(1, Ordering::Relaxed);
+                    }),
+                },
+                Ok(Order::Confirm(sender)) => {
+                    // Who waits hears that the sender is gone where nothing was compared.
+                    if self.followed.answer.is_some() {
+                        let _ = sender.send(());
+                    }
+                    Ok(())
+                }
+                Ok(Order::HandOver) => return End::HandedOver(self.followed),
+                Err(RecvTimeoutError::Timeout) => self.ask(),
+                Err(RecvTimeoutError::Disconnected) => {
+                    // If enough wait there, it has to come again.
+                    self.stage_workers.put(self.followed.worker_link);
+                    return End::LetGo;
+                }
+            };
+        }
+        End::Lost
+    }
+
+    /// Asks for a sign of life of a machine that still belongs to the fleet.
+    fn ask(&mut self) -> Result<(), LinkError> {
+        self.belongs()?;
+        self.followed.worker_link.ping(self.terms.patience.silence, &self.stage_workers)
+    }
+
+    fn belongs(&mut self) -> Result<(), LinkError> {
+        self.asked = Instant::now();
+        if self.stage_workers.admits(&self.followed.worker_link.node) { Ok(()) } else { Err(LinkError::Closed) }
+    }
+
+    /// Computes a step as every other machine does. What a step makes of rows that are not held is of no use to anyone.
+    fn run(&mut self, plan: &StepPlan, row_bytes: &[u8]) -> Result<(), LinkError> {
+        if self.asked.elapsed() >= HEARTBEAT {
+            self.belongs()?;
+        }
+        let Followed { worker_link, coverage, answer, frame } = &mut self.followed;
+        self.step += 1;
+        worker_link.send(plan, row_bytes)?;
+        let came = worker_link.answer(plan.tokens.len() as u16, &self.terms, &self.stage_workers, frame)?;
+        self.progress.is_slow.store(worker_link.pace.is_slow(), Ordering::Relaxed);
+        let held = coverage.holds(plan);
+        match came {
+            StepReply::Rows(_) => coverage.wrote(plan),
+            StepReply::Refused(_) => coverage.broke_off(plan),
+        }
+        *answer = held.then_some(came);
+        Ok(())
+    }
+
+    /// Whether the last step came to the same rows here. A machine that computes none where another did is lost.
+    fn compare(&self, digest: Digest) -> Result<bool, LinkError> {
+        let Followed { answer, frame, .. } = &self.followed;
+        match answer {
+            None => Ok(true),
+            Some(StepReply::Refused(problem)) => Err(LinkError::Broken(problem.clone())),
+            Some(StepReply::Rows(_)) if Digest::of(frame.rows()) == digest => {
+                self.tally.compared.fetch_add(1, Ordering::Relaxed);
+                self.progress.agreed.store(self.step, Ordering::Release);
+                Ok(true)
+            }
+            Some(StepReply::Rows(_)) if self.is_finite(frame.rows()) => Ok(false),
+            Some(StepReply::Rows(_)) => Err(LinkError::Broken("it computed numbers that are not finite".to_owned())),
+        }
+    }
+
+    /// Whether rows are numbers.
+    fn is_finite(&self, row_bytes: &[u8]) -> bool {
+        let codec = self.terms.codec;
+        codec.decode(row_bytes, &mut vec![0.0; row_bytes.len() / codec.row_bytes().max(1) * codec.width()])
+    }
+}

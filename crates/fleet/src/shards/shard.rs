@@ -1,0 +1,77 @@
+//! From the file of a shard to a worker that runs it.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cascadia_kernels::Pool;
+use cascadia_model::{LoadOptions, LocalStage, ModelError, ModelSpec, Stage};
+use cascadia_weights::ModelFiles;
+
+use crate::{Digest, FleetError, Hello, RowShape, StageLimits, WorkerStage};
+
+/// How long a worker waits for a coordinator that says nothing before it connects anew.
+const LEASE: Duration = Duration::from_secs(5);
+
+/// How a worker runs its shard.
+#[derive(Clone)]
+pub struct ShardOptions {
+    /// The version of this program, which its coordinator compares with its own.
+    pub program: String,
+    /// The threads to compute with.
+    pub pool: Arc<Pool>,
+    /// The most bytes the process may take; layers that do not fit are read again in every step.
+    pub memory: Option<u64>,
+}
+
+/// Opens a shard; its stage is loaded when a coordinator says for what.
+pub fn open_shard(path: &Path, options: ShardOptions) -> Result<WorkerStage, FleetError> {
+    let shard = OpenShard::read(path)?;
+    let spec = &shard.spec;
+    let shape = RowShape { hidden_width: spec.hidden_width(), needs_tokens: spec.per_layer.is_some() };
+    let hello = Hello { program: options.program, shard: Some(shard.digest) };
+    let (pool, memory) = (options.pool, options.memory);
+    let load = move |limits: &StageLimits| {
+        let usual = LoadOptions::new(limits.context, limits.rows_per_step, Arc::clone(&pool));
+        let options = LoadOptions { cache: Some(limits.cache), memory, ..usual };
+        let stage = shard.load(&options).map_err(|error| error.to_string())?;
+        Ok(Box::new(stage) as Box<dyn Stage>)
+    };
+    Ok(WorkerStage::new(hello, shape, LEASE, Box::new(load)))
+}
+
+/// A file with some layers of a model.
+pub(crate) struct OpenShard {
+    pub(crate) digest: Digest,
+    files: Arc<ModelFiles>,
+    spec: ModelSpec,
+    layers: Range<u32>,
+}
+
+impl OpenShard {
+    pub(crate) fn read(path: &Path) -> Result<OpenShard, FleetError> {
+        let (digest, _) = Digest::of_file(path)?;
+        let files = Arc::new(ModelFiles::open(path)?);
+        let spec = ModelSpec::from_files(&files)?;
+        let layers = layers(&files).ok_or_else(|| {
+            let problem = "it holds no layers, so it is no stage; give a stage-N.gguf that `cascadia export` wrote";
+            FleetError::file(path, problem)
+        })?;
+        Ok(OpenShard { digest, files, spec, layers })
+    }
+
+    pub(crate) fn load(&self, options: &LoadOptions) -> Result<LocalStage, ModelError> {
+        LocalStage::new(&self.files, &self.spec, self.layers.clone(), options)
+    }
+}
+
+/// The layers whose tensors a file holds, if they follow each other.
+fn layers(files: &ModelFiles) -> Option<Range<u32>> {
+    let numbers = files.tensors().iter().filter_map(|tensor| crate::planning::split::layer(tensor.name()));
+    let mut numbers: Vec<u32> = numbers.collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    let (first, last) = (*numbers.first()?, *numbers.last()?);
+    ((last - first) as usize == numbers.len() - 1).then(|| first..last + 1)
+}

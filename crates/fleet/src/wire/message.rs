@@ -1,0 +1,173 @@
+//! The payloads of frames that are not steps: plain fields one after the other, read with every length checked.
+
+use cascadia_model::CachePages;
+
+use crate::Digest;
+use crate::wire::codec::RowFormat;
+use crate::wire::link::{Link, LinkError};
+use crate::workers::stage_workers::refuse;
+
+/// The longest text in a message.
+pub(crate) const MOST_TEXT: usize = 512;
+/// The most bytes of a message.
+pub(crate) const MOST_MESSAGE: u32 = 2048;
+
+/// What a worker says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// The version of its program.
+    pub program: String,
+    /// The shard it holds.
+    pub shard: Option<Digest>,
+}
+
+/// What a stage is loaded for: limits that the coordinator sets for all stages alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StageLimits {
+    /// Tokens of the longest sequence.
+    pub context: u32,
+    /// The most tokens of one step.
+    pub rows_per_step: u32,
+    /// Pages that all sequences share.
+    pub cache: CachePages,
+    /// How rows come and go.
+    pub wire: RowFormat,
+}
+
+/// A file that a worker should have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// Its name, which is its content's digest.
+    pub digest: Digest,
+    /// Its length.
+    pub bytes: u64,
+}
+
+/// Collects fields.
+#[derive(Default)]
+pub(crate) struct Writer(pub(crate) Vec<u8>);
+
+/// Hands out fields.
+pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
+
+impl Writer {
+    pub(crate) fn number(mut self, number: u32) -> Writer {
+        self.0.extend_from_slice(&number.to_le_bytes());
+        self
+    }
+
+    pub(crate) fn bytes(mut self, bytes: &[u8]) -> Writer {
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
+    /// At most [`MOST_TEXT`] bytes of a text.
+    pub(crate) fn text(self, text: &str) -> Writer {
+        let end = (0..=text.len().min(MOST_TEXT)).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        self.number(end as u32).bytes(&text.as_bytes()[..end])
+    }
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn bytes(&mut self, count: usize) -> Result<&'a [u8], LinkError> {
+        let (bytes, rest) = self.0.split_at_checked(count).ok_or_else(broken)?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+
+    pub(crate) fn number(&mut self) -> Result<u32, LinkError> {
+        Ok(u32::from_le_bytes(self.array()?))
+    }
+
+    pub(crate) fn array<const LENGTH: usize>(&mut self) -> Result<[u8; LENGTH], LinkError> {
+        self.bytes(LENGTH)?.try_into().map_err(|_| broken())
+    }
+
+    pub(crate) fn text(&mut self) -> Result<String, LinkError> {
+        let length = self.number()? as usize;
+        if length > MOST_TEXT {
+            return Err(broken());
+        }
+        let text = std::str::from_utf8(self.bytes(length)?).map_err(|_| broken())?;
+        // What a peer says is shown to people, so it stays one plain line.
+        Ok(text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect())
+    }
+
+    pub(crate) fn end(&self) -> Result<(), LinkError> {
+        if self.0.is_empty() { Ok(()) } else { Err(broken()) }
+    }
+}
+
+fn broken() -> LinkError {
+    LinkError::Broken("it sent a message that makes no sense".to_owned())
+}
+
+impl Hello {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let shard = self.shard.map_or([0; 32], |digest| digest.0);
+        Writer::default().text(&self.program).number(self.shard.is_some().into()).bytes(&shard).0
+    }
+
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Hello, LinkError> {
+        let mut reader = Reader(bytes);
+        let (program, has_shard, shard) = (reader.text()?, reader.number()?, reader.array()?);
+        reader.end()?;
+        Ok(Hello { program, shard: (has_shard == 1).then_some(Digest(shard)) })
+    }
+}
+
+impl Offer {
+    /// Tells the coordinator why the file is not taken; gives the error that this is.
+    pub fn refuse(link: &mut dyn Link, problem: String) -> LinkError {
+        refuse(link, problem)
+    }
+
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        Writer::default().bytes(&self.digest.0).bytes(&self.bytes.to_le_bytes()).0
+    }
+
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Offer, LinkError> {
+        let mut reader = Reader(bytes);
+        let (digest, bytes) = (Digest(reader.array()?), u64::from_le_bytes(reader.array()?));
+        reader.end()?;
+        Ok(Offer { digest, bytes })
+    }
+}
+
+impl StageLimits {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let CachePages { pages, window } = self.cache;
+        let limits = Writer::default().number(self.context).number(self.rows_per_step).number(pages).number(window);
+        limits.number(self.wire as u32).0
+    }
+
+    pub(crate) fn parse(bytes: &[u8]) -> Result<StageLimits, LinkError> {
+        let mut reader = Reader(bytes);
+        let (context, rows_per_step) = (reader.number()?, reader.number()?);
+        let cache = CachePages { pages: reader.number()?, window: reader.number()? };
+        let format = reader.number()?;
+        reader.end()?;
+        let wire = RowFormat::numbered(format).ok_or_else(|| LinkError::Broken(unknown(format)))?;
+        Ok(StageLimits { context, rows_per_step, cache, wire })
+    }
+}
+
+fn unknown(format: u32) -> String {
+    format!("rows are to be sent in format {format}, which this program does not know; install the same on both")
+}
+
+/// The reason in a frame that refuses.
+pub(crate) fn reason(bytes: &[u8]) -> Result<String, LinkError> {
+    let mut reader = Reader(bytes);
+    let text = reader.text()?;
+    reader.end()?;
+    Ok(text)
+}
+
+/// The time in a frame of rows.
+pub(crate) fn microseconds(bytes: &[u8]) -> Result<u32, LinkError> {
+    let mut reader = Reader(bytes);
+    let time = reader.number()?;
+    reader.end()?;
+    Ok(time)
+}

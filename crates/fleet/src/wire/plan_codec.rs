@@ -1,0 +1,259 @@
+//! The plan of a step on the wire: only what has changed since the last step of the same sequence.
+//!
+//! Both ends remember the pages of some sequences in numbered slots. A sequence that goes on in its own pages costs
+//! three or four bytes a step.
+
+use std::collections::HashMap;
+
+use cascadia_model::{PAGE_TOKENS, SequenceStep, StepPlan, WindowPages};
+
+use crate::wire::link::LinkError;
+
+/// Sequences that both ends remember.
+const SLOTS: usize = 1024;
+
+/// The slot forgets what it held.
+const FRESH: u8 = 1;
+/// The sequence has other than one row.
+const ROWS: u8 = 2;
+/// It does not begin where its last step ended.
+const START: u8 = 4;
+/// Its pages changed.
+const PAGES: u8 = 8;
+/// Its window's pages changed.
+const WINDOW: u8 = 16;
+
+/// What both ends know of a sequence.
+#[derive(Clone, Debug, Default)]
+struct Slot {
+    next: u32,
+    pages: Vec<u32>,
+    window: WindowPages,
+}
+
+/// The sending end.
+pub(crate) struct PlanEncoder {
+    slots: Vec<Slot>,
+    /// The sequence in each slot, and the step that used it last.
+    used: Vec<(u64, u64)>,
+    by_sequence: HashMap<u64, usize>,
+    steps: u64,
+    sends_tokens: bool,
+}
+
+/// The receiving end.
+pub(crate) struct PlanDecoder {
+    slots: Vec<Slot>,
+    sends_tokens: bool,
+    /// The most pages of one sequence.
+    pages: usize,
+}
+
+impl PlanEncoder {
+    /// Nothing is known yet. Tokens are sent only to stages that cannot do without.
+    pub(crate) fn new(sends_tokens: bool) -> PlanEncoder {
+        let (slots, used) = (Vec::new(), Vec::new());
+        PlanEncoder { slots, used, by_sequence: HashMap::new(), steps: 0, sends_tokens }
+    }
+
+    /// Appends the plan to `out`; `None` if it has more sequences than there are slots.
+    pub(crate) fn write(&mut self, plan: &StepPlan, out: &mut Vec<u8>) -> Option<()> {
+        self.steps += 1;
+        put(plan.steps.len() as u32, out);
+        for step in &plan.steps {
+            let (slot, fresh) = self.slot(step.id)?;
+            put(slot as u32, out);
+            if fresh {
+                self.slots[slot] = Slot::default();
+            }
+            self.slots[slot].write(step, if fresh { FRESH } else { 0 }, out);
+        }
+        if self.sends_tokens {
+            out.extend(plan.tokens.iter().flat_map(|token| token.to_le_bytes()));
+        }
+        Some(())
+    }
+
+    /// The slot of a sequence, and whether it is new there.
+    fn slot(&mut self, sequence: u64) -> Option<(usize, bool)> {
+        if let Some(&slot) = self.by_sequence.get(&sequence) {
+            // A sequence that is twice in a step would have to be in two states at once.
+            (self.used[slot].1 < self.steps).then_some(())?;
+            self.used[slot].1 = self.steps;
+            return Some((slot, false));
+        }
+        let slot = if self.slots.len() < SLOTS {
+            self.slots.push(Slot::default());
+            self.used.push((sequence, 0));
+            self.slots.len() - 1
+        } else {
+            let oldest = (0..SLOTS).min_by_key(|&slot| self.used[slot].1)?;
+            (self.used[oldest].1 < self.steps).then_some(())?;
+            self.by_sequence.remove(&self.used[oldest].0);
+            oldest
+        };
+        self.used[slot] = (sequence, self.steps);
+        self.by_sequence.insert(sequence, slot);
+        Some((slot, true))
+    }
+}
+
+impl Slot {
+    fn write(&mut self, step: &SequenceStep, fresh: u8, out: &mut Vec<u8>) {
+        let flags_at = out.len();
+        out.push(0);
+        let mut flags = fresh;
+        if step.rows.len() != 1 {
+            flags |= ROWS;
+            put(step.rows.len() as u32, out);
+        }
+        if step.start != self.next {
+            flags |= START;
+            put(step.start, out);
+        }
+        if step.pages != self.pages {
+            flags |= PAGES;
+            put_list(&self.pages, &step.pages, out);
+            self.pages.clone_from(&step.pages);
+        }
+        if step.window.first != self.window.first || step.window.pages != self.window.pages {
+            flags |= WINDOW;
+            put(step.window.first, out);
+            put_list(self.from(step.window.first), &step.window.pages, out);
+            self.window.clone_from(&step.window);
+        }
+        self.next = step.start.saturating_add(step.rows.len() as u32);
+        out[flags_at] = flags;
+    }
+
+    /// What it knows of the window from page `first` of the sequence on.
+    fn from(&self, first: u32) -> &[u32] {
+        let passed = first.checked_sub(self.window.first).unwrap_or(u32::MAX) as usize;
+        self.window.pages.get(passed..).unwrap_or_default()
+    }
+
+    /// Reads what changed, and gives the sequence's part of a step that begins at row `first`.
+    fn read(&mut self, first: u32, input: &mut Input<'_>, most: usize) -> Option<SequenceStep> {
+        let flags = input.byte()?;
+        (flags < 32).then_some(())?;
+        if flags & FRESH != 0 {
+            *self = Slot::default();
+        }
+        let rows = if flags & ROWS != 0 { input.number()? } else { 1 };
+        let start = if flags & START != 0 { input.number()? } else { self.next };
+        if flags & PAGES != 0 {
+            self.pages = input.list(&self.pages, most)?;
+        }
+        if flags & WINDOW != 0 {
+            let first = input.number()?;
+            self.window = WindowPages { first, pages: input.list(self.from(first), most)? };
+        }
+        self.next = start.checked_add(rows)?;
+        let (id, rows) = (0, first..first.checked_add(rows)?);
+        Some(SequenceStep { id, rows, start, pages: self.pages.clone(), window: self.window.clone() })
+    }
+}
+
+impl PlanDecoder {
+    /// Nothing is known yet; no sequence is longer than `context`.
+    pub(crate) fn new(sends_tokens: bool, context: u32) -> PlanDecoder {
+        PlanDecoder { slots: Vec::new(), sends_tokens, pages: context.div_ceil(PAGE_TOKENS) as usize + 1 }
+    }
+
+    /// The longest table of a step of `rows` rows.
+    pub(crate) fn most_bytes(&self, rows: u32) -> u32 {
+        // Two lists of pages, and all other numbers of a sequence; five bytes are the longest number.
+        let sequence = 5 * (2 * self.pages as u64 + 8);
+        let sequences = u64::from(rows).min(SLOTS as u64);
+        u32::try_from(5 + sequences * sequence + 4 * u64::from(rows)).unwrap_or(u32::MAX)
+    }
+
+    /// The plan of a step of `rows` rows.
+    pub(crate) fn read(&mut self, table: &[u8], rows: u16) -> Result<StepPlan, LinkError> {
+        self.parse(table, u32::from(rows)).ok_or_else(|| LinkError::Broken("it sent a plan that makes no sense".into()))
+    }
+
+    fn parse(&mut self, table: &[u8], rows: u32) -> Option<StepPlan> {
+        let mut input = Input(table);
+        let count = input.number()?;
+        (count <= rows).then_some(())?;
+        let mut plan = StepPlan::default();
+        let mut next = 0;
+        for _ in 0..count {
+            let slot = input.number()? as usize;
+            (slot < SLOTS && slot <= self.slots.len()).then_some(())?;
+            if slot == self.slots.len() {
+                self.slots.push(Slot::default());
+            }
+            let step = self.slots[slot].read(next, &mut input, self.pages)?;
+            next = step.rows.end;
+            (next <= rows).then_some(())?;
+            plan.steps.push(step);
+        }
+        plan.tokens = match self.sends_tokens {
+            true => input.words(rows as usize)?,
+            false => vec![0; rows as usize],
+        };
+        (next == rows && input.0.is_empty()).then_some(plan)
+    }
+}
+
+/// Appends a number: seven bits a byte, least first.
+fn put(mut number: u32, out: &mut Vec<u8>) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+/// Appends a list as what it shares with a known one and what follows that.
+fn put_list(known: &[u32], list: &[u32], out: &mut Vec<u8>) {
+    let same = known.iter().zip(list).take_while(|(one, other)| one == other).count();
+    put(same as u32, out);
+    put((list.len() - same) as u32, out);
+    list[same..].iter().for_each(|number| put(*number, out));
+}
+
+/// Hands out what was put.
+struct Input<'a>(&'a [u8]);
+
+impl Input<'_> {
+    fn byte(&mut self) -> Option<u8> {
+        let (byte, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*byte)
+    }
+
+    fn number(&mut self) -> Option<u32> {
+        let mut number = 0u64;
+        for shift in [0, 7, 14, 21, 28] {
+            let byte = self.byte()?;
+            number |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return u32::try_from(number).ok();
+            }
+        }
+        None
+    }
+
+    fn list(&mut self, known: &[u32], most: usize) -> Option<Vec<u32>> {
+        let (same, more) = (self.number()? as usize, self.number()? as usize);
+        (same.checked_add(more)? <= most).then_some(())?;
+        let mut list = known.get(..same)?.to_vec();
+        for _ in 0..more {
+            list.push(self.number()?);
+        }
+        Some(list)
+    }
+
+    fn words(&mut self, count: usize) -> Option<Vec<u32>> {
+        let (bytes, rest) = self.0.split_at_checked(count.checked_mul(4)?)?;
+        self.0 = rest;
+        Some(bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect())
+    }
+}
+
+#[cfg(test)]
+#[path = "plan_codec_tests.rs"]
+mod tests;

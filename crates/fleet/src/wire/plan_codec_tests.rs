@@ -1,0 +1,78 @@
+//! Plans arrive as they were sent, cost little, and nonsense is refused.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn step(id: u64, rows: std::ops::Range<u32>, start: u32, pages: &[u32], window: (u32, &[u32])) -> SequenceStep {
+    let window = WindowPages { first: window.0, pages: window.1.to_vec() };
+    SequenceStep { id, rows, start, pages: pages.to_vec(), window }
+}
+
+/// Sends plans one after the other; gives the bytes of each.
+fn check(plans: &[Vec<SequenceStep>]) -> Vec<usize> {
+    let (mut writer, mut reader) = (PlanEncoder::new(true), PlanDecoder::new(true, 4096));
+    let mut lengths = Vec::new();
+    for steps in plans {
+        let rows = steps.last().map_or(0, |step| step.rows.end);
+        let plan = StepPlan { tokens: (0..rows).collect(), steps: steps.clone(), generation: 0 };
+        let mut table = Vec::new();
+        writer.write(&plan, &mut table).expect("there are slots enough");
+        assert!(table.len() as u32 <= reader.most_bytes(rows));
+        let read = reader.read(&table, rows as u16).expect("what was written can be read");
+        assert_eq!(read.tokens, plan.tokens);
+        for (one, other) in read.steps.iter().zip(steps) {
+            let parts = |step: &SequenceStep| (step.rows.clone(), step.start, step.pages.clone());
+            assert_eq!(parts(one), parts(other));
+            assert_eq!((one.window.first, &one.window.pages), (other.window.first, &other.window.pages));
+        }
+        assert_eq!(read.steps.len(), steps.len());
+        lengths.push(table.len() - 4 * rows as usize);
+    }
+    lengths
+}
+
+#[test]
+fn only_changes_are_sent() {
+    let lengths = check(&[
+        vec![step(7, 0..64, 0, &[900], (0, &[3])), step(8, 64..65, 0, &[901], (0, &[4]))],
+        vec![step(7, 0..1, 64, &[900, 902], (0, &[3, 5]))],
+        vec![step(8, 0..1, 1, &[901], (0, &[4])), step(7, 1..2, 65, &[900, 902], (1, &[5]))],
+        vec![step(7, 0..1, 66, &[900, 902], (1, &[5]))],
+        vec![step(7, 0..3, 60, &[900], (0, &[3, 5]))],
+    ]);
+    assert!(lengths[1] <= 14, "a new page in both: {lengths:?}");
+    assert_eq!(lengths[3], 3, "a sequence that goes on");
+}
+
+#[test]
+fn a_sequence_twice_or_too_many_are_not_sent() {
+    let mut writer = PlanEncoder::new(false);
+    let twice = vec![step(1, 0..1, 0, &[0], (0, &[])), step(1, 1..2, 1, &[0], (0, &[]))];
+    assert!(writer.write(&StepPlan { tokens: vec![0; 2], steps: twice, generation: 0 }, &mut Vec::new()).is_none());
+    let many = (0..SLOTS as u32 + 1).map(|at| step(u64::from(at), at..at + 1, 0, &[0], (0, &[]))).collect();
+    assert!(
+        PlanEncoder::new(false)
+            .write(&StepPlan { tokens: Vec::new(), steps: many, generation: 0 }, &mut Vec::new())
+            .is_none()
+    );
+}
+
+#[test]
+fn slots_are_used_again() {
+    let plans: Vec<_> =
+        (0..3000).map(|at| vec![step(at % 1500, 0..1, at as u32, &[at as u32 % 50], (0, &[]))]).collect();
+    check(&plans);
+}
+
+proptest! {
+    #[test]
+    fn nonsense_is_refused_without_a_panic(tables: Vec<Vec<u8>>, rows in 0u16..20) {
+        let mut reader = PlanDecoder::new(true, 256);
+        for table in tables {
+            if let Ok(plan) = reader.read(&table, rows) {
+                assert_eq!(plan.tokens.len(), usize::from(rows));
+            }
+        }
+    }
+}

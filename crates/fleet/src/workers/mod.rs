@@ -1,0 +1,19 @@
+//! The machines that compute: the worker itself, and how the coordinator keeps track of connected workers.
+
+pub(crate) mod availability;
+pub(crate) mod heartbeat;
+pub(crate) mod machine;
+pub(crate) mod pending;
+pub(crate) mod probe;
+pub(crate) mod registry;
+pub(crate) mod stage_workers;
+mod sweep;
+pub(crate) mod worker;
+
+pub use availability::{Availability, Hours, OwnerLimits, Reading};
+pub use machine::{LinkSpeed, MachineSpeed};
+pub use pending::PendingWorker;
+pub use probe::Probe;
+pub use registry::{Admission, WorkerRegistry};
+pub use stage_workers::{ModelWorkers, StageWorkers, WorkerLink};
+pub use worker::{LoadStage, Order, RowShape, WorkerStage, greet, greet_measured};

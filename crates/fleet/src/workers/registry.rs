@@ -1,0 +1,238 @@
+//! Where machines arrive while models come and go: each finds the harbour its shard belongs to, or waits to be sent one.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::membership::connection_slots::Places;
+use crate::wire::link::{Link, LinkError};
+use crate::workers::pending::PendingWorker;
+use crate::workers::stage_workers::{ModelWorkers, refuse};
+use crate::{FleetError, LinkSpeed, MachineSpeed, Shard};
+
+/// A look at whether all have come.
+const GLANCE: Duration = Duration::from_millis(50);
+/// How often a machine is sent its shard: a connection may have ended before anything was sent on it.
+const ATTEMPTS: u32 = 3;
+
+/// The harbours of a coordinator. The first that was opened is the one that serves; another fills up beside it until
+/// it takes its place.
+#[derive(Default)]
+pub struct WorkerRegistry {
+    open: Mutex<Vec<Open>>,
+    /// Machines that wait for a shard, each on its latest connection.
+    waiting: Mutex<HashMap<String, PendingWorker>>,
+    arrived: Condvar,
+    /// For those that have not docked yet.
+    arriving: Places,
+    /// What each machine has said that it holds, for people.
+    held: Mutex<BTreeMap<String, String>>,
+}
+
+struct Open {
+    model_workers: Arc<ModelWorkers>,
+    /// Why a machine with one of its shards could not dock.
+    problem: Option<String>,
+}
+
+/// What becomes of a machine that has connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It is ready to run this stage.
+    Stage(usize),
+    /// It waits for a shard.
+    Waits,
+    /// No model is there yet, or there is none for a moment; it comes again.
+    Early,
+}
+
+impl WorkerRegistry {
+    /// Lets machines dock at a harbour from now on.
+    pub fn open(&self, model_workers: &Arc<ModelWorkers>) {
+        self.models().push(Open { model_workers: Arc::clone(model_workers), problem: None });
+    }
+
+    /// Lets no more machines dock there. The connections of those that have end with the harbour.
+    pub fn close(&self, model_workers: &Arc<ModelWorkers>) {
+        self.models().retain(|open| !Arc::ptr_eq(&open.model_workers, model_workers));
+    }
+
+    /// Talks to a machine that has connected: it docks, waits for a shard, or hears why it cannot.
+    pub fn admit(&self, link: Box<dyn Link>, node: &str) -> Result<Admission, LinkError> {
+        let Some(_place) = self.arriving.take() else {
+            return Err(LinkError::Broken("too many machines come at once".to_owned()));
+        };
+        let pending_worker = PendingWorker::hear(link, node)?;
+        let Some(shard) = pending_worker.hello.shard else { return self.wait(pending_worker) };
+        let model_workers = {
+            let open = self.models();
+            // The newest first: who holds a shard of two models is sent it anew for the second.
+            let holding = open.iter().rev().filter(|open| open.model_workers.stage_with(shard).is_some());
+            let lacking = |open: &&Open| {
+                open.model_workers.stage_with(shard).is_some_and(|stage| {
+                    !open.model_workers.stages_workers()[stage].names().iter().any(|name| name == node)
+                })
+            };
+            let chosen = holding.clone().find(lacking).or_else(|| holding.clone().next()).or(open.first());
+            chosen.map(|open| Arc::clone(&open.model_workers))
+        };
+        let Some(model_workers) = model_workers else { return Ok(Admission::Early) };
+        let worker_link = model_workers.stage_workers(pending_worker.link, &pending_worker.hello, node);
+        let holds = match model_workers.stage_with(shard) {
+            Some(stage) => format!("stage {stage} of {}", model_workers.manifest().name),
+            None => format!("shard {}", shard.short()),
+        };
+        lock(&self.held).insert(node.to_owned(), holds);
+        if let Err(error) = &worker_link {
+            let mut open = self.models();
+            let concerned = open.iter_mut().find(|open| Arc::ptr_eq(&open.model_workers, &model_workers));
+            if let Some(open) = concerned.filter(|_| model_workers.stage_with(shard).is_some()) {
+                open.problem = Some(format!("{node}: {error}"));
+            }
+        }
+        worker_link.map(Admission::Stage)
+    }
+
+    fn wait(&self, mut pending_worker: PendingWorker) -> Result<Admission, LinkError> {
+        let first = self.models().first().map(|open| Arc::clone(&open.model_workers));
+        let fits = |model_workers: Arc<ModelWorkers>| {
+            model_workers.check_program(&pending_worker.hello.program, &pending_worker.node).err()
+        };
+        if let Some(problem) = first.and_then(fits) {
+            return Err(refuse(&mut *pending_worker.link, problem));
+        }
+        lock(&self.waiting).insert(pending_worker.node.clone(), pending_worker);
+        self.arrived.notify_all();
+        Ok(Admission::Waits)
+    }
+
+    /// Lets a machine wait on, unless it has come again meanwhile.
+    fn keep(&self, pending_worker: PendingWorker) {
+        lock(&self.waiting).entry(pending_worker.node.clone()).or_insert(pending_worker);
+        self.arrived.notify_all();
+    }
+
+    /// What machines have measured of themselves, and the ways to them: of all of these that wait for a shard, or come to
+    /// do so before `deadline`.
+    pub fn measure(&self, nodes: &[String], deadline: Instant) -> BTreeMap<String, (MachineSpeed, LinkSpeed)> {
+        let measure = |mut pending_worker: PendingWorker| {
+            let measured = pending_worker.measure().ok()?;
+            self.keep(pending_worker);
+            Some(measured)
+        };
+        // A connection may have ended unseen; the machine then comes again.
+        let of = |node: &String| std::iter::from_fn(|| self.take(node, deadline)).find_map(measure);
+        nodes.iter().filter_map(|node| Some((node.clone(), of(node)?))).collect()
+    }
+
+    /// Sends a machine its shard on the connection on which it waits, or comes to wait within `patience`; when that breaks
+    /// off, on the next. `progress` hears how many bytes are there, `say` what people may want to know.
+    pub fn send(
+        &self,
+        node: &str,
+        (folder, shard): (&Path, &Shard),
+        patience: Duration,
+        (mut progress, say): (impl FnMut(u64), impl Fn(&str)),
+    ) -> Result<(), FleetError> {
+        let problem = "it did not connect in time; is `cascadia worker start` running there?".to_owned();
+        let mut failed = FleetError::Push { node: node.to_owned(), file: shard.file.clone(), problem };
+        for attempt in 1..=ATTEMPTS {
+            let Some(mut pending_worker) = self.take(node, Instant::now() + patience) else { return Err(failed) };
+            match pending_worker.send((folder, shard), &mut progress) {
+                Ok(()) => {
+                    say(&format!("{node} holds {} ({})", shard.file, shard.digest.short()));
+                    return Ok(());
+                }
+                Err(error) => failed = error,
+            }
+            if attempt < ATTEMPTS {
+                say(&format!("{failed}; it is tried again when the machine connects"));
+            }
+        }
+        Err(failed)
+    }
+
+    /// A machine that waits for a shard.
+    fn take(&self, node: &str, deadline: Instant) -> Option<PendingWorker> {
+        let mut waiting = lock(&self.waiting);
+        loop {
+            if let Some(pending_worker) = waiting.remove(node) {
+                return Some(pending_worker);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            waiting = self.arrived.wait_timeout(waiting, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Waits until a machine has docked for each of these stages; an error as soon as one cannot, or at `deadline`.
+    pub fn fill(
+        &self,
+        model_workers: &Arc<ModelWorkers>,
+        stages: &[usize],
+        deadline: Instant,
+    ) -> Result<(), FleetError> {
+        let refused = |problem: String| FleetError::NotReady { model: model_workers.manifest().name.clone(), problem };
+        loop {
+            let missing: Vec<usize> =
+                stages.iter().copied().filter(|stage| model_workers.stages_workers()[*stage].count() == 0).collect();
+            if missing.is_empty() {
+                return Ok(());
+            }
+            let open = self.models();
+            let problem = open
+                .iter()
+                .find(|open| Arc::ptr_eq(&open.model_workers, model_workers))
+                .and_then(|open| open.problem.clone());
+            drop(open);
+            if let Some(problem) = problem {
+                return Err(refused(problem));
+            }
+            if Instant::now() >= deadline {
+                let missing: Vec<String> = missing.iter().map(|stage| format!("stage {stage}")).collect();
+                return Err(refused(format!("no machine came for {}; {}", missing.join(", "), self.holdings())));
+            }
+            thread::sleep(GLANCE);
+        }
+    }
+
+    /// Lets go of machines that give no sign of life, docked or waiting, and of those that wait and no longer belong to
+    /// the fleet; the others know that they are needed. To be called well within their lease.
+    pub fn sweep(&self, patience: Duration, belongs: impl Fn(&str) -> bool) {
+        let models: Vec<_> = self.models().iter().map(|open| Arc::clone(&open.model_workers)).collect();
+        models
+            .iter()
+            .flat_map(|model_workers| model_workers.stages_workers())
+            .for_each(|stage_workers| stage_workers.sweep(patience));
+        let nodes: Vec<String> = lock(&self.waiting).keys().cloned().collect();
+        for node in nodes {
+            let Some(mut pending_worker) = lock(&self.waiting).remove(&node) else { continue };
+            if belongs(&node) && pending_worker.is_there(patience) {
+                self.keep(pending_worker);
+            }
+        }
+    }
+
+    /// What every machine holds, as far as it has said so.
+    pub fn holdings(&self) -> String {
+        let mut held = lock(&self.held).clone();
+        for node in lock(&self.waiting).keys() {
+            held.entry(node.clone()).or_insert_with(|| "no shard".to_owned());
+        }
+        let held: Vec<String> = held.iter().map(|(node, holds)| format!("{node} holds {holds}")).collect();
+        if held.is_empty() { "no machine has connected".to_owned() } else { held.join(", ") }
+    }
+
+    fn models(&self) -> MutexGuard<'_, Vec<Open>> {
+        lock(&self.open)
+    }
+}
+
+/// Nothing behind these locks can be left half done.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,270 @@
+//! A stage for a coordinator elsewhere: receives steps, runs them, sends the rows back.
+
+use std::convert::Infallible;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cascadia_model::{Hidden, Stage, StageError};
+
+use crate::Availability;
+use crate::audit::Countersigner;
+use crate::audit::{SignedHead, Witnesses, testimony_bytes};
+use crate::wire::codec::Codec;
+use crate::wire::frame::{Bounds, Frame, Kind, Outgoing, Wait, receive};
+use crate::wire::link::{Link, LinkError};
+use crate::wire::message::{Hello, MOST_MESSAGE, Offer, StageLimits, Writer, reason};
+use crate::wire::plan_codec::PlanDecoder;
+use crate::wire::verbs::Expecting;
+use crate::workers::heartbeat::{Heartbeat, hold, keep_alive};
+use crate::workers::machine::MachineSpeed;
+use crate::workers::pending::PROBE;
+use crate::workers::stage_workers::refuse;
+
+/// How long a worker waits for its coordinator to decide what it should do.
+const DECISION: Duration = Duration::from_secs(60);
+
+/// What a worker runs.
+pub struct WorkerStage {
+    /// What it says of itself.
+    pub hello: Hello,
+    shape: RowShape,
+    /// How long it computes for a coordinator that says nothing.
+    lease: Duration,
+    load: LoadStage,
+    loaded: Option<(StageLimits, Box<dyn Stage>)>,
+    witnesses: Option<Arc<Witnesses>>,
+    turn: Arc<Availability>,
+}
+
+/// Loads the stage within limits, or says why it cannot.
+pub type LoadStage = Box<dyn FnMut(&StageLimits) -> Result<Box<dyn Stage>, String> + Send>;
+
+/// What a worker knows of the rows of a step from its own shard.
+#[derive(Clone, Copy, Debug)]
+pub struct RowShape {
+    /// Numbers in a row of hidden states.
+    pub hidden_width: usize,
+    /// Whether tokens come with the rows, because its layers make inputs from them.
+    pub needs_tokens: bool,
+}
+
+impl WorkerStage {
+    /// A worker that has not loaded its stage yet.
+    pub fn new(hello: Hello, shape: RowShape, lease: Duration, load: LoadStage) -> WorkerStage {
+        WorkerStage { hello, shape, lease, load, loaded: None, witnesses: None, turn: Arc::default() }
+    }
+
+    /// The same, countersigning the heads of the coordinator's audit log.
+    pub fn with_witnesses(self, witnesses: Arc<Witnesses>) -> WorkerStage {
+        WorkerStage { witnesses: Some(witnesses), ..self }
+    }
+
+    /// The same, leaving between steps when its owner needs the machine.
+    pub fn with_turn(self, turn: Arc<Availability>) -> WorkerStage {
+        WorkerStage { turn, ..self }
+    }
+
+    /// The same, computing for so long for a coordinator that says nothing.
+    pub fn with_lease(self, lease: Duration) -> WorkerStage {
+        WorkerStage { lease, ..self }
+    }
+
+    /// Lets go of the memory of a stage for which there is no use; it is loaded again when there is.
+    pub fn unload(&mut self) {
+        self.loaded = None;
+    }
+
+    /// Serves a coordinator until the link ends; the error says how it did.
+    pub fn serve(&mut self, link: &mut dyn Link) -> LinkError {
+        match greet(link, &self.hello) {
+            Ok(Order::Load { epoch, limits }) => self.work(link, epoch, limits),
+            Ok(Order::Take(_)) => LinkError::Broken("the coordinator sends files, and there is no place".to_owned()),
+            Err(error) => error,
+        }
+    }
+
+    /// Runs steps until the link ends; the error says how it did.
+    pub fn work(&mut self, link: &mut dyn Link, epoch: u32, limits: StageLimits) -> LinkError {
+        match self.try_work(link, epoch, limits) {
+            Ok(never) => match never {},
+            Err(error) => error,
+        }
+    }
+
+    fn try_work(&mut self, link: &mut dyn Link, epoch: u32, limits: StageLimits) -> Result<Infallible, LinkError> {
+        let (mut frame, mut buffer) = (Frame::default(), Vec::new());
+        if let Err(problem) = self.load(limits) {
+            let message = Writer::default().text(&problem).0;
+            Outgoing { epoch, ..Outgoing::message(Kind::Refused, &message) }.send(link, &mut buffer)?;
+            return Err(LinkError::Broken(problem));
+        }
+        Outgoing { epoch, ..Outgoing::message(Kind::Ready, &[]) }.send(link, &mut buffer)?;
+        let Some((limits, stage)) = &self.loaded else { return Err(LinkError::Closed) };
+        let table = PlanDecoder::new(self.shape.needs_tokens, limits.context);
+        let codec = Codec::new(limits.wire, self.shape.hidden_width);
+        let bounds = Bounds {
+            hearing: Expecting::Work,
+            rows: limits.rows_per_step,
+            row_bytes: codec.row_bytes(),
+            table: table.most_bytes(limits.rows_per_step).max(MOST_MESSAGE),
+        };
+        let hidden = Hidden { values: Vec::new(), width: self.shape.hidden_width };
+        let link = Heartbeat::new(link, epoch);
+        let testify = self.witnesses.clone().map(Countersigner::start);
+        let (stage, link, rows) = (&**stage, &link, Vec::new());
+        let mut work = Work { stage, link, epoch, step: 0, table, codec, hidden, rows, buffer, testify };
+        thread::scope(|scope| {
+            // Dropped at the end of this closure, which ends the signs of life.
+            let (_working, ended) = channel();
+            scope.spawn(move || keep_alive(link, &ended));
+            loop {
+                if let Some(reason) = self.turn.reason() {
+                    return work.leave(&reason);
+                }
+                receive(&mut *hold(link), &bounds, &mut frame, Wait::of(self.lease))?;
+                work.obey(&frame)?;
+            }
+        })
+    }
+
+    /// Loads the stage unless it is there. What its cache holds from an earlier coordinator is written again before it
+    /// is read.
+    fn load(&mut self, limits: StageLimits) -> Result<(), String> {
+        if self.loaded.as_ref().is_none_or(|(loaded, _)| *loaded != limits) {
+            self.loaded = None;
+            self.loaded = Some((limits, (self.load)(&limits)?));
+        }
+        Ok(())
+    }
+}
+
+/// What a coordinator wants of a worker that has connected.
+pub enum Order {
+    /// Load the shard, and run steps.
+    Load {
+        /// What frames are marked with.
+        epoch: u32,
+        /// What the stage is loaded for.
+        limits: StageLimits,
+    },
+    /// Take a file.
+    Take(Offer),
+}
+
+/// Says who this is, and waits for what the coordinator wants.
+pub fn greet(link: &mut dyn Link, hello: &Hello) -> Result<Order, LinkError> {
+    greet_measured(link, hello, (&MachineSpeed::default(), &Availability::default()))
+}
+
+/// The same for a machine that has measured itself, and says so when the coordinator asks, for as long as it is its turn.
+pub fn greet_measured(
+    link: &mut dyn Link,
+    hello: &Hello,
+    (speed, turn): (&MachineSpeed, &Availability),
+) -> Result<Order, LinkError> {
+    let (mut frame, mut buffer) = (Frame::default(), Vec::new());
+    Outgoing::message(Kind::Hello, &hello.bytes()).send(link, &mut buffer)?;
+    loop {
+        receive(link, &Bounds::table(Expecting::Order, PROBE.max(MOST_MESSAGE)), &mut frame, Wait::of(DECISION))?;
+        if frame.header.kind != Kind::Ping {
+            break;
+        }
+        // Nothing should be sent to a machine that its owner needs.
+        if turn.reason().is_some() {
+            return Err(LinkError::Closed);
+        }
+        Outgoing::message(Kind::Pong, &speed.bytes()).send(link, &mut buffer)?;
+    }
+    match frame.header.kind {
+        Kind::Welcome => match StageLimits::parse(frame.table()) {
+            Ok(limits) => Ok(Order::Load { epoch: frame.header.epoch, limits }),
+            Err(error) => Err(refuse(link, error.to_string())),
+        },
+        Kind::Offer => Ok(Order::Take(Offer::parse(frame.table())?)),
+        Kind::Refused => Err(LinkError::Broken(reason(frame.table())?)),
+        kind => Err(LinkError::Broken(format!("the coordinator answered {kind:?}"))),
+    }
+}
+
+/// One connection at work.
+struct Work<'a> {
+    stage: &'a dyn Stage,
+    link: &'a Mutex<Heartbeat<'a>>,
+    epoch: u32,
+    /// The last step.
+    step: u32,
+    table: PlanDecoder,
+    codec: Codec,
+    hidden: Hidden,
+    rows: Vec<u8>,
+    buffer: Vec<u8>,
+    testify: Option<Countersigner>,
+}
+
+impl Work<'_> {
+    fn obey(&mut self, frame: &Frame) -> Result<(), LinkError> {
+        let header = &frame.header;
+        while let Some(countersignature) = self.testify.as_ref().and_then(Countersigner::next) {
+            let message = testimony_bytes(&countersignature);
+            let witness = Outgoing { epoch: self.epoch, ..Outgoing::message(Kind::Witness, &message) };
+            witness.send(&mut *hold(self.link), &mut self.buffer)?;
+        }
+        match header.kind {
+            _ if header.epoch != self.epoch => Err(LinkError::Broken("a frame of another connection came".to_owned())),
+            Kind::Ping => {
+                let pong = Outgoing { epoch: self.epoch, step: header.step, ..Outgoing::message(Kind::Pong, &[]) };
+                pong.send(&mut *hold(self.link), &mut self.buffer).map(|_| ())
+            }
+            Kind::Head => {
+                let head = SignedHead::parse(frame.table())?;
+                self.testify.iter().for_each(|testify| testify.show(head));
+                Ok(())
+            }
+            // A plan says what changed, so none may be missed or taken twice.
+            Kind::Step if header.step <= self.step => Ok(()),
+            Kind::Step if header.step == self.step + 1 => self.run(frame),
+            kind => Err(LinkError::Broken(format!("{kind:?} {} came after step {}", header.step, self.step))),
+        }
+    }
+
+    /// Tells the coordinator that this machine goes, so that it need not find out.
+    fn leave(&mut self, reason: &str) -> Result<Infallible, LinkError> {
+        let message = Writer::default().text(reason).0;
+        let leaving = Outgoing { epoch: self.epoch, ..Outgoing::message(Kind::Leaving, &message) };
+        leaving.send(&mut *hold(self.link), &mut self.buffer)?;
+        Err(LinkError::Broken(format!("this machine left, because {reason}")))
+    }
+
+    fn run(&mut self, frame: &Frame) -> Result<(), LinkError> {
+        let rows = frame.header.rows;
+        let plan = self.table.read(frame.table(), rows)?;
+        self.step = frame.header.step;
+        self.hidden.values.resize(usize::from(rows) * self.hidden.width, 0.0);
+        if !self.codec.decode(frame.rows(), &mut self.hidden.values) {
+            return Err(LinkError::Broken("numbers came that are not finite".to_owned()));
+        }
+        let begin = Instant::now();
+        let ran = catch_unwind(AssertUnwindSafe(|| self.stage.run(&plan, &mut self.hidden)));
+        let time = begin.elapsed();
+        let broken = || Err(StageError::Plan { problem: "it broke off; this is a bug worth reporting".to_owned() });
+        let mut answer = Outgoing { epoch: self.epoch, step: self.step, ..Outgoing::message(Kind::Rows, &[]) };
+        let message;
+        let unwritten = |problem| StageError::Plan { problem };
+        let encode = |()| self.codec.encode(&self.hidden.values, &mut self.rows).map_err(unwritten);
+        match ran.unwrap_or_else(|_| broken()).and_then(encode) {
+            Ok(()) => {
+                message = u32::try_from(time.as_micros()).unwrap_or(u32::MAX).to_le_bytes().to_vec();
+                answer = Outgoing { table: &message, rows, row_bytes: &self.rows, ..answer };
+            }
+            Err(StageError::Plan { problem }) => {
+                message = Writer::default().text(&problem).0;
+                answer = Outgoing { kind: Kind::Refused, table: &message, ..answer };
+            }
+            Err(error) => return Err(LinkError::Broken(error.to_string())),
+        }
+        answer.send(&mut *hold(self.link), &mut self.buffer).map(|_| ())
+    }
+}

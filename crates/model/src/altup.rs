@@ -1,0 +1,131 @@
+//! Hidden states of several streams, of which a layer computes one and predicts the others.
+//!
+//! A row holds its streams one after the other. What streams take over from each other is for every row a small matrix,
+//! which a router makes from the stream that layers compute.
+
+use cascadia_kernels::CachedRows;
+
+use crate::norm::Norm;
+use crate::projection::Projection;
+use crate::workspace::Workspace;
+use crate::{Compute, Kind, ModelSpec};
+
+/// What a layer does around its branches.
+pub(crate) struct LayerAltUp {
+    pub(crate) count: usize,
+    pub(crate) active: usize,
+    pub(crate) router_norm: Norm,
+    /// From a stream to a number for each of them.
+    pub(crate) router: Projection,
+    /// From those numbers to how much of every stream is added to every other.
+    pub(crate) prediction: Projection,
+    /// From those numbers to how much every stream is corrected, less one.
+    pub(crate) correction: Projection,
+    /// What the corrected stream is multiplied with before an input of the layer's own gates it.
+    pub(crate) scale: Option<Vec<f32>>,
+}
+
+/// Buffers of a layer with streams.
+pub(crate) struct AltUpWorkspace {
+    /// The stream that the layer computes.
+    pub(crate) active: Vec<f32>,
+    /// What `prediction` or `correction` makes of every row.
+    weights: Vec<f32>,
+    /// Per thread, one row of hidden states.
+    rows: Vec<Vec<f32>>,
+}
+
+impl AltUpWorkspace {
+    /// Room for `rows` rows where the model has streams.
+    pub(crate) fn new(spec: &ModelSpec, rows: usize, threads: usize) -> AltUpWorkspace {
+        let (count, width) = spec.streams.map_or((0, 0), |streams| (streams.count, spec.width));
+        AltUpWorkspace {
+            active: Vec::with_capacity(rows * width),
+            weights: Vec::with_capacity(rows * count * count),
+            rows: vec![vec![0.0; count * width]; threads],
+        }
+    }
+}
+
+impl LayerAltUp {
+    /// Replaces all streams by their predictions; `active` becomes that of the stream which the layer computes.
+    pub(crate) fn predict(
+        &self,
+        hidden: &mut [f32],
+        active: &mut Vec<f32>,
+        workspace: &mut Workspace,
+        compute: &Compute,
+    ) {
+        let (count, width) = (self.count, self.width());
+        active.resize(hidden.len() / count, 0.0);
+        self.copy_active(hidden, active, compute);
+        self.route(active, &self.prediction, workspace, compute);
+        let AltUpWorkspace { weights, rows, .. } = &mut workspace.streams;
+        compute.pool.chunks_with(hidden, count * width, rows, |row, streams, before| {
+            before.copy_from_slice(streams);
+            let weights = &weights[row * count * count..(row + 1) * count * count];
+            compute.ops.mix(weights, count, CachedRows::F32(before), width, streams);
+        });
+        self.copy_active(hidden, active, compute);
+        compute.profile.mark(Kind::Streams);
+    }
+
+    /// Corrects all streams by what `active`, as the layer has computed it, differs from its prediction; `active` becomes
+    /// what inputs of single layers see.
+    pub(crate) fn correct(&self, hidden: &mut [f32], active: &mut [f32], workspace: &mut Workspace, compute: &Compute) {
+        let (count, width) = (self.count, self.width());
+        self.route(active, &self.correction, workspace, compute);
+        let AltUpWorkspace { weights, rows, .. } = &mut workspace.streams;
+        weights.iter_mut().for_each(|weight| *weight += 1.0);
+        compute.pool.chunks_with(hidden, count * width, rows, |row, streams, lack| {
+            let lack = &mut lack[..width];
+            let predicted = &streams[self.active * width..(self.active + 1) * width];
+            let computed = &active[row * width..(row + 1) * width];
+            for ((lack, computed), predicted) in lack.iter_mut().zip(computed).zip(predicted) {
+                *lack = computed - predicted;
+            }
+            compute.ops.mix(&weights[row * count..(row + 1) * count], 1, CachedRows::F32(lack), width, streams);
+        });
+        self.copy_active(hidden, active, compute);
+        if let Some(scale) = &self.scale {
+            compute.pool.chunks(active, width, |_, row| row.iter_mut().zip(scale).for_each(|(out, by)| *out *= by));
+        }
+        compute.profile.mark(Kind::Streams);
+    }
+
+    /// Adds rows of one stream to every stream but the first.
+    pub(crate) fn add_after_first(&self, hidden: &mut [f32], output: &[f32], compute: &Compute) {
+        let width = self.width();
+        compute.pool.chunks(hidden, self.count * width, |row, streams| {
+            let added = &output[row * width..(row + 1) * width];
+            streams.chunks_exact_mut(width).skip(1).for_each(|stream| compute.ops.add(added, stream));
+        });
+        compute.profile.mark(Kind::Add);
+    }
+
+    /// Leaves in `workspace.streams.weights` what `projection` makes of the router's numbers for rows of one stream.
+    fn route(&self, active: &[f32], projection: &Projection, workspace: &mut Workspace, compute: &Compute) {
+        let Workspace { input, inner, streams: AltUpWorkspace { weights, .. }, .. } = workspace;
+        let rows = active.len() / self.width();
+        self.router_norm.apply(active, input.reset(rows, self.width()), compute);
+        let routed = inner.reset(rows, self.count);
+        self.router.apply(input, routed, compute);
+        // Within one of zero: the hyperbolic tangent.
+        compute.ops.soft_cap(1.0, routed);
+        weights.resize(rows * projection.outputs(), 0.0);
+        projection.apply(inner, weights, compute);
+    }
+
+    /// Numbers in a stream.
+    fn width(&self) -> usize {
+        self.router.matrix.shape().columns
+    }
+
+    fn copy_active(&self, hidden: &[f32], active: &mut [f32], compute: &Compute) {
+        let width = self.width();
+        compute.pool.chunks(active, width, |row, out| {
+            let start = (row * self.count + self.active) * width;
+            out.copy_from_slice(&hidden[start..start + width]);
+        });
+    }
+}
