@@ -1,4 +1,4 @@
-//! The public crate: every primitive of `cascadia` under one name, with the commands of its program on top.
+//! The public crate: every primitive of `cascadia` under one name.
 #![forbid(unsafe_code)]
 
 pub use cascadia_engine as engine;
@@ -9,22 +9,3 @@ pub use cascadia_model as model;
 pub use cascadia_server as server;
 pub use cascadia_text as text;
 pub use cascadia_weights as weights;
-
-mod commands;
-mod failure;
-pub mod flags;
-mod fleet_home;
-mod handover;
-mod hub;
-mod known_machines;
-mod machine;
-mod model_costs;
-mod os;
-mod output;
-mod progress;
-mod scored_text;
-mod source;
-mod threads;
-
-pub use commands::execute;
-pub use failure::exit_code;

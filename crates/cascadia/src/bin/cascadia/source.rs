@@ -11,7 +11,7 @@ use cascadia_weights::hub::HubModel;
 use crate::hub;
 
 /// The model that comes with the program.
-const EMBEDDED: &[u8] = include_bytes!("../model/rainier-33m-q4_k_m.gguf");
+const EMBEDDED: &[u8] = include_bytes!("../../../model/rainier-33m-q4_k_m.gguf");
 const EMBEDDED_FILE: &str = "rainier-33m-q4_k_m.gguf";
 const EMBEDDED_NAME: &str = "rainier-33m-q4_k_m.gguf (inside the program)";
 

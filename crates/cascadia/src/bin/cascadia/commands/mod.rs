@@ -32,7 +32,7 @@ pub(crate) use audit::tell;
 use crate::flags::{AuditCommand, Command, EvalCommand, Flags, FleetCommand, KeysCommand, WorkerCommand};
 
 /// Runs the command that the flags ask for.
-pub fn execute(flags: Flags) -> anyhow::Result<()> {
+pub(crate) fn execute(flags: Flags) -> anyhow::Result<()> {
     match flags.command {
         Command::Run(flags) => run::run(&flags),
         Command::Serve(flags) => serve::serve(flags),

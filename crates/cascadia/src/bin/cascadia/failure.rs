@@ -11,7 +11,7 @@ const WRONG_USAGE: u8 = 2;
 
 /// 0 when the command worked, 2 when it was asked for something that makes no sense, 1 otherwise; the reason goes to
 /// standard error. A reader of standard output that leaves early (`| head`) is no failure.
-pub fn exit_code(result: anyhow::Result<()>) -> ExitCode {
+pub(crate) fn exit_code(result: anyhow::Result<()>) -> ExitCode {
     let Err(error) = result else { return ExitCode::SUCCESS };
     if error.chain().any(is_broken_pipe) {
         return ExitCode::SUCCESS;
