@@ -24,12 +24,13 @@ pub use plan::{Imagined, PlanFlags};
 pub use quantize::QuantizeFlags;
 pub use serve::{KeysCommand, LogChoice, NewKeyFlags, PriorityChoice, ServeFlags, WireChoice};
 
-/// Runs open large language models on the CPUs people already own.
+/// Run open large language models on CPUs: on one machine, or split across several.
 #[derive(Debug, Parser)]
 #[command(name = "cascadia", version, propagate_version = true, arg_required_else_help = true)]
-#[command(after_help = "Example:\n  cascadia run -p \"Tell me about a harbour at night.\"")]
+#[command(after_help = "Examples:\n  cascadia run -p \"Tell me about a lighthouse at night.\"\n  \
+    cascadia serve Qwen/Qwen2.5-0.5B-Instruct\n\nDocumentation: docs/README.md")]
 pub struct Flags {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -37,71 +38,69 @@ pub struct Flags {
 /// One of the program's commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Answer a prompt, or chat when no prompt is given.
+    /// Answer one prompt, or start a chat if no prompt is given.
     Run(RunFlags),
-    /// Serve a model over HTTP: the APIs of OpenAI, Anthropic and Ollama, and a web page.
+    /// Serve a model over HTTP: OpenAI, Anthropic and Ollama APIs, and a web page.
     Serve(ServeFlags),
-    /// Make keys for a server.
+    /// Create API keys for a server.
     #[command(subcommand)]
     Keys(KeysCommand),
-    /// Show what a model file holds and how much memory it needs.
+    /// Show a model's architecture, tensor formats, tokenizer and memory needs.
     Inspect(InspectFlags),
-    /// Measure the quality of a model.
+    /// Measure model quality: perplexity, KL divergence, logits.
     #[command(subcommand)]
     Eval(EvalCommand),
-    /// Measure prefill and decode speed.
+    /// Measure speed: prefill and decode, a machine, a server, or failover of a fleet.
     Bench(BenchFlags),
-    /// Convert a model to GGUF in another number format.
+    /// Convert a model to GGUF in a smaller format.
     Quantize(QuantizeFlags),
-    /// Cut a model into shards, one for each machine that will run a part of it.
+    /// Split a model into shards, one per pipeline stage.
     Export(ExportFlags),
-    /// Show how a model would be spread over machines, and how fast that would be.
+    /// Show how a model would be split across machines, and the expected speed.
     Plan(PlanFlags),
-    /// Lead a fleet of machines that run a model together.
+    /// Manage a fleet from its coordinator: invite, push shards, show status, revoke.
     #[command(subcommand)]
     Fleet(FleetCommand),
-    /// Look at what was done with the fleet, and check that nobody changed the record of it.
+    /// Show and verify the fleet's tamper-evident audit log.
     #[command(subcommand)]
     Audit(AuditCommand),
-    /// Join the fleet of a coordinator.
+    /// Join a fleet as a worker.
     Join(JoinFlags),
-    /// Leave it: remove the key and the shards from this machine.
+    /// Leave the fleet: delete this machine's key and shards.
     Leave(LeaveFlags),
-    /// Run a part of a model for the fleet that this machine has joined.
+    /// Run a shard for the fleet that this machine has joined, and set its limits.
     #[command(subcommand)]
     Worker(WorkerCommand),
-    /// Show the tokens of a text, or of a conversation.
+    /// Show the tokens of a text or a conversation.
     Tokenize(TokenizeFlags),
 }
 
 /// Flags of `run`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  cascadia run\n  cascadia run -p \"Describe a model_workers at night.\" --seed 7\n  \
-    cascadia run model.gguf --raw -p \"Once upon a time\" -n 64 --temp 0\n  echo \"Hello\" | cascadia run org/name --json"
-)]
+#[command(after_help = "Examples:\n  cascadia run\n  cascadia run -p \"Describe a lighthouse at night.\" --seed 7\n  \
+    cascadia run model.gguf --raw -p \"Once upon a time\" -n 64 --temp 0\n  echo \"Hello\" | cascadia run org/name --json")]
 pub struct RunFlags {
-    /// A .gguf file, a model folder, or org/name on the Hugging Face hub; without it the model inside the program.
+    /// A .gguf file, a model folder, or org/name on the Hugging Face Hub [default: the built-in model].
     pub model: Option<String>,
-    /// The prompt; without it an interactive chat, or standard input when that is not a terminal.
+    /// The prompt [default: an interactive chat, or standard input if that is not a terminal].
     #[arg(short, long, value_name = "TEXT")]
     pub prompt: Option<String>,
-    /// The most tokens to generate.
+    /// Maximum number of tokens to generate.
     #[arg(short = 'n', long = "max-tokens", value_name = "N", default_value_t = 512)]
     pub max_tokens: u32,
-    /// What the model is told before the conversation.
+    /// System prompt.
     #[arg(long, value_name = "TEXT")]
     pub system: Option<String>,
-    /// Use the prompt as it stands, without the model's chat template.
+    /// Continue the prompt as plain text, without the chat template.
     #[arg(long, conflicts_with = "system")]
     pub raw: bool,
-    /// Stop at this text; may be given several times.
+    /// Stop when this text appears. May be repeated.
     #[arg(long, value_name = "TEXT")]
     pub stop: Vec<String>,
-    /// Print one JSON object with the answer and the speeds.
+    /// Print one JSON object with the answer and its timings.
     #[arg(long)]
     pub json: bool,
-    /// How tokens are chosen.
+    /// Sampling parameters.
     #[command(flatten)]
     pub sampling: SamplingFlags,
     /// Memory and threads.
@@ -109,58 +108,58 @@ pub struct RunFlags {
     pub machine: MachineFlags,
 }
 
-/// Flags that say how tokens are chosen.
+/// Flags for sampling.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Sampling")]
 pub struct SamplingFlags {
-    /// Temperature; 0 always takes the most likely token.
+    /// Temperature. 0 always picks the most likely token (greedy).
     #[arg(long = "temp", value_name = "T", default_value_t = 0.8, allow_negative_numbers = true)]
     pub temperature: f32,
-    /// Keep the most likely tokens up to this probability.
+    /// Nucleus sampling: sample from the smallest set of tokens with this total probability. 1 is off.
     #[arg(long, value_name = "P", default_value_t = 0.95, allow_negative_numbers = true)]
     pub top_p: f32,
-    /// Keep this many of the most likely tokens; 0 keeps all.
+    /// Sample from the K most likely tokens only. 0 is off.
     #[arg(long, value_name = "K", default_value_t = 40)]
     pub top_k: u32,
-    /// Keep tokens at least this likely relative to the most likely one.
+    /// Drop tokens less likely than this fraction of the most likely one. 0 is off.
     #[arg(long, value_name = "P", default_value_t = 0.05, allow_negative_numbers = true)]
     pub min_p: f32,
-    /// Make tokens of the prompt and the answer less likely; 1 is off.
+    /// Penalise tokens that occur in the prompt or the answer. 1 is off.
     #[arg(long, value_name = "X", default_value_t = 1.0, allow_negative_numbers = true)]
     pub repeat_penalty: f32,
-    /// Make tokens of the answer less likely, however often they occur.
+    /// Penalise tokens that occur in the answer, once each. 0 is off.
     #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
     pub presence_penalty: f32,
-    /// Make tokens of the answer less likely each time they occur.
+    /// Penalise tokens that occur in the answer, for each occurrence. 0 is off.
     #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
     pub frequency_penalty: f32,
-    /// Same seed, same text; without it one is made up and reported.
+    /// Random seed. The same seed gives the same text [default: random, and printed].
     #[arg(long, value_name = "S")]
     pub seed: Option<u64>,
 }
 
-/// Flags that say which threads compute.
+/// Flags for compute threads.
 #[derive(Debug, Clone, Args)]
 pub struct ThreadFlags {
-    /// Threads to compute with; by default one per core that this process may use, found by a short measurement.
+    /// Compute threads [default: one per core this process may use, chosen by a short measurement].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: Option<u32>,
-    /// Keep every helper thread on a core of its own (Linux); worth it on machines that do nothing else.
+    /// Pin each worker thread to its own core (Linux only). Use it on dedicated machines.
     #[arg(long)]
     pub pin: bool,
 }
 
-/// Flags that say how much of the machine to use.
+/// Flags for threads, context and memory.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Machine")]
 pub struct MachineFlags {
-    /// Threads to compute with.
+    /// Compute threads.
     #[command(flatten)]
     pub threads: ThreadFlags,
-    /// The most tokens of prompt and answer together; the model's own limit, up to 4096, by default.
+    /// Context length: prompt and answer together, in tokens [default: the model's limit, at most 4096].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub ctx: Option<u32>,
-    /// The most memory to take, such as 6G or 800MiB; layers that do not fit are read from disk for every step.
+    /// Memory limit for the process, such as 6G or 800MiB. Layers that do not fit are read from disk at every step.
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub memory: Option<u64>,
 }
@@ -169,22 +168,22 @@ pub struct MachineFlags {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  cascadia inspect model.gguf --ctx 8192")]
 pub struct InspectFlags {
-    /// A .gguf file, a model folder, or org/name on the Hugging Face hub.
+    /// A .gguf file, a model folder, or org/name on the Hugging Face Hub.
     pub model: String,
-    /// The context for which memory is computed; the model's own limit by default.
+    /// Context length to compute the memory for [default: the model's limit].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub ctx: Option<u32>,
-    /// Print one JSON object.
+    /// Print the result as one JSON object.
     #[arg(long)]
     pub json: bool,
 }
 
-/// What `eval` can measure.
+/// Measurements of `eval`.
 #[derive(Debug, Subcommand)]
 pub enum EvalCommand {
-    /// Perplexity of a text: windows of equal length, each after BOS, every token scored.
+    /// Perplexity of a text: windows of equal length, each starting with BOS, every token scored.
     Perplexity(PerplexityFlags),
-    /// Logits of every position as a float32 .npy file, for comparison with another implementation.
+    /// Write the logits of every position to a float32 .npy file, to compare with another implementation.
     Logits(LogitsFlags),
 }
 
@@ -193,25 +192,25 @@ pub enum EvalCommand {
 #[command(after_help = "Examples:\n  cascadia eval perplexity model.gguf --text books.txt --windows 16\n  \
     cascadia eval perplexity q4_k_m.gguf q5_k_m.gguf --text books.txt --against model.gguf")]
 pub struct PerplexityFlags {
-    /// A .gguf file, a model folder, or org/name on the Hugging Face hub; or several to be compared.
+    /// A .gguf file, a model folder, or org/name on the Hugging Face Hub. Several are compared.
     #[arg(value_name = "MODEL", required = true)]
     pub models: Vec<String>,
-    /// The text to score.
+    /// Text file to score.
     #[arg(long, value_name = "FILE")]
     pub text: PathBuf,
-    /// A model to compare with, such as the one this was quantised from: adds the Kullback-Leibler divergence.
+    /// Reference model, such as the unquantised one. Adds the Kullback-Leibler divergence from it.
     #[arg(long, value_name = "MODEL")]
     pub against: Option<String>,
-    /// The most windows to score.
+    /// Maximum number of windows to score.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
     pub windows: u32,
-    /// Tokens of one window.
+    /// Tokens per window.
     #[arg(long, value_name = "N", default_value_t = 1023, value_parser = clap::value_parser!(u32).range(1..))]
     pub window: u32,
-    /// Threads to compute with.
+    /// Compute threads.
     #[command(flatten)]
     pub threads: ThreadFlags,
-    /// Print one JSON object.
+    /// Print the result as one JSON object.
     #[arg(long)]
     pub json: bool,
 }
@@ -220,21 +219,21 @@ pub struct PerplexityFlags {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  cascadia eval logits model/ --tokens 1,15,7 --out logits.npy")]
 pub struct LogitsFlags {
-    /// A .gguf file, a model folder, or org/name on the Hugging Face hub; needs no tokenizer.
+    /// A .gguf file, a model folder, or org/name on the Hugging Face Hub. No tokenizer is needed.
     pub model: String,
-    /// Token ids, separated by commas.
+    /// Token ids, comma-separated.
     #[arg(long, value_name = "IDS", value_delimiter = ',', required = true)]
     pub tokens: Vec<u32>,
-    /// The file to write: shape (positions, vocabulary).
+    /// Output file, of shape (positions, vocabulary).
     #[arg(long, value_name = "FILE.npy")]
     pub out: PathBuf,
-    /// The most tokens computed in one step; the result is the same for every number.
+    /// Maximum tokens per step. The result does not depend on it.
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     pub chunk: u32,
-    /// Threads to compute with.
+    /// Compute threads.
     #[command(flatten)]
     pub threads: ThreadFlags,
-    /// Print one JSON object that says what was written.
+    /// Print a summary of what was written as one JSON object.
     #[arg(long)]
     pub json: bool,
 }
@@ -246,52 +245,52 @@ pub struct LogitsFlags {
     cascadia bench model.gguf --batch 4,8\n  cascadia bench model.gguf --profile --trace trace.json\n  \
     cascadia bench machine model.gguf\n  cascadia bench serve http://127.0.0.1:8080 --clients 8")]
 pub struct BenchFlags {
-    /// Something else to measure.
+    /// What to measure, if not a model.
     #[command(subcommand)]
     pub command: Option<BenchCommand>,
-    /// A .gguf file, a model folder, or org/name on the Hugging Face hub.
+    /// A .gguf file, a model folder, or org/name on the Hugging Face Hub.
     #[arg(required = true)]
     pub model: Option<String>,
-    /// Tokens of the prompt whose prefill is timed.
+    /// Prompt length for the prefill measurement, in tokens.
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     pub prompt: u32,
-    /// Tokens whose decoding is timed.
+    /// Number of tokens to decode.
     #[arg(long = "gen", value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     pub generate: u32,
-    /// Tokens already in the context, separated by commas; one run for each.
+    /// Tokens already in the context, comma-separated; one run for each.
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "0")]
     pub depth: Vec<u32>,
-    /// Instead: decode this many sequences at once, each after a prompt of its own; one run for each.
+    /// Measure batched decode instead: this many sequences at once, each with its own prompt; one run for each.
     #[arg(long, value_name = "N,…", value_delimiter = ',', conflicts_with_all = ["depth", "profile"])]
     pub batch: Vec<u32>,
-    /// Instead: show where the time goes, by kind of operation and by layer, beside what the machine could do.
+    /// Profile instead: time per operation and per layer, next to the machine's limits.
     #[arg(long)]
     pub profile: bool,
-    /// Also write every operation to a file that chrome://tracing and Perfetto show.
+    /// Also write a trace file for chrome://tracing or Perfetto.
     #[arg(long, value_name = "FILE", requires = "profile")]
     pub trace: Option<PathBuf>,
-    /// Threads to compute with.
+    /// Compute threads.
     #[command(flatten)]
     pub threads: ThreadFlags,
-    /// The most memory to take, such as 6G or 800MiB; layers that do not fit are read from disk for every step.
+    /// Memory limit for the process, such as 6G or 800MiB. Layers that do not fit are read from disk at every step.
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub memory: Option<u64>,
-    /// Times each measurement is repeated.
+    /// Repetitions of each measurement.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: u32,
-    /// Print one JSON object.
+    /// Print the result as one JSON object.
     #[arg(long)]
     pub json: bool,
 }
 
-/// What `bench` can measure besides a model.
+/// What else `bench` can measure.
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
-    /// What this machine can do at best: reading memory, arithmetic, joining threads, reading a file.
+    /// Measure this machine's limits: memory bandwidth, arithmetic, thread barrier, disk.
     Machine(MachineBenchFlags),
-    /// How a server behaves under load: any server that speaks OpenAI's API.
+    /// Load-test a server: any server with an OpenAI-compatible API.
     Serve(LoadFlags),
-    /// Whether a fleet drops or changes an answer while its machines are killed: starts one here and does so.
+    /// Start a fleet on this machine, kill its workers while it answers, and compare every token.
     Chaos(ChaosFlags),
 }
 
@@ -299,12 +298,12 @@ pub enum BenchCommand {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  cascadia bench machine model.gguf --json")]
 pub struct MachineBenchFlags {
-    /// A model file: memory is then measured by reading its weights as they are mapped, and its disk is measured too.
+    /// Model file. Memory bandwidth is then measured on its mapped weights, and its disk is measured too.
     pub model: Option<PathBuf>,
-    /// Threads to compute with.
+    /// Compute threads.
     #[command(flatten)]
     pub threads: ThreadFlags,
-    /// Print one JSON object.
+    /// Print the result as one JSON object.
     #[arg(long)]
     pub json: bool,
 }
@@ -313,25 +312,25 @@ pub struct MachineBenchFlags {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  cascadia tokenize model.gguf -p \"It is raining.\"\n  \
     echo '[{\"role\": \"user\", \"content\": \"Hi\"}]' | cascadia tokenize org/name --json\n\n\
-    With --json, each line of standard input is one JSON value: a string is a text; a list of messages, or an object \
-    with `messages` and perhaps `tools` and other variables of the template, is a conversation (`now` sets its clock, \
-    in seconds since 1970). Each line of output is an object with `ids` and `text`, or with `error`.")]
+    With --json, each line of standard input is one JSON value. A string is a text. A list of messages is a \
+    conversation; so is an object with `messages`, optional `tools` and other template variables (`now` sets the \
+    template's clock, in seconds since 1970). Each output line is an object with `ids` and `text`, or with `error`.")]
 pub struct TokenizeFlags {
-    /// A .gguf file, a model folder, a tokenizer.json, or org/name on the Hugging Face hub.
+    /// A .gguf file, a model folder, a tokenizer.json, or org/name on the Hugging Face Hub.
     pub model: String,
-    /// The text; without it standard input.
+    /// The text [default: standard input].
     #[arg(short, long, value_name = "TEXT", conflicts_with = "json")]
     pub prompt: Option<String>,
-    /// Read names of special tokens as ordinary text.
+    /// Treat the names of special tokens as ordinary text.
     #[arg(long)]
     pub plain: bool,
-    /// Leave out the token that begins a text.
+    /// Do not add the beginning-of-text token (BOS).
     #[arg(long)]
     pub no_bos: bool,
-    /// Render conversations with this template instead of the model's own.
+    /// Chat template to use instead of the model's.
     #[arg(long, value_name = "FILE")]
     pub template: Option<PathBuf>,
-    /// Read and write one JSON value per line.
+    /// Read and write JSON Lines: one JSON value per line.
     #[arg(long)]
     pub json: bool,
 }
@@ -349,7 +348,7 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
         "kib" => 1024.0,
         "mib" => 1024.0 * 1024.0,
         "gib" => 1024.0 * 1024.0 * 1024.0,
-        _ => return Err(format!("`{unit}` is no unit of memory; use K, M, G, KiB, MiB or GiB")),
+        _ => return Err(format!("unknown unit `{unit}`; use K, M, G, KiB, MiB or GiB")),
     };
     match number.parse::<f64>() {
         Ok(number) if number > 0.0 => Ok((number * unit) as u64),

@@ -6,12 +6,12 @@ use clap::{Args, Subcommand};
 
 use super::HomeFlags;
 
-/// What can be done with the audit log of a coordinator.
+/// Commands for the coordinator's audit log.
 #[derive(Debug, Subcommand)]
 pub enum AuditCommand {
-    /// Check that no record was changed, moved, restamped or removed since it was written.
+    /// Verify that no record was changed, reordered, re-dated or removed.
     Verify(AuditVerifyFlags),
-    /// Show what was done with the fleet, and by whom.
+    /// Show the log: what was done with the fleet, and by whom.
     Show(AuditShowFlags),
 }
 
@@ -19,17 +19,17 @@ pub enum AuditCommand {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  cascadia audit verify\n  cascadia audit verify --heads node-00.json node-01.json\n\n\
-    The files are what `cascadia worker head` prints on those machines. One from an honest machine is enough to notice \
-    that the log was cut, rewritten or replaced by an older copy."
+    A head file is the output of `cascadia worker head` on a worker. One head from an honest worker is enough to \
+    detect that the log was truncated, rewritten or replaced by an older copy."
 )]
 pub struct AuditVerifyFlags {
-    /// What workers remember of this log.
+    /// Head files from workers: the log state they have countersigned.
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub heads: Vec<PathBuf>,
-    /// Print one JSON object.
+    /// Print the result as one JSON object.
     #[arg(long)]
     pub json: bool,
-    /// Where keys and the log are.
+    /// Where keys and the log are stored.
     #[command(flatten)]
     pub home: HomeFlags,
 }
@@ -38,13 +38,13 @@ pub struct AuditVerifyFlags {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  cascadia audit show --last 50")]
 pub struct AuditShowFlags {
-    /// Only the last so many records.
+    /// Show only the last N records.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     pub last: u32,
-    /// Print one JSON object.
+    /// Print the result as one JSON object.
     #[arg(long)]
     pub json: bool,
-    /// Where keys and the log are.
+    /// Where keys and the log are stored.
     #[command(flatten)]
     pub home: HomeFlags,
 }

@@ -4,51 +4,51 @@ use clap::{Args, ValueEnum};
 
 /// Flags of `bench chaos`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  cascadia bench chaos --seed 7 --kills 20\n  \
+#[command(after_help = "Examples:\n  cascadia bench chaos --seed 7 --kills 20\n  \
     cascadia bench chaos --fault hang --times 20 --absence-ms 5000")]
 pub struct ChaosFlags {
-    /// A small model: a .gguf file, a folder, or org/name on the hub; without it the model inside the program.
+    /// A small model: a .gguf file, a folder, or org/name on the Hub [default: the built-in model].
     pub model: Option<String>,
-    /// Decides which machine meets what, and when.
+    /// Random seed for the faults: which worker, which fault, when.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// The only thing that happens; without it mostly kills, while some machines hang, are cut off or fall silent.
+    /// Inject only this fault [default: mostly kills, with some hangs, cuts and silences].
     #[arg(long, value_name = "KIND")]
     pub fault: Option<Fault>,
-    /// How often it happens; without --fault, how many workers are killed.
+    /// Number of faults with --fault; otherwise number of kills.
     #[arg(long, visible_alias = "times", value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub kills: u32,
-    /// For how long a machine hangs, or its connection is disturbed.
+    /// How long a worker hangs or its connection is disturbed, in milliseconds.
     #[arg(long, value_name = "N", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=600_000))]
     pub absence_ms: u64,
-    /// Answers that are made at the same time.
+    /// Number of concurrent answers.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub streams: u32,
-    /// Stages, each with a machine that computes and one to spare.
+    /// Number of stages. Each has one active worker and one standby.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=16))]
     pub stages: u32,
-    /// Print one JSON object.
+    /// Print the result as one JSON object.
     #[arg(long)]
     pub json: bool,
 }
 
-/// What happens to a machine.
+/// A fault to inject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Fault {
-    /// Its process is killed (`kill -9`) and started again.
+    /// Kill the worker process (`kill -9`) and start it again.
     Kill,
-    /// Its process is stopped (SIGSTOP) for a while.
+    /// Stop the worker process (SIGSTOP) for a while.
     Hang,
-    /// Its connection is cut.
+    /// Close its connection.
     Cut,
-    /// Nothing passes on its connection for a while, and nobody is told.
+    /// Drop all traffic in both directions for a while, without closing the connection.
     Silence,
-    /// The same for what is sent to it: it reads nothing.
+    /// Drop only traffic to the worker.
     Deaf,
-    /// The same for what it sends.
+    /// Drop only traffic from the worker.
     Mute,
-    /// A byte a second passes for a while.
+    /// Let one byte per second through for a while.
     Dribble,
-    /// Everything passes 50 ms later, in both directions, until another machine computes.
+    /// Delay traffic by 50 ms in both directions, until another worker takes over.
     Slow,
 }

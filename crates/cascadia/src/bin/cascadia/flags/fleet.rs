@@ -12,39 +12,39 @@ use super::ThreadFlags;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  cascadia export org/name --stages 2 --out ./shards\n  \
     cascadia export model.gguf --splits 0,8,16 --precision keep --out ./shards\n\n\
-    What is finished in the folder already is not made again.")]
+    An interrupted export continues where it stopped.")]
 pub struct ExportFlags {
-    /// A .gguf file, a model folder, or org/name on the Hugging Face hub.
+    /// A .gguf file, a model folder, or org/name on the Hugging Face Hub.
     pub model: String,
-    /// How many stages of about equally many layers; `auto` plans them for the machines of the fleet, as `plan` does.
+    /// Number of stages with about equally many layers. `auto` plans them for the fleet's machines, as `plan` does.
     #[arg(long, value_name = "N|auto", required_unless_present = "splits", conflicts_with = "splits")]
     pub stages: Option<StageCount>,
-    /// The first layer of every stage, such as 0,8,16.
+    /// First layer of each stage, such as 0,8,16.
     #[arg(long, value_name = "LAYERS", value_delimiter = ',')]
     pub splits: Vec<u32>,
-    /// The number format: one that `quantize --type` knows, or `keep` for that of the source.
+    /// Weight format: a type of `quantize --type`, or `keep` for the source's.
     #[arg(long, value_name = "TYPE", default_value = "int4")]
     pub precision: String,
-    /// The folder to write to; it is made if it is not there.
+    /// Output folder; created if missing.
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
-    /// Threads to compute with.
+    /// Compute threads.
     #[command(flatten)]
     pub threads: ThreadFlags,
-    /// Print one JSON object that says what was written.
+    /// Print a summary of what was written as one JSON object.
     #[arg(long)]
     pub json: bool,
-    /// Where the fleet's machines are known.
+    /// Where the fleet's machines are recorded.
     #[command(flatten)]
     pub home: HomeFlags,
 }
 
-/// How many stages a model is cut into.
+/// How many stages a model is split into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StageCount {
-    /// As many as suit the fleet.
+    /// Planned for the fleet.
     Auto,
-    /// So many.
+    /// A fixed number.
     Count(u32),
 }
 
@@ -59,26 +59,26 @@ impl FromStr for StageCount {
     }
 }
 
-/// Where this machine keeps what it knows of its fleet.
+/// Where this machine keeps its fleet data.
 #[derive(Debug, Clone, Args)]
 pub struct HomeFlags {
-    /// The folder for keys, members and shards; .cascadia in your home folder by default.
+    /// Folder for keys, members and shards [default: ~/.cascadia].
     #[arg(long, value_name = "DIR")]
     pub home: Option<PathBuf>,
 }
 
-/// What can be done with a fleet from its coordinator.
+/// Commands of a coordinator.
 #[derive(Debug, Subcommand)]
 pub enum FleetCommand {
-    /// Make this machine a coordinator, and print a line with which another machine joins.
+    /// Make this machine a coordinator and print an invitation for other machines.
     Init(FleetInitFlags),
-    /// Send shards to machines of the fleet.
+    /// Send shards to workers.
     Push(FleetPushFlags),
-    /// Show the machines, and which of them run what.
+    /// Show the fleet's machines and what each of them runs.
     Status(FleetStatusFlags),
-    /// Take a machine out of the fleet; what it was computing goes to another.
+    /// Remove a machine from the fleet. A standby takes over its stage.
     Revoke(FleetRevokeFlags),
-    /// Let a machine take part again that was found to compute wrong rows.
+    /// Readmit a machine that was excluded because it computed wrong results.
     Trust(FleetTrustFlags),
 }
 
@@ -87,26 +87,26 @@ pub enum FleetCommand {
 #[command(after_help = "Example:\n  cascadia fleet init\n\nOn another machine, while this one waits:\n  \
     cascadia join cas1-…")]
 pub struct FleetInitFlags {
-    /// The address for workers; that of this machine on its network, port 7420, by default.
+    /// Address that workers connect to [default: this machine's network address, port 7420].
     #[arg(long, value_name = "HOST:PORT")]
     pub listen: Option<String>,
-    /// Minutes until the invitation ends.
+    /// Minutes until the invitation expires.
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=10080))]
     pub minutes: u64,
-    /// Machines that may join with the line.
+    /// Number of machines that may join with the invitation.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub uses: u32,
-    /// Where other machines reach this one, if that is not where it listens; may be given several times.
+    /// Address to put into the invitation, if it differs from --listen. May be repeated.
     #[arg(long, value_name = "HOST:PORT")]
     pub address: Vec<String>,
-    /// Do not announce in the local network (mDNS) where this coordinator is; machines then find it only where it was
-    /// when they joined.
+    /// Do not announce this coordinator on the local network (mDNS). Workers then only try the addresses they joined
+    /// with.
     #[arg(long)]
     pub no_announce: bool,
-    /// Only print the line; a machine can join whenever `serve --fleet` or `fleet push` runs.
+    /// Print the invitation and exit. Machines can join while `serve --fleet` or `fleet push` runs.
     #[arg(long)]
     pub no_wait: bool,
-    /// Where keys are.
+    /// Where keys are stored.
     #[command(flatten)]
     pub home: HomeFlags,
 }
@@ -116,15 +116,15 @@ pub struct FleetInitFlags {
 #[command(after_help = "Examples:\n  cascadia fleet push ./shards node-00:stage-0 node-01:stage-1\n  \
     cascadia fleet push ./shards here:stage-0 node-00:stage-1")]
 pub struct FleetPushFlags {
-    /// The folder that `export` wrote.
+    /// Folder that `export` wrote.
     pub shards: PathBuf,
-    /// Which machine gets which stage; `here` is the coordinator itself, which is sent nothing.
+    /// Which node gets which stage. `here` is the coordinator itself; nothing is sent to it.
     #[arg(value_name = "NODE:STAGE", required = true)]
     pub targets: Vec<String>,
-    /// Seconds to wait for a machine to connect.
+    /// How long to wait for a worker to connect, in seconds.
     #[arg(long, value_name = "N", default_value_t = 60)]
     pub wait_seconds: u64,
-    /// Where keys are.
+    /// Where keys are stored.
     #[command(flatten)]
     pub home: HomeFlags,
 }
@@ -133,13 +133,13 @@ pub struct FleetPushFlags {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  cascadia fleet status --watch")]
 pub struct FleetStatusFlags {
-    /// Show it again every second, until the program is ended.
+    /// Refresh every second until interrupted.
     #[arg(long, conflicts_with = "json")]
     pub watch: bool,
-    /// Print one JSON object.
+    /// Print the result as one JSON object.
     #[arg(long)]
     pub json: bool,
-    /// Where keys are.
+    /// Where keys are stored.
     #[command(flatten)]
     pub home: HomeFlags,
 }
@@ -148,9 +148,9 @@ pub struct FleetStatusFlags {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  cascadia fleet revoke node-01")]
 pub struct FleetRevokeFlags {
-    /// The machine, as `fleet status` calls it.
+    /// Node name, as shown by `fleet status`.
     pub node: String,
-    /// Where keys are.
+    /// Where keys are stored.
     #[command(flatten)]
     pub home: HomeFlags,
 }
@@ -159,66 +159,67 @@ pub struct FleetRevokeFlags {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  cascadia fleet trust node-01")]
 pub struct FleetTrustFlags {
-    /// The machine, as `fleet status` calls it.
+    /// Node name, as shown by `fleet status`.
     pub node: String,
-    /// Where keys are.
+    /// Where keys are stored.
     #[command(flatten)]
     pub home: HomeFlags,
 }
 
-/// What can be done as a worker.
+/// Commands of a worker.
 #[derive(Debug, Subcommand)]
 pub enum WorkerCommand {
-    /// Run the shard that this machine was sent, or one that lies here, for the coordinator it has joined.
+    /// Connect to the coordinator and run the shard that it sends, or a local one.
     Start(WorkerFlags),
-    /// Print what this machine remembers of the coordinator's audit log, for `audit verify --heads`.
+    /// Print the audit log head that this worker countersigned, for `audit verify --heads`.
     Head(WorkerHeadFlags),
-    /// Set or show what this machine lends to the fleet, and when.
+    /// Set or show how much of this machine the fleet may use, and when.
     Limits(WorkerLimitsFlags),
 }
 
-/// How a program stands beside others.
+/// Process priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Priority {
-    /// Others go first.
+    /// Yield to other programs.
     Low,
-    /// As all others.
+    /// Same priority as other programs.
     Normal,
 }
 
 /// Flags of `worker limits`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  cascadia worker limits --cpu 50% --memory 4G --disk 20G --hours 18-8\n  \
-    cascadia worker limits\n\nThey hold from the next `worker start` on; what is not given stays as it was.")]
+    cascadia worker limits\n\nLimits apply from the next `worker start`. Limits that are not given stay unchanged.")]
 pub struct WorkerLimitsFlags {
-    /// The most of the machine's processors, such as 50%: so many threads compute.
+    /// Maximum share of the CPU cores, such as 50%. Sets the number of compute threads.
     #[arg(long, value_name = "SHARE", value_parser = parse_percent)]
     pub cpu: Option<u32>,
-    /// The most threads.
+    /// Maximum number of compute threads.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: Option<u32>,
-    /// The most memory; layers that do not fit are read from disk for every step, and a stage that cannot is refused.
+    /// Memory limit. Layers that do not fit are read from disk at every step. A stage that does not fit even so is
+    /// refused.
     #[arg(long, value_name = "SIZE", value_parser = super::parse_bytes)]
     pub memory: Option<u64>,
-    /// The most disk space for shards.
+    /// Maximum disk space for shards.
     #[arg(long, value_name = "SIZE", value_parser = super::parse_bytes)]
     pub disk: Option<u64>,
-    /// The hours of the day in which it takes part, such as 18-8.
+    /// Hours of the day in which the worker is available, such as 18-8.
     #[arg(long, value_name = "FROM-TO")]
     pub hours: Option<Hours>,
-    /// Leave while other programs of usual priority take more than this share of the processors.
+    /// Pause while other programs of normal priority use more than this share of the CPU.
     #[arg(long, value_name = "SHARE", value_parser = parse_percent)]
     pub busy: Option<u32>,
-    /// Leave while it is hotter than this; 95 by default.
+    /// Pause above this CPU temperature [default: 95].
     #[arg(long, value_name = "CELSIUS", value_parser = clap::value_parser!(u32).range(1..=150))]
     pub hot: Option<u32>,
-    /// Take part on battery too.
+    /// Stay available on battery power.
     #[arg(long)]
     pub on_battery: bool,
-    /// Forget all limits that were set before.
+    /// Clear all limits that were set before.
     #[arg(long)]
     pub reset: bool,
-    /// Where keys and shards are.
+    /// Where keys and shards are stored.
     #[command(flatten)]
     pub home: HomeFlags,
 }
@@ -233,7 +234,7 @@ fn parse_percent(text: &str) -> Result<u32, String> {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  cascadia worker head > node-00.json")]
 pub struct WorkerHeadFlags {
-    /// Where keys and shards are.
+    /// Where keys and shards are stored.
     #[command(flatten)]
     pub home: HomeFlags,
 }
@@ -242,25 +243,25 @@ pub struct WorkerHeadFlags {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  cascadia worker start\n  cascadia worker start --shard ./shards/stage-0")]
 pub struct WorkerFlags {
-    /// The shard; without it, or while it is not there, the one that the coordinator sends.
+    /// Local shard file. If it is not given or does not exist, the coordinator sends the shard.
     #[arg(long, value_name = "FILE")]
     pub shard: Option<PathBuf>,
-    /// Where the coordinator listens, if it is no longer where it was.
+    /// Address of the coordinator, if it has moved.
     #[arg(long, value_name = "HOST:PORT")]
     pub coordinator: Option<String>,
-    /// The most disk space for shards, such as 20G; what `worker limits` says, or 50G, by default.
+    /// Maximum disk space for shards, such as 20G [default: the one of `worker limits`, or 50G].
     #[arg(long, value_name = "SIZE", value_parser = super::parse_bytes)]
     pub disk: Option<u64>,
-    /// The most memory to take, such as 6G or 800MiB; layers that do not fit are read from disk for every step.
+    /// Memory limit for the process, such as 6G or 800MiB. Layers that do not fit are read from disk at every step.
     #[arg(long, value_name = "SIZE", value_parser = super::parse_bytes)]
     pub memory: Option<u64>,
-    /// Threads to compute with.
+    /// Compute threads.
     #[command(flatten)]
     pub threads: ThreadFlags,
-    /// Whether other programs on this machine go first.
+    /// Process priority relative to other programs.
     #[arg(long, value_enum, default_value_t = Priority::Low)]
     pub priority: Priority,
-    /// Where keys and shards are.
+    /// Where keys and shards are stored.
     #[command(flatten)]
     pub home: HomeFlags,
 }
@@ -269,12 +270,12 @@ pub struct WorkerFlags {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  cascadia join cas1-…")]
 pub struct JoinFlags {
-    /// The line that `fleet init` printed.
+    /// The invitation that `fleet init` printed.
     pub invitation: String,
-    /// What this machine should be called; node-00, node-01 and so on by default.
+    /// Node name [default: node-00, node-01 and so on].
     #[arg(long, default_value = "")]
     pub name: String,
-    /// Where keys are.
+    /// Where keys are stored.
     #[command(flatten)]
     pub home: HomeFlags,
 }
@@ -283,7 +284,7 @@ pub struct JoinFlags {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  cascadia leave")]
 pub struct LeaveFlags {
-    /// Where keys and shards are.
+    /// Where keys and shards are stored.
     #[command(flatten)]
     pub home: HomeFlags,
 }

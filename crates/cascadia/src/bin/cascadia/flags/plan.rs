@@ -11,27 +11,27 @@ use super::{HomeFlags, ThreadFlags, parse_bytes};
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  cascadia plan org/name --fleet all\n  \
     cascadia plan model.gguf --nodes 16G@20G,2*8G@15G/1 --users 4\n\n\
-    Machines measure themselves when their worker starts; the coordinator remembers the numbers whenever one connects.")]
+    A worker measures its machine when it starts. The coordinator stores the numbers each time a worker connects.")]
 pub struct PlanFlags {
-    /// A .gguf file, a model folder, or org/name on the Hugging Face hub, of which no weights are fetched.
+    /// A .gguf file, a model folder, or org/name on the Hugging Face Hub. No weights are downloaded.
     pub model: String,
-    /// The machines: all that were ever measured, or some of them, and `here` for this one.
+    /// Machines to plan for: `all` measured ones, or a comma-separated list. `here` is this machine.
     #[arg(long, value_name = "all|NODES", default_value = "all", conflicts_with = "nodes")]
     pub fleet: String,
-    /// Instead: machines that may not exist yet besides this one, as MEMORY@READ, such as 16G@20G for 16 GB of free
-    /// memory that is read at 20 GB/s; 2*8G@15G/1 are two that are a millisecond away (half of one by default).
+    /// Plan for hypothetical machines besides this one, as MEMORY@BANDWIDTH. 16G@20G has 16 GB of free memory that it
+    /// reads at 20 GB/s; 2*8G@15G/1 means two machines with a round trip of 1 ms [default: 0.5 ms].
     #[arg(long, value_name = "SPEC", value_delimiter = ',')]
     pub nodes: Vec<Imagined>,
-    /// Users at a time.
+    /// Number of concurrent users.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub users: u32,
-    /// Tokens of prompt and answer that each of them may have; the model's own limit, up to 4096, by default.
+    /// Context length per user, in tokens [default: the model's limit, at most 4096].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub ctx: Option<u32>,
-    /// The number format of the shards, as for `export`.
+    /// Weight format of the shards, as for `export`.
     #[arg(long, value_name = "TYPE", default_value = "int4")]
     pub precision: String,
-    /// Print one JSON object.
+    /// Print the result as one JSON object.
     #[arg(long)]
     pub json: bool,
     /// Threads to compute with here.
@@ -47,9 +47,9 @@ pub struct PlanFlags {
 pub struct Imagined {
     /// How many.
     pub count: u32,
-    /// What each can do.
+    /// Speed of each.
     pub speed: MachineSpeed,
-    /// The way to it.
+    /// Link to it.
     pub link: LinkSpeed,
 }
 
@@ -62,7 +62,8 @@ impl FromStr for Imagined {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Imagined, String> {
-        let wrong = || format!("`{text}` is no machine; write 16G@20G, or 2*8G@15G/1 for two a millisecond away");
+        let wrong =
+            || format!("cannot parse machine `{text}`; write 16G@20G, or 2*8G@15G/1 for two with a 1 ms round trip");
         let (count, one) = text.split_once('*').unwrap_or(("1", text));
         let (machine, milliseconds) = one.split_once('/').unwrap_or((one, "0.5"));
         let (memory, read) = machine.split_once('@').ok_or_else(wrong)?;

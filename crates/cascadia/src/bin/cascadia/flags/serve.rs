@@ -8,149 +8,150 @@ use serde::{Deserialize, Serialize};
 
 use super::parse_bytes;
 
-/// Flags of `serve`. A configuration file has the same names; what is given here wins over it.
+/// Flags of `serve`. A configuration file uses the same names; flags take precedence over it.
 #[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 #[command(after_help = "Examples:\n  cascadia serve\n  cascadia serve model.gguf --port 9000 --ctx 8192\n  \
     cascadia keys new --file keys.json --name anna\n  \
     cascadia serve model.gguf --host 0.0.0.0 --keys keys.json --tls-cert cert.pem --tls-key key.pem\n\n\
-    A configuration file is a JSON object with the same names: {\"model\": \"model.gguf\", \"port\": 9000}.")]
+    A configuration file is a JSON object with the flag names as keys: {\"model\": \"model.gguf\", \"port\": 9000}.")]
 pub struct ServeFlags {
-    /// A .gguf file, a model folder, or org/name on the Hugging Face hub; without it the model inside the program.
+    /// A .gguf file, a model folder, or org/name on the Hugging Face Hub [default: the built-in model].
     pub model: Option<String>,
-    /// Run the model on machines of a fleet (`all` for whichever come, `here` for this process). With MODEL, it is
-    /// planned, exported and sent to them first; without, it is the one that `fleet push` sent, or that lies in the
-    /// folder that `export` wrote.
+    /// Serve from a fleet: `all`, or a comma-separated list of nodes; `here` is this process. With MODEL, the model is
+    /// planned, split and sent to the workers first. Without MODEL, serve what `fleet push` sent; DIR is a folder that
+    /// `export` wrote, whose shards the workers already have.
     #[arg(long, value_name = "DIR|NODES")]
     pub fleet: Option<String>,
-    /// Run this stage in this process; may be given several times.
+    /// Run this stage in the server process. May be repeated.
     #[arg(long, value_name = "N", requires = "fleet", conflicts_with = "model")]
     pub own_stage: Vec<u32>,
-    /// The folder for the fleet's keys; .cascadia in your home folder by default.
+    /// Folder for the fleet's keys [default: ~/.cascadia].
     #[arg(long, value_name = "DIR", requires = "fleet")]
     pub home: Option<PathBuf>,
-    /// Milliseconds without a sign of life after which a machine that computes counts as lost; 250 by default, more where
-    /// the network pauses, as Wi-Fi does.
+    /// Treat a busy worker as lost after this many milliseconds without a heartbeat [default: 250]. Use more on
+    /// networks with pauses, such as Wi-Fi.
     #[arg(long, value_name = "N", requires = "fleet", value_parser = clap::value_parser!(u64).range(100..=60_000))]
     pub silence_ms: Option<u64>,
-    /// How hidden states are sent to other machines; f32 by default, with the tokens of one machine. The others take a
-    /// half and about a quarter of the bytes, and round: answers also depend on where the model is cut.
+    /// Format of hidden states on the network [default: f32]. f32 gives exactly the tokens of one machine. f16 and int8
+    /// send a half and about a quarter of the bytes, but round: tokens then depend on where the model is split.
     #[arg(long, value_name = "FORMAT", requires = "fleet")]
     pub wire: Option<WireChoice>,
-    /// Minutes for which a machine that was lost three times within a minute is not used; 5 by default, twice as long
-    /// every further time. 0 holds none back.
+    /// Quarantine a worker for this many minutes after it was lost three times within a minute [default: 5]. The time
+    /// doubles with every repetition. 0 turns quarantine off.
     #[arg(long, value_name = "N", requires = "fleet", value_parser = clap::value_parser!(u64).range(..=60))]
     pub quarantine_minutes: Option<u64>,
-    /// Seconds without any machine for a stage after which the model is planned again over the machines that are there,
-    /// cut and sent; 15 by default, 0 never. Only with MODEL.
+    /// If a stage has had no worker for this many seconds, plan, split and send the model again over the connected
+    /// workers [default: 15]. 0 turns this off. Needs MODEL.
     #[arg(long, value_name = "N", requires = "fleet", value_parser = clap::value_parser!(u64).range(..=86_400))]
     pub replan_seconds: Option<u64>,
-    /// Let spares only wait. Otherwise one for each stage computes along: it takes over without a pause, and wrong rows
-    /// are noticed.
+    /// Keep standby workers idle. By default one standby per stage computes every step in lockstep: it takes over
+    /// without recomputing, and wrong results are detected.
     #[arg(long, requires = "fleet")]
     pub no_shadow: bool,
-    /// The address to listen on; 127.0.0.1 by default, so that only this machine can connect.
+    /// Address to listen on [default: 127.0.0.1, reachable from this machine only].
     #[arg(long, value_name = "ADDRESS")]
     pub host: Option<IpAddr>,
-    /// The port to listen on; 8080 by default, 0 takes a free one.
+    /// Port to listen on [default: 8080]. 0 picks a free one.
     #[arg(long, value_name = "N")]
     pub port: Option<u16>,
-    /// Requests that may wait; more are answered with status 429 at once. 64 by default.
+    /// Maximum number of queued requests [default: 64]. Further requests get status 429 at once.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub queue: Option<u32>,
-    /// Requests that are computed at a time; 8 by default.
+    /// Maximum number of requests in one batch [default: 8].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub parallel: Option<u32>,
-    /// Tokens guessed ahead in one step, of all answers together; 0 guesses none, 8 is the default. Answers are the same.
+    /// Speculative decoding: maximum draft tokens per step, all requests together [default: 8]. 0 turns it off. Answers
+    /// do not change.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=64))]
     pub draft_tokens: Option<u32>,
-    /// A small model with the same vocabulary that guesses ahead; answers are the same, and faster where it guesses well.
+    /// Draft model for speculative decoding: a small model with the same vocabulary. Answers do not change.
     #[arg(long, value_name = "MODEL")]
     pub draft: Option<String>,
-    /// Let tenants use each other's cached prefixes; only where they may know of each other's prompts.
+    /// Share the prefix cache between tenants. Response times can then reveal other tenants' prompts.
     #[arg(long)]
     pub share_prefixes: bool,
-    /// Render conversations with this template instead of the model's own.
+    /// Chat template to use instead of the model's.
     #[arg(long, value_name = "FILE")]
     pub template: Option<PathBuf>,
-    /// The file of keys, see `cascadia keys new`; without it everybody who can connect is let in.
+    /// File of API keys, see `cascadia keys new`. Without it, no key is needed.
     #[arg(long, value_name = "FILE")]
     pub keys: Option<PathBuf>,
-    /// The server's certificate (PEM): connections are then encrypted.
+    /// TLS certificate (PEM). Turns on HTTPS.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,
-    /// The private key of the certificate (PEM).
+    /// Private key of the TLS certificate (PEM).
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
-    /// Let other machines in without keys.
+    /// Allow other machines to connect without API keys.
     #[arg(long)]
     pub insecure: bool,
-    /// Let web pages of this origin use the server, such as `https://chat.example`; may be given several times.
+    /// Allow web pages of this origin (CORS), such as `https://chat.example`. May be repeated.
     #[arg(long, value_name = "ORIGIN")]
     pub cors: Vec<String>,
-    /// Keep the tokens of streams in this folder until half a minute after their end, an hour and 64 MiB at most: one that
-    /// goes on after the server was killed is then not drawn again. What people are told is on disk for so long.
+    /// Write the tokens of running streams to this folder, so that a stream resumes quickly after a server crash.
+    /// Answers are then on disk until 30 seconds after a stream ends, or for an hour if it broke off; 64 MiB at most.
     #[arg(long, value_name = "DIR")]
     pub resume_log: Option<PathBuf>,
-    /// Send a span of every request to this OpenTelemetry collector, such as `http://localhost:4318`.
+    /// Send one trace span per request to this OpenTelemetry collector, such as `http://localhost:4318`.
     #[arg(long, value_name = "URL")]
     pub otlp: Option<String>,
-    /// The most seconds an answer may take, waiting included; 600 by default.
+    /// Time limit per answer in seconds, including time in the queue [default: 600].
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86400))]
     pub answer_seconds: Option<u32>,
-    /// How log lines are written to standard error; text by default.
+    /// Log format on standard error [default: text].
     #[arg(long, value_name = "FORMAT")]
     pub log: Option<LogChoice>,
-    /// What is logged: error, warn, info or debug; info by default.
+    /// Log level: error, warn, info or debug [default: info].
     #[arg(long, value_name = "LEVEL")]
     pub log_level: Option<String>,
-    /// A file with these settings.
+    /// Configuration file (JSON).
     #[arg(long, value_name = "FILE")]
     #[serde(skip)]
     pub config: Option<PathBuf>,
-    /// Threads to compute with; by default one per core that this process may use, found by a short measurement.
+    /// Compute threads [default: one per core this process may use, chosen by a short measurement].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = "Machine")]
     pub threads: Option<u32>,
-    /// Keep every helper thread on a core of its own (Linux); worth it on machines that do nothing else.
+    /// Pin each worker thread to its own core (Linux only). Use it on dedicated machines.
     #[arg(long, help_heading = "Machine")]
     pub pin: bool,
-    /// The most tokens of prompt and answer together; the model's own limit, up to 4096, by default.
+    /// Context length: prompt and answer together, in tokens [default: the model's limit, at most 4096].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Machine")]
     pub ctx: Option<u32>,
-    /// The most memory to take, such as 6G or 800MiB: weights first, the rest caches what was read and said. Layers
-    /// that do not fit beside the cache of one conversation are read from disk for every step.
+    /// Memory limit for the process, such as 6G or 800MiB. Weights come first, the rest is KV cache. Layers that do not
+    /// fit beside the KV cache of one request are read from disk at every step.
     #[arg(long, value_name = "SIZE", value_parser = checked_bytes, help_heading = "Machine")]
     pub memory: Option<String>,
 }
 
-/// How log lines are written.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogChoice {
-    /// For people.
+    /// Plain text.
     #[default]
     Text,
     /// One JSON object per line.
     Json,
 }
 
-/// How hidden states are sent.
+/// Format of hidden states on the network.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WireChoice {
-    /// Four bytes a number.
+    /// 32-bit floats: exact.
     #[default]
     F32,
-    /// Two bytes a number.
+    /// 16-bit floats.
     F16,
-    /// A byte a number, and two for the scale of 32.
+    /// 8-bit integers with a 2-byte scale per 32 numbers.
     Int8,
 }
 
-/// What can be done with keys.
+/// Commands for API keys.
 #[derive(Debug, Subcommand)]
 pub enum KeysCommand {
-    /// Make a key, add its hash to a file, and print the key: it is shown this once.
+    /// Create a key, add its hash to the key file, and print it. The key is shown only once.
     New(NewKeyFlags),
 }
 
@@ -158,34 +159,34 @@ pub enum KeysCommand {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  cascadia keys new --file keys.json --name anna --tenant team-a --max-requests 4")]
 pub struct NewKeyFlags {
-    /// The file of keys; it is made if it is not there.
+    /// Key file; created if missing.
     #[arg(long, value_name = "FILE", default_value = "keys.json")]
     pub file: PathBuf,
-    /// Whose key it is.
+    /// Name of the key's owner.
     #[arg(long)]
     pub name: String,
-    /// Whom its requests count for; keys of one tenant share cached prefixes. The name by default.
+    /// Tenant that the key's requests are counted for. Keys of one tenant share the prefix cache [default: the name].
     #[arg(long)]
     pub tenant: Option<String>,
-    /// How urgent its requests are.
+    /// Priority of its requests.
     #[arg(long)]
     pub priority: Option<PriorityChoice>,
-    /// The most requests at once.
+    /// Maximum number of concurrent requests.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_requests: Option<u32>,
-    /// The most tokens of one answer.
+    /// Maximum tokens per answer.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_tokens: Option<u32>,
 }
 
-/// How urgent requests are.
+/// Priority of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PriorityChoice {
-    /// When nothing else waits.
+    /// Served when nothing else waits.
     Low,
-    /// In their turn.
+    /// Served in order.
     Normal,
-    /// Before others.
+    /// Served first.
     High,
 }
 
