@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Make the tables of the README that say which families and formats are tested, and by what.
+"""Write the tables of docs/models.md that say which families and formats are tested, and by what.
 
 The tables come from what the tests themselves name: fixture folders, lists in test files, lists in checks.
 
-    python3 checks/coverage.py            # write them into README.md
+    python3 checks/coverage.py            # write them into docs/models.md
     python3 checks/coverage.py --check    # fail if they are out of date
 """
 import json
@@ -12,6 +12,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+PAGE = "docs/models.md"
 BEGIN, END = "<!-- made by checks/coverage.py -->\n", "<!-- end -->"
 
 
@@ -25,7 +26,7 @@ def names_in(text, start, end):
 
 
 def families():
-    """(first sentence of the file, names it goes by) of every file that describes a family."""
+    """(title, names) of every file that describes a family; the title is the start of its first line."""
     for path in sorted((ROOT / "crates/model/src/arch").glob("*.rs")):
         text = path.read_text()
         names = [name for group in re.findall(r"names: &\[([^\]]*)\]", text) for name in re.findall(r'"([^"]+)"', group)]
@@ -49,7 +50,7 @@ def family_table():
     compared = set(re.findall(r'"([a-z0-9-]+)" ""', tests))
     llama_cpp = set(names_in(read("checks/llama_cpp.py"), "FAMILIES = (", ")\n")) | {"llama3", "qwen2"}
     types = fixtures()
-    lines = ["| Family | safetensors: logits of `transformers`, same bits in ten ways | GGUF F32, Q8_0, Q4_0 | llama.cpp on our GGUF |",
+    lines = ["| Family | Fixtures whose logits match `transformers`, bit-identical however they are run | GGUF round trips (F32, Q8_0, Q4_0) | llama.cpp agrees on our GGUF |",
              "|---|---|---|---|"]
     for title, names in families():
         own = [folder for folder, kind in types.items() if kind in names]
@@ -74,7 +75,7 @@ def format_table():
               for kind in re.findall(r'"([^"]+)"', group)} | {"f32", "f16", "q4_k_m"}
     opened = {re.sub(r"_[MSL]$", "", kind.upper()) for kind in opened}
     mark = lambda condition: "yes" if condition else "–"
-    lines = ["| Format | values equal gguf-py's | kernels equal the specification | whole models | written | llama.cpp opens it |",
+    lines = ["| Format | Values equal gguf-py | Kernels equal the scalar kernels | Whole models tested | `quantize` writes it | llama.cpp opens it |",
              "|---|---|---|---|---|---|"]
     for name in every:
         cells = [mark(name in exact), "yes", mark(name in run), mark(name in written), mark(name in opened)]
@@ -83,23 +84,23 @@ def format_table():
 
 
 def tables():
-    behind = ("Tests behind the columns: `crates/model/tests/{golden,experts,latent}.rs` (fixtures by name); "
-              "`crates/engine/tests/quantize.rs` (number of fixture folders); `checks/llama_cpp.py`.")
-    formats = ("Tests behind the columns: `crates/kernels/tests/decode.rs`; `parity.rs`; `crates/model/tests/golden.rs`; "
+    behind = ("Tests: `crates/model/tests/{golden,experts,latent}.rs` (fixture names); "
+              "`crates/engine/tests/quantize.rs` (number of fixtures); `checks/llama_cpp.py`.")
+    formats = ("Tests: `crates/kernels/tests/decode.rs`; `crates/kernels/tests/parity.rs`; `crates/model/tests/golden.rs`; "
                "`crates/kernels/tests/quantize.rs`; `checks/llama_cpp.py`.")
     return "\n".join([*family_table(), "", behind, "", *format_table(), "", formats, ""])
 
 
 def main():
-    readme = read("README.md")
-    before, rest = readme.split(BEGIN, 1)
+    page = read(PAGE)
+    before, rest = page.split(BEGIN, 1)
     made = before + BEGIN + tables() + END + rest.split(END, 1)[1]
     if sys.argv[1:] == ["--check"]:
-        if made != readme:
-            raise SystemExit("the tables of README.md are out of date: run python3 checks/coverage.py")
-        print("the tables of README.md are up to date")
+        if made != page:
+            raise SystemExit(f"the tables of {PAGE} are out of date: run python3 checks/coverage.py")
+        print(f"the tables of {PAGE} are up to date")
     else:
-        (ROOT / "README.md").write_text(made)
+        (ROOT / PAGE).write_text(made)
 
 
 if __name__ == "__main__":
