@@ -85,7 +85,7 @@ def format_table():
 
 def tables():
     behind = ("Tests: `crates/model/tests/{golden,experts,latent}.rs` (fixture names); "
-              "`crates/engine/tests/quantize.rs` (number of fixtures); `checks/llama_cpp.py`.")
+              "`crates/quantize/tests/quantize.rs` (number of fixtures); `checks/llama_cpp.py`.")
     formats = ("Tests: `crates/kernels/tests/decode.rs`; `crates/kernels/tests/parity.rs`; `crates/model/tests/golden.rs`; "
                "`crates/kernels/tests/quantize.rs`; `checks/llama_cpp.py`.")
     return "\n".join([*family_table(), "", behind, "", *format_table(), "", formats, ""])

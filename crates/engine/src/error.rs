@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use cascadia_kernels::quantize::QuantizeError;
 use cascadia_model::{ModelError, StageError};
 use cascadia_text::TextError;
 use cascadia_weights::WeightsError;
@@ -71,34 +70,6 @@ pub enum EngineError {
         path: PathBuf,
         /// What is missing.
         what: &'static str,
-        /// What to do next.
-        advice: &'static str,
-    },
-    /// The numbers of a tensor cannot be stored in the wanted format.
-    #[error("tensor `{tensor}`: {source}")]
-    Quantize {
-        /// The tensor.
-        tensor: String,
-        /// What is wrong with its numbers.
-        source: QuantizeError,
-    },
-    /// Importances cannot be used.
-    #[error("cannot use the importances of {}: {problem}", path.display())]
-    Importance {
-        /// The file, or the text they were measured on.
-        path: PathBuf,
-        /// What is wrong, and what to do next.
-        problem: String,
-    },
-    /// The model cannot be written as GGUF.
-    #[error("cannot convert {}: {what} is {value}; {advice}", path.display())]
-    Convert {
-        /// The model.
-        path: PathBuf,
-        /// Which tensor or field.
-        what: String,
-        /// What it says.
-        value: String,
         /// What to do next.
         advice: &'static str,
     },

@@ -138,7 +138,7 @@ fn token_name(tokenizer: &Tokenizer, id: u32) -> Option<String> {
 }
 
 /// The template, wherever the model's authors put it.
-pub(crate) fn chat_template(files: &ModelFiles) -> Result<Option<String>, EngineError> {
+pub fn chat_template(files: &ModelFiles) -> Result<Option<String>, EngineError> {
     if files.kind() == FileKind::Gguf {
         return Ok(files.metadata().value::<&str>("tokenizer.chat_template")?.map(str::to_owned));
     }

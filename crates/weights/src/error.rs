@@ -90,18 +90,6 @@ pub enum WeightsError {
         /// What does not fit.
         problem: String,
     },
-    /// A model could not be fetched from the hub.
-    #[error("cannot fetch `{model}` from {endpoint}: {problem}; {advice}")]
-    Hub {
-        /// The model as it was asked for.
-        model: String,
-        /// The server that was asked.
-        endpoint: String,
-        /// What happened.
-        problem: String,
-        /// What to do next.
-        advice: String,
-    },
 }
 
 impl WeightsError {

@@ -1,4 +1,4 @@
-//! The small files of a Hugging Face folder, read whole under a size limit.
+//! The files of a Hugging Face folder: what they are called, and the small ones read whole under a size limit.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -7,6 +7,8 @@ use std::path::{Component, Path};
 use serde_json::Value;
 
 use crate::WeightsError;
+use crate::safetensors::shards_of;
+pub use crate::safetensors::{INDEX_FILE, SINGLE_FILE};
 
 /// Largest `tokenizer.json`; the largest vocabularies in use need about 35 MB.
 const MAX_TOKENIZER_LEN: u64 = 64 * 1024 * 1024;
@@ -15,7 +17,7 @@ const MAX_TOKENIZER_LEN: u64 = 64 * 1024 * 1024;
 const MAX_FILE_LEN: u64 = 16 * 1024 * 1024;
 
 /// Whether `name` is the name of a file, not a way to somewhere else, on every operating system.
-pub(crate) fn is_plain_name(name: &str) -> bool {
+pub fn is_plain_name(name: &str) -> bool {
     let mut components = Path::new(name).components();
     let single = matches!((components.next(), components.next()), (Some(Component::Normal(_)), None));
     single && !name.contains(['/', '\\', ':', '\0'])
@@ -51,4 +53,10 @@ pub(crate) fn read_json(folder: &Path, file: &str) -> Result<Option<Value>, Weig
     let value = serde_json::from_str(&text)
         .map_err(|error| WeightsError::malformed(&folder.join(file), "JSON", error.to_string()))?;
     Ok(Some(value))
+}
+
+/// The weight files that the index in `folder` lists.
+pub fn shard_names(folder: &Path) -> Result<Vec<String>, WeightsError> {
+    let index = read_json(folder, INDEX_FILE)?.unwrap_or_default();
+    Ok(shards_of(&folder.join(INDEX_FILE), &index)?.into_keys().map(str::to_owned).collect())
 }

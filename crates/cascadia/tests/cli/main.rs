@@ -5,7 +5,7 @@ mod bad_input;
 mod disk;
 mod fleet;
 mod hub;
-#[path = "../../../weights/tests/weights/hub_server.rs"]
+#[path = "../../../hub/tests/hub/hub_server.rs"]
 mod hub_server;
 mod live;
 mod measure;

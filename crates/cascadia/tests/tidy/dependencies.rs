@@ -6,20 +6,23 @@ use std::process::Command;
 use crate::source::{SourceFile, root};
 
 /// Which crates of the workspace each crate may use; ARCHITECTURE.md has the same table with the reasons.
-const LAYERS: [(&str, &[&str]); 9] = [
+const LAYERS: [(&str, &[&str]); 11] = [
     ("kernels", &[]),
     ("text", &[]),
     ("weights", &["kernels"]),
+    ("hub", &["weights"]),
     ("model", &["kernels", "weights"]),
     ("engine", &["kernels", "weights", "model", "text"]),
     ("fleet", &["kernels", "weights", "model"]),
+    ("quantize", &["kernels", "weights", "model", "engine", "text"]),
     ("eval", &["kernels", "weights", "model", "engine", "text"]),
     ("server", &["engine", "text"]),
-    ("cascadia", &["kernels", "weights", "model", "text", "engine", "fleet", "eval", "server"]),
+    ("cascadia", &["kernels", "weights", "hub", "model", "text", "engine", "fleet", "quantize", "eval", "server"]),
 ];
 
 /// External crates that only the named crates may use directly.
-const CONFINED: [(&str, &[&str]); 3] = [("anyhow", &["cascadia"]), ("clap", &["cascadia"]), ("memmap2", &["weights"])];
+const CONFINED: [(&str, &[&str]); 4] =
+    [("anyhow", &["cascadia"]), ("clap", &["cascadia"]), ("memmap2", &["weights"]), ("ureq", &["hub"])];
 
 /// A crate uses only crates of the layers below it.
 pub(crate) fn layers(files: &[SourceFile]) -> Vec<String> {

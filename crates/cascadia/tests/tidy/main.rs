@@ -37,8 +37,8 @@ const FAMILIES: [&str; 8] = ["llama", "mistral", "qwen", "gemma", "mixtral", "de
 const FAMILIES_ALLOWED: [&str; 5] = [
     "crates/model/src/arch/",
     "crates/text/src/",
-    "crates/engine/src/convert/pre_tokenizer.rs",
-    "crates/engine/src/convert/tokenizer.rs",
+    "crates/quantize/src/convert/pre_tokenizer.rs",
+    "crates/quantize/src/convert/tokenizer.rs",
     "crates/cascadia/src/",
 ];
 

@@ -6,9 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use cascadia_engine::{
-    CacheSize, Engine, EngineError, OpenOptions, QuantizeJob, Recipe, ShardJob, Source, quantize, write_shard,
-};
+use cascadia_engine::{CacheSize, Engine, EngineError, OpenOptions, Source};
 use cascadia_fleet::link::{LinkFaults, channel_pair};
 use cascadia_fleet::{
     Digest, MANIFEST_VERSION, Manifest, ModelWorkers, Numerics, RemoteStage, RowFormat, Shard, ShardOptions,
@@ -16,6 +14,7 @@ use cascadia_fleet::{
 };
 use cascadia_kernels::Pool;
 use cascadia_model::{LoadOptions, ModelSpec, Stage};
+use cascadia_quantize::{QuantizeJob, Recipe, ShardJob, quantize, write_shard};
 use cascadia_weights::ModelFiles;
 
 use crate::hash_model::LEASE;

@@ -9,6 +9,14 @@ pub(crate) mod split;
 pub mod write;
 mod write_value;
 
+use std::path::Path;
+use std::sync::Arc;
+
+pub use split::PartName;
+
+use crate::WeightsError;
+use crate::file_bytes::FileBytes;
+
 /// The first four bytes of every file.
 pub(crate) const MAGIC: &[u8; 4] = b"GGUF";
 
@@ -23,6 +31,11 @@ const ALIGNMENT_KEY: &str = "general.alignment";
 
 /// Most dimensions a tensor may have.
 const MAX_DIMENSIONS: usize = 4;
+
+/// Reads the header of one GGUF file, whether or not its other parts and its tensors are there.
+pub fn check_header(path: &Path) -> Result<(), WeightsError> {
+    read::read(&Arc::new(FileBytes::open(path)?)).map(drop)
+}
 
 /// Type numbers of metadata values.
 mod value_type {

@@ -17,16 +17,17 @@ const TENSORS_KEY: &str = "split.tensors.count";
 
 /// The name of one part: `stem-00002-of-00005.gguf`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PartName<'a> {
+pub struct PartName<'a> {
     stem: &'a str,
     /// From 1, as the name has it.
-    pub(crate) number: u32,
-    pub(crate) count: u32,
+    pub number: u32,
+    /// How many parts there are.
+    pub count: u32,
 }
 
 impl<'a> PartName<'a> {
     /// Takes a file name or a path apart; `None` when it is not the name of a part.
-    pub(crate) fn parse(name: &'a str) -> Option<PartName<'a>> {
+    pub fn parse(name: &'a str) -> Option<PartName<'a>> {
         let digits = |text: &str| {
             let plain = text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit());
             if plain { text.parse::<u32>().ok() } else { None }
@@ -38,7 +39,7 @@ impl<'a> PartName<'a> {
     }
 
     /// The names of all parts of the same model, in order.
-    pub(crate) fn all(self) -> impl Iterator<Item = String> + use<'a> {
+    pub fn all(self) -> impl Iterator<Item = String> + use<'a> {
         (1..=self.count).map(move |number| format!("{}-{number:05}-of-{:05}.gguf", self.stem, self.count))
     }
 }

@@ -1,4 +1,4 @@
-//! What differs between operating systems when files are mapped, written and shared.
+//! What differs between operating systems when files are mapped and written.
 
 #[cfg(unix)]
 mod unix;
@@ -7,11 +7,11 @@ mod windows;
 
 #[cfg(unix)]
 pub(crate) use unix::{
-    FaultGuard, advise, link_file, new_file_permissions, open_uncached, prefer_huge_pages, read_at, sync_folder,
+    FaultGuard, advise, new_file_permissions, open_uncached, prefer_huge_pages, read_at, sync_folder,
 };
 #[cfg(windows)]
 pub(crate) use windows::{
-    FaultGuard, advise, link_file, new_file_permissions, open_uncached, prefer_huge_pages, read_at, sync_folder,
+    FaultGuard, advise, new_file_permissions, open_uncached, prefer_huge_pages, read_at, sync_folder,
 };
 
 /// How mapped bytes are going to be read. Only a hint: ignoring it never changes a result.

@@ -120,11 +120,6 @@ pub(crate) fn new_file_permissions() -> Option<Permissions> {
     Some(Permissions::from_mode(0o666))
 }
 
-/// Makes `link` another name of the file `target`, which is relative to the folder of `link` and lies at `_path`.
-pub(crate) fn link_file(target: &Path, _path: &Path, link: &Path) -> io::Result<()> {
-    std::os::unix::fs::symlink(target, link)
-}
-
 /// Makes a rename inside `folder` survive a power cut.
 pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()

@@ -59,15 +59,6 @@ pub(crate) fn new_file_permissions() -> Option<Permissions> {
     None
 }
 
-/// Makes `link` another name of the file `target`, which is relative to the folder of `link` and lies at `path`.
-///
-/// Symbolic links need a right that few users have, so there are two other ways.
-pub(crate) fn link_file(target: &Path, path: &Path, link: &Path) -> io::Result<()> {
-    std::os::windows::fs::symlink_file(target, link)
-        .or_else(|_| std::fs::hard_link(path, link))
-        .or_else(|_| std::fs::copy(path, link).map(drop))
-}
-
 /// A rename is already durable when it returns.
 pub(crate) fn sync_folder(_folder: &Path) -> io::Result<()> {
     Ok(())

@@ -12,10 +12,10 @@ use crate::hf_folder::{is_plain_name, read_json};
 use crate::{Tensor, WeightsError};
 
 /// The file of a model that needs only one.
-pub(crate) const SINGLE_FILE: &str = "model.safetensors";
+pub const SINGLE_FILE: &str = "model.safetensors";
 
 /// The file that says which tensor is in which shard.
-pub(crate) const INDEX_FILE: &str = "model.safetensors.index.json";
+pub const INDEX_FILE: &str = "model.safetensors.index.json";
 
 /// Most shards of one model; the largest known models have a few hundred.
 const MAX_SHARDS: usize = 1024;

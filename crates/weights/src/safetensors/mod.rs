@@ -4,7 +4,8 @@ mod header_scan;
 mod index;
 mod read;
 
-pub(crate) use index::{INDEX_FILE, SINGLE_FILE, read_folder, shards_of};
+pub use index::{INDEX_FILE, SINGLE_FILE};
+pub(crate) use index::{read_folder, shards_of};
 pub(crate) use read::{looks_like_safetensors, read};
 
 use std::sync::Arc;

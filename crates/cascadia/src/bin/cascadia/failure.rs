@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use cascadia_engine::EngineError;
 use cascadia_eval::EvalError;
+use cascadia_quantize::QuantizeError;
 
 /// Wrong usage, as clap has it too.
 const WRONG_USAGE: u8 = 2;
@@ -44,7 +45,10 @@ fn is_wrong_usage(cause: &(dyn std::error::Error + 'static)) -> bool {
     let in_eval = cause.downcast_ref().is_some_and(|error| {
         matches!(error, EvalError::Option { .. } | EvalError::Engine(EngineError::Setting { .. }))
     });
-    in_engine || in_eval
+    let in_quantize = cause.downcast_ref().is_some_and(|error| {
+        matches!(error, QuantizeError::Setting { .. } | QuantizeError::Engine(EngineError::Setting { .. }))
+    });
+    in_engine || in_eval || in_quantize
 }
 
 #[cfg(test)]

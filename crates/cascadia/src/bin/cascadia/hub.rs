@@ -4,7 +4,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use cascadia_weights::hub::{
+use cascadia_hub::{
     DEFAULT_ENDPOINT, DEFAULT_PATIENCE, HubModel, HubOptions, Progress as Transfer, fetch as fetch_model,
     outline as outline_model,
 };

@@ -1,10 +1,10 @@
 //! What the layers of a model will cost the machines that run them, from names and shapes alone.
 
 use anyhow::Context;
-use cascadia_engine::Recipe;
 use cascadia_fleet::{Cost, ModelCosts, possible_starts};
 use cascadia_kernels::Dtype;
 use cascadia_model::{CacheDemand, CachePages, FeedForwardSpec, ModelSpec, gguf_export};
+use cascadia_quantize::Recipe;
 use cascadia_weights::{FileKind, ModelFiles};
 
 /// Tensors of which a row uses only some experts.

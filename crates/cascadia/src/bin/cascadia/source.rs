@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use cascadia_engine::Source;
+use cascadia_hub::HubModel;
 use cascadia_weights::ModelFiles;
-use cascadia_weights::hub::HubModel;
 
 use crate::hub;
 

@@ -5,13 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
-use cascadia_engine::{Recipe, ShardJob, write_shard};
 use cascadia_fleet::{
     Digest, MANIFEST_VERSION, Manifest, Numerics, Shard, StageSplit, TOKEN_IO_FILE, holds_ends, stage_file,
     tells_stage, write_json,
 };
 use cascadia_kernels::Pool;
 use cascadia_model::ModelSpec;
+use cascadia_quantize::{Recipe, ShardJob, write_shard};
 use cascadia_weights::ModelFiles;
 use serde_json::{Value, json};
 

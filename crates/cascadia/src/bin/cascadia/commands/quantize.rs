@@ -5,13 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
-use cascadia_engine::{
-    Depth, Engine, EngineError, Importance, Keep, Measured, MixSearch, OpenOptions, PackJob, QuantizeJob,
-    QuantizeProgress, QuantizeSummary, Recipe, Source, pack, quantize as convert,
-};
+use cascadia_engine::{Engine, OpenOptions, Source};
 use cascadia_eval::{Reference, perplexity};
 use cascadia_kernels::Pool;
 use cascadia_model::EnergyMeter;
+use cascadia_quantize::{
+    Depth, Importance, Keep, Measured, MixSearch, PackJob, QuantizeError, QuantizeJob, QuantizeProgress,
+    QuantizeSummary, Recipe, pack, quantize as convert,
+};
 use cascadia_weights::ModelFiles;
 use serde_json::json;
 
@@ -137,7 +138,7 @@ impl Command<'_> {
         target: f64,
     ) -> anyhow::Result<(Recipe, Found)> {
         let Some(path) = self.flags.on.as_ref().or(self.flags.calibrate.as_ref()) else {
-            return Err(EngineError::Setting {
+            return Err(QuantizeError::Setting {
                 name: "the text for --target-loss",
                 value: "missing".into(),
                 allowed: "given with --calibrate or --on",
@@ -163,7 +164,7 @@ impl Command<'_> {
             if depth == Depth::Full && loss <= target {
                 best = last;
             }
-            Ok::<_, cascadia_eval::EvalError>(Measured { divergence: result.divergence, loss })
+            Ok::<_, anyhow::Error>(Measured { divergence: result.divergence, loss })
         };
         bar.label("searching");
         let found = search.run(measure, |progress| bar.set(progress.done as u64, progress.total as u64))?;
@@ -175,10 +176,10 @@ impl Command<'_> {
 }
 
 /// A share from a number of percent, with or without the sign.
-fn percent(text: &str) -> Result<f64, EngineError> {
+fn percent(text: &str) -> Result<f64, QuantizeError> {
     let number = text.trim().trim_end_matches('%').trim().parse::<f64>().ok();
     let share = number.map(|number| number / 100.0).filter(|share| *share > 0.0 && *share < 1.0);
-    share.ok_or_else(|| EngineError::Setting {
+    share.ok_or_else(|| QuantizeError::Setting {
         name: "--target-loss",
         value: text.to_owned(),
         allowed: "a percentage above 0 and below 100, for example 0.3%",

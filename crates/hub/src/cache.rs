@@ -1,0 +1,95 @@
+//! The cache folder that all Hugging Face tools share, for one repository.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::{is_commit, os};
+
+/// `models--org--name` with its three folders: `blobs` holds content by its tag, `snapshots` has a folder per commit
+/// with links to the blobs under the names of the files, and `refs` says which commit `main` was last.
+pub(crate) struct Cache {
+    folder: PathBuf,
+}
+
+impl Cache {
+    /// The part of the cache at `root` that belongs to the model `id`.
+    pub(crate) fn new(root: &Path, id: &str) -> Cache {
+        Cache { folder: root.join(format!("models--{}", id.replace('/', "--"))) }
+    }
+
+    /// The commit that was fetched last, as a whole.
+    pub(crate) fn commit(&self) -> Option<String> {
+        let commit = std::fs::read_to_string(self.reference()).ok()?;
+        is_commit(&commit).then_some(commit)
+    }
+
+    /// Makes `commit` the one that was fetched last.
+    pub(crate) fn remember(&self, commit: &str) -> io::Result<()> {
+        let folder = self.folder.join("refs");
+        std::fs::create_dir_all(&folder)?;
+        let mut file = tempfile::NamedTempFile::new_in(&folder)?;
+        io::Write::write_all(&mut file, commit.as_bytes())?;
+        file.persist(self.reference()).map_err(|error| error.error)?;
+        Ok(())
+    }
+
+    /// The folder of a commit.
+    pub(crate) fn snapshot(&self, commit: &str) -> PathBuf {
+        self.folder.join("snapshots").join(commit)
+    }
+
+    /// Where the content with this tag is, or will be.
+    pub(crate) fn blob(&self, tag: &str) -> PathBuf {
+        self.folder.join("blobs").join(tag)
+    }
+
+    /// Where the content with this tag grows while it arrives.
+    pub(crate) fn partial(&self, tag: &str) -> PathBuf {
+        self.folder.join("blobs").join(format!("{tag}.incomplete"))
+    }
+
+    /// Gives the content with this tag the name `file` in a commit.
+    pub(crate) fn link(&self, commit: &str, file: &str, tag: &str) -> io::Result<PathBuf> {
+        let pointer = self.snapshot(commit).join(file);
+        if let Some(parent) = pointer.parent() {
+            std::fs::create_dir_all(parent)?;
+        }
+        // From the folder of the file up to that of the repository: cache folders may be moved.
+        let up = "../".repeat(2 + file.matches('/').count());
+        let target = PathBuf::from(format!("{up}blobs/{tag}"));
+        if pointer.is_symlink() {
+            std::fs::remove_file(&pointer)?;
+        }
+        os::link_file(&target, &self.blob(tag), &pointer)?;
+        Ok(pointer)
+    }
+
+    /// The files of a commit that are there, those in folders with the folder's name before theirs.
+    pub(crate) fn files(&self, commit: &str) -> Vec<String> {
+        let mut files = Vec::new();
+        for (name, path) in entries(&self.snapshot(commit)) {
+            if path.is_dir() {
+                files.extend(entries(&path).into_iter().map(|(inner, _)| format!("{name}/{inner}")));
+            } else {
+                files.push(name);
+            }
+        }
+        files
+    }
+
+    fn reference(&self) -> PathBuf {
+        self.folder.join("refs").join("main")
+    }
+}
+
+/// Names and paths of what is in a folder, sorted; none when it cannot be read.
+fn entries(folder: &Path) -> Vec<(String, PathBuf)> {
+    let Ok(entries) = folder.read_dir() else { return Vec::new() };
+    let named = |entry: io::Result<std::fs::DirEntry>| {
+        let entry = entry.ok()?;
+        Some((entry.file_name().into_string().ok()?, entry.path()))
+    };
+    let mut entries: Vec<_> = entries.filter_map(named).collect();
+    entries.sort_unstable();
+    entries
+}

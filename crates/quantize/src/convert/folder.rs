@@ -1,0 +1,27 @@
+//! A Hugging Face folder as the metadata and tensors of a GGUF file.
+
+use cascadia_model::{GgufExport, ModelSpec, gguf_export};
+use cascadia_weights::ModelFiles;
+
+use super::Fields;
+use super::tokenizer::tokenizer_fields;
+use crate::QuantizeError;
+
+/// What the converted file will hold. Tensors that no forward pass uses are left out.
+pub(crate) fn plan(files: &ModelFiles) -> Result<(Fields, GgufExport<'_>), QuantizeError> {
+    let spec = ModelSpec::from_files(files)?;
+    let mut export = gguf_export(files, &spec)?;
+    let mut fields = std::mem::take(&mut export.settings);
+    if let Some(name) = model_name(files) {
+        fields.push(("general.name".into(), name.as_str().into()));
+    }
+    fields.extend(tokenizer_fields(files, spec.vocabulary)?);
+    Ok((fields, export))
+}
+
+/// The folder's name, whatever way its path was written.
+fn model_name(files: &ModelFiles) -> Option<String> {
+    let path = files.path().canonicalize().ok()?;
+    let name = if path.is_dir() { path.file_name() } else { path.file_stem() };
+    Some(name?.to_string_lossy().into_owned())
+}

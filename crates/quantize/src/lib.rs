@@ -1,0 +1,16 @@
+//! Writes models in other number formats: what is done once, before a model runs.
+#![forbid(unsafe_code)]
+
+mod convert;
+mod error;
+mod importance;
+mod mix_search;
+mod pack;
+mod recipe;
+
+pub use convert::{QuantizeJob, QuantizeProgress, QuantizeSummary, ShardJob, quantize, write_shard};
+pub use error::QuantizeError;
+pub use importance::Importance;
+pub use mix_search::{Depth, FoundMix, Measured, MixSearch, SearchProgress};
+pub use pack::{PackJob, pack};
+pub use recipe::{Keep, Recipe};
