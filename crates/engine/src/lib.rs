@@ -22,7 +22,7 @@ pub use error::EngineError;
 pub use generate::generate;
 pub use model_text::{Message, ModelText, chat_template};
 pub use open::{CacheSize, Engine, OpenOptions, Source};
-pub use pipeline::{Pipeline, PipelineLimits};
+pub use pipeline::Pipeline;
 pub use request::{Event, FinishReason, Flow, Outcome, Request, Sink, Stats};
 pub use sampler::Sampler;
 pub use sampling::Sampling;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use cascadia_kernels::Pool;
 use cascadia_model::{
-    CacheDemand, CachePages, EnergyMeter, LoadOptions, LoadedModel, LocalStage, ModelSpec, PAGE_TOKENS, Profile, Stage,
-    TokenIo,
+    CacheDemand, CachePages, EnergyMeter, LoadOptions, LoadedModel, LocalStage, ModelLimits, ModelSpec, PAGE_TOKENS,
+    Profile, Stage, TokenIo,
 };
 use cascadia_weights::ModelFiles;
 
@@ -149,7 +149,7 @@ impl Engine {
         let (spec, options) = limits(&files, options)?;
         let token_io = TokenIo::new(&files, &spec, &options).map_err(EngineError::from)?;
         let stages = stages(&spec, &options)?;
-        let cache_bytes = options.cache_pages(&spec).bytes(&spec);
+        let cache_bytes = options.limits.cache.bytes(&spec);
         let memory_bytes = options.bytes_beside_cache(&files, &spec).saturating_add(cache_bytes);
         let pipeline = Pipeline::new(LoadedModel { spec, token_io, stages }, &options);
         Ok(Engine { files, memory_bytes, session: Session::new(pipeline) })
@@ -184,9 +184,7 @@ fn limits(files: &ModelFiles, options: &OpenOptions) -> Result<(ModelSpec, LoadO
     }
     let rows_per_step = options.rows_per_step.clamp(1, options.cache.most_tokens(context));
     let mut load_options = LoadOptions {
-        context,
-        cache: None,
-        rows_per_step,
+        limits: ModelLimits::one_sequence(&spec, context, rows_per_step),
         pool: Arc::clone(&options.pool),
         profile: Arc::clone(&options.profile),
         memory: options.memory,
@@ -194,6 +192,6 @@ fn limits(files: &ModelFiles, options: &OpenOptions) -> Result<(ModelSpec, LoadO
     };
     let rest = options.memory.map(|memory| memory.saturating_sub(load_options.bytes_beside_cache(files, &spec)));
     let demand = CacheDemand { context, rows_per_step, sequences: 1 };
-    load_options.cache = Some(options.cache.pages(&spec, demand, rest));
+    load_options.limits.cache = options.cache.pages(&spec, demand, rest);
     Ok((spec, load_options))
 }

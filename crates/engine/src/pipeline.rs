@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use cascadia_model::{CachePages, Hidden, LoadOptions, LoadedModel, ModelSpec, Stage, StageError, StepPlan, TokenIo};
+use cascadia_model::{Hidden, LoadOptions, LoadedModel, ModelLimits, ModelSpec, Stage, StageError, StepPlan, TokenIo};
 
 /// Runs steps. It does not know whether a stage is here or on another machine.
 pub struct Pipeline {
     spec: ModelSpec,
-    limits: PipelineLimits,
+    limits: ModelLimits,
     token_io: TokenIo,
     stages: Arc<[Box<dyn Stage>]>,
     /// The rows of the last step.
@@ -16,25 +16,10 @@ pub struct Pipeline {
     spare: Vec<Hidden>,
 }
 
-/// What a pipeline was loaded for.
-#[derive(Clone, Copy, Debug)]
-pub struct PipelineLimits {
-    /// Tokens of the longest sequence.
-    pub context: u32,
-    /// The most tokens of one step.
-    pub rows_per_step: u32,
-    /// Pages that all sequences share.
-    pub cache: CachePages,
-}
-
 impl Pipeline {
     /// A pipeline over a model that was loaded with these options.
     pub fn new(model: LoadedModel, options: &LoadOptions) -> Pipeline {
-        let limits = PipelineLimits {
-            context: options.context,
-            rows_per_step: options.rows_per_step.max(1),
-            cache: options.cache_pages(&model.spec),
-        };
+        let limits = ModelLimits { rows_per_step: options.limits.rows_per_step.max(1), ..options.limits };
         let LoadedModel { spec, token_io, stages } = model;
         Pipeline { spec, limits, token_io, stages: stages.into(), hidden: Hidden::default(), spare: Vec::new() }
     }
@@ -45,7 +30,7 @@ impl Pipeline {
     }
 
     /// What it was loaded for.
-    pub fn limits(&self) -> PipelineLimits {
+    pub fn limits(&self) -> ModelLimits {
         self.limits
     }
 

@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use cascadia_engine::{EngineError, Pipeline};
 use cascadia_model::{
-    CacheDemand, CachePages, LoadOptions, ModelSpec, PAGE_TOKENS, SequenceStep, StepPlan, WindowPages, load,
+    CacheDemand, CachePages, LoadOptions, ModelLimits, ModelSpec, PAGE_TOKENS, SequenceStep, StepPlan, WindowPages,
+    load,
 };
 use cascadia_weights::ModelFiles;
 
@@ -40,14 +41,14 @@ impl BatchPlan {
 /// Loads the model for the plan, with pages for all its sequences, and returns generated tokens per second, of all sequences together.
 pub fn measure_batch(files: &Arc<ModelFiles>, plan: &BatchPlan, options: &LoadOptions) -> Result<Spread, EvalError> {
     for (name, value) in [("batch", plan.sequences), ("gen", plan.generate), ("repeat", plan.repeat)] {
-        if value == 0 || value > options.rows_per_step as usize {
+        if value == 0 || value > options.limits.rows_per_step as usize {
             return Err(EvalError::Option { name, value, allowed: "at least 1 and at most what one step computes" });
         }
     }
     let spec = ModelSpec::from_files(files).map_err(EngineError::from)?;
-    let (context, rows_per_step) = (options.context, options.rows_per_step);
+    let ModelLimits { context, rows_per_step, .. } = options.limits;
     let cache = CachePages::whole(&spec, &CacheDemand { context, rows_per_step, sequences: plan.sequences as u32 });
-    let options = LoadOptions { cache: Some(cache), ..options.clone() };
+    let options = LoadOptions { limits: ModelLimits { cache, ..options.limits }, ..options.clone() };
     let pipeline = Pipeline::new(load(files, &options).map_err(EngineError::from)?, &options);
     let rows: Vec<u32> = (0..plan.sequences as u32).collect();
     let mut batch =
@@ -55,8 +56,8 @@ pub fn measure_batch(files: &Arc<ModelFiles>, plan: &BatchPlan, options: &LoadOp
     let tokens = synthetic_tokens(spec.vocabulary, plan.context() * plan.sequences);
     for sequence in 0..plan.sequences {
         let own = &tokens[sequence * plan.prompt..(sequence + 1) * plan.prompt];
-        for (index, chunk) in own.chunks(options.rows_per_step as usize).enumerate() {
-            let start = index * options.rows_per_step as usize;
+        for (index, chunk) in own.chunks(rows_per_step as usize).enumerate() {
+            let start = index * rows_per_step as usize;
             batch.set(chunk, [(sequence, start, chunk.len())].into_iter(), plan);
             batch.step()?;
         }

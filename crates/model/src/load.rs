@@ -7,19 +7,13 @@ use cascadia_weights::ModelFiles;
 
 use crate::residency;
 use crate::workspace::StepLimits;
-use crate::{
-    CacheDemand, CachePages, Compute, EnergyMeter, LocalStage, ModelError, ModelSpec, Profile, Stage, TokenIo,
-};
+use crate::{Compute, EnergyMeter, LocalStage, ModelError, ModelLimits, ModelSpec, Profile, Stage, TokenIo};
 
 /// Limits and threads of a loaded model; nothing grows beyond them later.
 #[derive(Clone)]
 pub struct LoadOptions {
-    /// Tokens of the longest sequence.
-    pub context: u32,
-    /// Pages that all sequences share; `None` has what one sequence needs.
-    pub cache: Option<CachePages>,
-    /// The most tokens of one step.
-    pub rows_per_step: u32,
+    /// What it is loaded for.
+    pub limits: ModelLimits,
     /// Threads that compute.
     pub pool: Arc<Pool>,
     /// Counters of what they do.
@@ -31,15 +25,9 @@ pub struct LoadOptions {
 }
 
 impl LoadOptions {
-    /// One sequence, no cap on memory, and counters that nobody else reads.
-    pub fn new(context: u32, rows_per_step: u32, pool: Arc<Pool>) -> LoadOptions {
-        LoadOptions { context, cache: None, rows_per_step, pool, profile: Arc::default(), memory: None, meter: None }
-    }
-
-    /// The pages of the cache for a model.
-    pub fn cache_pages(&self, spec: &ModelSpec) -> CachePages {
-        let demand = CacheDemand { context: self.context, rows_per_step: self.rows_per_step, sequences: 1 };
-        self.cache.unwrap_or_else(|| CachePages::whole(spec, &demand))
+    /// No cap on memory, and counters that nobody else reads.
+    pub fn new(limits: ModelLimits, pool: Arc<Pool>) -> LoadOptions {
+        LoadOptions { limits, pool, profile: Arc::default(), memory: None, meter: None }
     }
 
     /// What a whole model takes besides its cache when all of its layers stay in memory: weights, buffers, program.
@@ -48,7 +36,8 @@ impl LoadOptions {
     }
 
     pub(crate) fn step_limits(&self) -> StepLimits {
-        StepLimits { rows: self.rows_per_step as usize, context: self.context as usize, threads: self.pool.threads() }
+        let ModelLimits { context, rows_per_step, .. } = self.limits;
+        StepLimits { rows: rows_per_step as usize, context: context as usize, threads: self.pool.threads() }
     }
 
     pub(crate) fn compute(&self) -> Compute {

@@ -82,10 +82,10 @@ impl LocalStage {
         range: Range<u32>,
         options: &LoadOptions,
     ) -> Result<LocalStage, ModelError> {
-        let cache_pages = options.cache_pages(spec);
+        let cache_pages = options.limits.cache;
         let limits = PlanLimits {
-            rows: options.rows_per_step,
-            context: options.context,
+            rows: options.limits.rows_per_step,
+            context: options.limits.context,
             pages: cache_pages.pages,
             window: spec.window().unwrap_or(0),
             window_pages: cache_pages.window,
@@ -109,7 +109,7 @@ impl LocalStage {
             per_layer: per_layer.transpose()?,
             weights: ReadAhead::new(residency),
             ropes: spec.ropes.clone(),
-            rotations: spec.ropes.iter().map(|rope| rope.rotation(options.context)).collect(),
+            rotations: spec.ropes.iter().map(|rope| rope.rotation(options.limits.context)).collect(),
             width: spec.hidden_width(),
             limits,
             compute,

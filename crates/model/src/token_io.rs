@@ -33,7 +33,7 @@ impl TokenIo {
     /// Finds both ends in the model's files.
     pub fn new(files: &Arc<ModelFiles>, spec: &ModelSpec, options: &LoadOptions) -> Result<TokenIo, ModelError> {
         let catalog = arch::catalog(files)?;
-        let rows_per_step = options.rows_per_step as usize;
+        let rows_per_step = options.limits.rows_per_step as usize;
         let embedding = Embedding::new(&catalog, spec)?;
         let (output, output_name) = match spec.head.tied {
             true => (embedding.tokens.clone(), "token_embd.weight"),

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cascadia_kernels::{Ops, Pool};
-use cascadia_model::{Hidden, LoadOptions, SequenceStep, StepPlan, WindowPages, load};
+use cascadia_model::{Hidden, LoadOptions, ModelLimits, ModelSpec, SequenceStep, StepPlan, WindowPages, load};
 use cascadia_weights::ModelFiles;
 
 struct Counting;
@@ -45,7 +45,8 @@ fn a_step_allocates_nothing() {
     let experts = ["qwen2-moe", "gpt-oss", "glm4-moe", "gemma4-moe", "deepseek-v2-lite", "deepseek-v3"];
     for fixture in plain.into_iter().chain(experts) {
         let files = Arc::new(ModelFiles::open(&fixtures.join(fixture)).expect("the fixture opens"));
-        let options = LoadOptions::new(128, 16, Arc::new(Pool::new(1)));
+        let spec = ModelSpec::from_files(&files).expect("the fixture has an architecture");
+        let options = LoadOptions::new(ModelLimits::one_sequence(&spec, 128, 16), Arc::new(Pool::new(1)));
         let mut model = load(&files, &options).expect("the fixture loads");
         let (mut hidden, mut logits) = (Hidden::default(), Vec::new());
         let plans = [16, 16, 1, 1].iter().scan(0, |start, &rows| {

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cascadia_kernels::Pool;
-use cascadia_model::{Hidden, LoadOptions, ModelError, SequenceStep, StepPlan, WindowPages, load};
+use cascadia_model::{
+    Hidden, LoadOptions, ModelError, ModelLimits, ModelSpec, SequenceStep, StepPlan, WindowPages, load,
+};
 use cascadia_weights::gguf::write::{Outline, TensorEntry, write};
 use cascadia_weights::{MetadataValue, ModelFiles, WeightsError};
 
@@ -16,7 +18,8 @@ fn fixture(name: &str) -> PathBuf {
 /// Loads what lies at `path` and runs one step of it.
 fn run(path: &Path) -> Result<(), ModelError> {
     let files = Arc::new(ModelFiles::open(path)?);
-    let options = LoadOptions::new(64, 4, Arc::new(Pool::new(1)));
+    let options =
+        LoadOptions::new(ModelLimits::one_sequence(&ModelSpec::from_files(&files)?, 64, 4), Arc::new(Pool::new(1)));
     let mut model = load(&files, &options)?;
     let step =
         SequenceStep { id: 0, rows: 0..2, start: 0, pages: vec![0], window: WindowPages { first: 0, pages: vec![0] } };

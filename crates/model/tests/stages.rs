@@ -4,7 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cascadia_kernels::Pool;
-use cascadia_model::{Hidden, LoadOptions, LocalStage, ModelError, SequenceStep, Stage, StepPlan, WindowPages, load};
+use cascadia_model::{
+    Hidden, LoadOptions, LocalStage, ModelError, ModelLimits, ModelSpec, SequenceStep, Stage, StepPlan, WindowPages,
+    load,
+};
 use cascadia_weights::ModelFiles;
 
 const TOKENS: u32 = 40;
@@ -13,7 +16,10 @@ const TOKENS: u32 = 40;
 fn hidden(fixture: &str, cuts: &[u32]) -> Result<Vec<f32>, ModelError> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(fixture);
     let files = Arc::new(ModelFiles::open(&path).expect("the fixture opens"));
-    let options = LoadOptions::new(64, TOKENS, Arc::new(Pool::new(1)));
+    let options = LoadOptions::new(
+        ModelLimits::one_sequence(&ModelSpec::from_files(&files)?, 64, TOKENS),
+        Arc::new(Pool::new(1)),
+    );
     let mut model = load(&files, &options)?;
     let bounds: Vec<u32> = [&[0], cuts, &[model.spec.layers.len() as u32]].concat();
     let stages = bounds.windows(2).map(|bounds| LocalStage::new(&files, &model.spec, bounds[0]..bounds[1], &options));

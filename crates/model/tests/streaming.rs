@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cascadia_kernels::Pool;
-use cascadia_model::{Hidden, Kind, LoadOptions, ModelError, Profile, SequenceStep, StepPlan, WindowPages, load};
+use cascadia_model::{
+    Hidden, Kind, LoadOptions, ModelError, ModelLimits, ModelSpec, Profile, SequenceStep, StepPlan, WindowPages, load,
+};
 use cascadia_weights::ModelFiles;
 
 const CONTEXT: u32 = 64;
@@ -17,11 +19,9 @@ fn model() -> PathBuf {
 fn run(memory: Option<u64>, threads: usize) -> Result<(Vec<u32>, u64), ModelError> {
     let files = Arc::new(ModelFiles::open(&model())?);
     let profile = Arc::new(Profile::default());
-    let options = LoadOptions {
-        memory,
-        profile: Arc::clone(&profile),
-        ..LoadOptions::new(CONTEXT, 16, Arc::new(Pool::new(threads)))
-    };
+    let limits = ModelLimits::one_sequence(&ModelSpec::from_files(&files)?, CONTEXT, 16);
+    let options =
+        LoadOptions { memory, profile: Arc::clone(&profile), ..LoadOptions::new(limits, Arc::new(Pool::new(threads))) };
     let mut model = load(&files, &options)?;
     let (mut hidden, mut logits, mut bits) = (Hidden::default(), Vec::new(), Vec::new());
     for (start, rows) in [(0, 16), (16, 1), (17, 5)] {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use cascadia_model::{CachePages, ModelSpec, PAGE_TOKENS};
+use cascadia_model::{CachePages, ModelLimits, ModelSpec, PAGE_TOKENS};
 
 use super::active_job::{ActiveJob, ActiveTask};
 use super::answer::{Answer, Beginning};
@@ -16,7 +16,7 @@ use super::run::{Runner, Submitted};
 use super::schedule::{Needs, Work};
 use super::speculate::{DraftModel, Guesser};
 use super::{Job, JobId, ServiceOptions, Snapshot, Task};
-use crate::{Engine, EngineError, ModelText, PipelineLimits};
+use crate::{Engine, EngineError, ModelText};
 
 /// A running service; dropping it ends what it is doing.
 pub struct Service {
@@ -144,7 +144,7 @@ impl Service {
 }
 
 /// An error unless the cache has room for one sequence that computes a token at a time.
-fn check_cache(limits: &PipelineLimits, spec: &ModelSpec) -> Result<(), EngineError> {
+fn check_cache(limits: &ModelLimits, spec: &ModelSpec) -> Result<(), EngineError> {
     let least = CachePages { pages: 1, window: spec.window_pages(1).min(limits.context.div_ceil(PAGE_TOKENS)) };
     if limits.cache.pages >= least.pages && limits.cache.window >= least.window {
         return Ok(());

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Arc, PoisonError};
 
-use cascadia_model::StageError;
+use cascadia_model::{ModelLimits, StageError};
 
 use super::active_job::{ActiveJob, Ending};
 use super::handle::{Command, Shared};
@@ -53,10 +53,8 @@ impl Runner {
         let prompt_rows = PromptRows { alone, beside_answers };
         let lanes = InFlightSteps::new(pipeline.stages());
         let scheduler = Scheduler::new(ScheduleLimits {
-            context: shared.context(),
-            cache: limits.cache,
+            model: ModelLimits { context: shared.context(), ..limits },
             window: pipeline.spec().window().unwrap_or(0),
-            rows_per_step: limits.rows_per_step,
             prompt_rows,
             draft_rows: options.draft_rows,
             parallel: options.parallel,

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use cascadia_engine::service::schedule::{Advance, Needs, Plan, PromptRows, ScheduleLimits, Scheduler, Work};
 use cascadia_engine::service::{JobId, Priority, Tenant};
+use cascadia_model::ModelLimits;
 
-use crate::hash_model::limits;
+use crate::hash_model::{limits, model};
 
 fn work(id: u64, tenant: u64, length: usize) -> Work {
     let (needs, priority) = (Needs::NextToken, Priority::Normal);
@@ -40,7 +41,11 @@ fn commit(scheduler: &mut Scheduler, plan: Plan, left: &mut BTreeMap<JobId, usiz
 
 /// The order in which jobs of one token end, when one runs at a time.
 fn order(limits: ScheduleLimits, jobs: Vec<(Work, f64)>, seconds_per_plan: f64) -> Vec<u64> {
-    let mut scheduler = Scheduler::new(ScheduleLimits { parallel: 1, rows_per_step: 64, ..limits });
+    let mut scheduler = Scheduler::new(ScheduleLimits {
+        parallel: 1,
+        model: ModelLimits { rows_per_step: 64, ..limits.model },
+        ..limits
+    });
     jobs.into_iter().for_each(|(work, now)| scheduler.admit(work, now));
     let (mut ended, mut now) = (Vec::new(), 0.0);
     while let Some(plan) = scheduler.plan(now) {
@@ -97,7 +102,7 @@ fn the_urgent_come_first_until_others_have_waited_long_enough() {
 #[test]
 fn prompts_beside_answers_are_computed_in_small_parts() {
     let prompt_rows = PromptRows { alone: 256, beside_answers: 20 };
-    let limits = ScheduleLimits { rows_per_step: 512, prompt_rows, ..limits(20) };
+    let limits = ScheduleLimits { model: model(20, 512), prompt_rows, ..limits(20) };
     let mut scheduler = Scheduler::new(limits);
     let mut left: BTreeMap<JobId, usize> = [(JobId(0), 30)].into();
     scheduler.admit(work(0, 1, 500), 0.0);
@@ -139,7 +144,7 @@ fn old_jobs_of_one_tenant_do_not_overtake_those_of_others() {
 
 #[test]
 fn a_prompt_that_is_finished_is_not_made_late_by_those_of_others() {
-    let mut scheduler = Scheduler::new(ScheduleLimits { rows_per_step: 256, ..limits(20) });
+    let mut scheduler = Scheduler::new(ScheduleLimits { model: model(20, 256), ..limits(20) });
     [work(0, 1, 20), work(1, 2, 200), work(2, 1, 30)].into_iter().for_each(|work| scheduler.admit(work, 0.0));
     let steps: Vec<Vec<u64>> = (0..2)
         .map(|_| {

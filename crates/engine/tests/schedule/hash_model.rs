@@ -1,7 +1,7 @@
 //! A model whose state is a hash of everything a sequence has seen, kept in the pages that a plan names.
 
 use cascadia_engine::service::schedule::{PromptRows, ScheduleLimits, Sharing};
-use cascadia_model::{CachePages, PAGE_TOKENS, StepPlan};
+use cascadia_model::{CachePages, ModelLimits, PAGE_TOKENS, StepPlan};
 
 pub(crate) const VOCABULARY: u64 = 50;
 const PAGE: usize = PAGE_TOKENS as usize;
@@ -44,8 +44,8 @@ fn mix(one: u64, other: u64) -> u64 {
 impl HashModel {
     pub(crate) fn new(limits: &ScheduleLimits) -> HashModel {
         HashModel {
-            pages: vec![[0; PAGE]; limits.cache.pages as usize],
-            windows: vec![[0; PAGE]; limits.cache.window as usize],
+            pages: vec![[0; PAGE]; limits.model.cache.pages as usize],
+            windows: vec![[0; PAGE]; limits.model.cache.window as usize],
             window: limits.window as usize,
         }
     }
@@ -96,10 +96,8 @@ pub(crate) fn alone(prompt: &[u32], count: usize, window: usize) -> Vec<u32> {
 /// Plain limits: no windows, room for `pages` pages.
 pub(crate) fn limits(pages: u32) -> ScheduleLimits {
     ScheduleLimits {
-        context: pages * PAGE_TOKENS,
-        cache: CachePages { pages, window: 0 },
+        model: model(pages, 128),
         window: 0,
-        rows_per_step: 128,
         lanes: 1,
         prompt_rows: PromptRows { alone: 512, beside_answers: 32 },
         draft_rows: 8,
@@ -108,4 +106,9 @@ pub(crate) fn limits(pages: u32) -> ScheduleLimits {
         sharing: Sharing::WithinTenant,
         weights: Default::default(),
     }
+}
+
+/// Limits of a model without windows.
+pub(crate) fn model(pages: u32, rows_per_step: u32) -> ModelLimits {
+    ModelLimits { context: pages * PAGE_TOKENS, rows_per_step, cache: CachePages { pages, window: 0 } }
 }

@@ -2,9 +2,9 @@
 
 use cascadia_engine::service::schedule::{Advance, Needs, ScheduleLimits, Scheduler, Sharing, Work};
 use cascadia_engine::service::{JobId, Priority, Tenant};
-use cascadia_model::{CachePages, PAGE_TOKENS};
+use cascadia_model::{CachePages, ModelLimits, PAGE_TOKENS};
 
-use crate::hash_model::{HashModel, alone, limits};
+use crate::hash_model::{HashModel, alone, limits, model};
 
 struct Bench {
     scheduler: Scheduler,
@@ -87,15 +87,18 @@ fn a_text_that_differs_anywhere_is_another_text() {
 #[test]
 fn a_prefix_is_usable_as_far_as_its_windows_reach() {
     let window = 100;
-    let cache = |windows| CachePages { pages: 40, window: windows };
-    let small = ScheduleLimits { window, cache: cache(5), rows_per_step: 64, ..limits(40) };
+    let with_windows = |windows| {
+        let cache = CachePages { pages: 40, window: windows };
+        ScheduleLimits { window, model: ModelLimits { cache, ..model(40, 64) }, ..limits(40) }
+    };
+    let small = with_windows(5);
     let mut bench = Bench::new(small.clone());
     bench.run(1, &text(1, 300), 1);
     // A window of 100 needs the last two full pages; with five pages for windows only the newest are left.
     assert_eq!(bench.run(1, &text(1, 300), 1).0, 256);
     bench.run(2, &text(2, 500), 1);
     assert_eq!(bench.run(1, &text(1, 300), 1).0, 0, "the other's windows took the place");
-    let mut bench = Bench::new(ScheduleLimits { cache: cache(40), ..small });
+    let mut bench = Bench::new(with_windows(40));
     bench.run(1, &text(1, 300), 1);
     bench.run(2, &text(2, 500), 1);
     assert_eq!(bench.run(1, &text(1, 300), 1).0, 256);
@@ -137,7 +140,7 @@ fn what_a_lost_stage_held_is_never_found() {
 
 #[test]
 fn what_came_through_after_a_loss_is_not_kept() {
-    let mut bench = Bench::new(ScheduleLimits { rows_per_step: 64, ..limits(40) });
+    let mut bench = Bench::new(ScheduleLimits { model: model(40, 64), ..limits(40) });
     bench.run(1, &text(1, 200), 1);
     let (needs, priority) = (Needs::NextToken, Priority::Normal);
     for (id, tokens) in [(100, text(1, 300)), (101, text(2, 300)), (102, text(3, 300))] {

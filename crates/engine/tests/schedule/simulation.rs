@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use cascadia_engine::service::schedule::{Advance, Needs, Plan, PromptRows, ScheduleLimits, Scheduler, Work};
 use cascadia_engine::service::{JobId, Priority, Tenant};
-use cascadia_model::{CachePages, PAGE_TOKENS};
+use cascadia_model::{CachePages, ModelLimits, PAGE_TOKENS};
 
-use crate::hash_model::{HashModel, Random, VOCABULARY, alone, limits};
+use crate::hash_model::{HashModel, Random, VOCABULARY, alone, limits, model};
 
 /// A job with what it should become.
 struct Expected {
@@ -41,9 +41,11 @@ impl Simulation {
         let window_pages = (window + PAGE_TOKENS).div_ceil(PAGE_TOKENS) + 1 + random.below(8) as u32;
         let rows_per_step = 6 + random.below(150) as u32;
         let limits = ScheduleLimits {
-            cache: CachePages { pages, window: if window == 0 { 0 } else { window_pages } },
+            model: ModelLimits {
+                cache: CachePages { pages, window: if window == 0 { 0 } else { window_pages } },
+                ..model(pages, rows_per_step)
+            },
             window,
-            rows_per_step,
             lanes: 1 + random.below(3) as u32,
             prompt_rows: PromptRows {
                 alone: 1 + random.below(400) as u32,
@@ -67,7 +69,7 @@ impl Simulation {
     }
 
     fn arrive(&mut self) {
-        let context = u64::from(self.limits.context);
+        let context = u64::from(self.limits.model.context);
         let tenant = Tenant(self.random.below(3));
         let earlier = self.random.below(self.jobs.len() as u64 + 1);
         // A new text, a text that begins like many others, or one that continues an earlier conversation.
@@ -118,7 +120,7 @@ impl Simulation {
             assert!(self.scheduler.is_empty() || !self.flights.is_empty(), "seed {}: stuck", self.seed);
             return;
         };
-        assert!(plan.step.tokens.len() <= self.limits.rows_per_step as usize, "seed {}", self.seed);
+        assert!(plan.step.tokens.len() <= self.limits.model.rows_per_step as usize, "seed {}", self.seed);
         for part in &plan.parts {
             let twice = |flight: &Flight| flight.plan.parts.iter().any(|other| other.id == part.id);
             assert!(!self.flights.iter().any(twice), "seed {}: {:?} is in two plans", self.seed, part.id);

@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc::Receiver};
 use cascadia_engine::service::{Service, Update};
 use cascadia_engine::{CacheSize, EngineError, Pipeline, Request, Session, Source};
 use cascadia_kernels::Pool;
-use cascadia_model::{CachePages, Hidden, LoadOptions, LocalStage, Stage, StageError, StepPlan, load};
+use cascadia_model::{CachePages, Hidden, LoadOptions, LocalStage, ModelLimits, Stage, StageError, StepPlan, load};
 
 use crate::harness::{Leave, Setup, hear, job, long, request, text};
 
@@ -78,7 +78,8 @@ fn start(lost: fn(u32) -> Option<Loss>) -> Service {
 
 /// A service over stages that are here, with the threads of both ends, or have a thread of their own.
 fn start_stages(lost: fn(u32) -> Option<Loss>, here: &[bool]) -> Service {
-    let of = |pool: Arc<Pool>| LoadOptions { cache: Some(setup().cache), ..LoadOptions::new(512, 64, pool) };
+    let limits = ModelLimits { context: 512, rows_per_step: 64, cache: setup().cache };
+    let of = |pool: Arc<Pool>| LoadOptions::new(limits, pool);
     // Two threads notice it if anything shares them without taking turns.
     let own = of(Arc::new(Pool::new(2)));
     let files = Arc::new(Source::Path(&setup().model).files().unwrap());

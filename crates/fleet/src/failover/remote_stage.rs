@@ -104,7 +104,7 @@ impl RemoteStage {
         let codec = Codec::new(limits.wire, numerics.hidden_width as usize);
         RemoteStage {
             layers: start..end,
-            rows: limits.rows_per_step,
+            rows: limits.model.rows_per_step,
             terms: StepTerms { codec, patience },
             stage_workers: Arc::clone(&model_workers.stages_workers()[stage]),
             is_shadowed: true,

@@ -33,8 +33,7 @@ pub fn open_shard(path: &Path, options: ShardOptions) -> Result<WorkerStage, Fle
     let hello = Hello { program: options.program, shard: Some(shard.digest) };
     let (pool, memory) = (options.pool, options.memory);
     let load = move |limits: &StageLimits| {
-        let usual = LoadOptions::new(limits.context, limits.rows_per_step, Arc::clone(&pool));
-        let options = LoadOptions { cache: Some(limits.cache), memory, ..usual };
+        let options = LoadOptions { memory, ..LoadOptions::new(limits.model, Arc::clone(&pool)) };
         let stage = shard.load(&options).map_err(|error| error.to_string())?;
         Ok(Box::new(stage) as Box<dyn Stage>)
     };

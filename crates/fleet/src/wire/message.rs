@@ -1,6 +1,6 @@
 //! The payloads of frames that are not steps: plain fields one after the other, read with every length checked.
 
-use cascadia_model::CachePages;
+use cascadia_model::{CachePages, ModelLimits};
 
 use crate::Digest;
 use crate::wire::codec::RowFormat;
@@ -24,12 +24,8 @@ pub struct Hello {
 /// What a stage is loaded for: limits that the coordinator sets for all stages alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StageLimits {
-    /// Tokens of the longest sequence.
-    pub context: u32,
-    /// The most tokens of one step.
-    pub rows_per_step: u32,
-    /// Pages that all sequences share.
-    pub cache: CachePages,
+    /// Limits of the model.
+    pub model: ModelLimits,
     /// How rows come and go.
     pub wire: RowFormat,
 }
@@ -136,8 +132,8 @@ impl Offer {
 
 impl StageLimits {
     pub(crate) fn bytes(&self) -> Vec<u8> {
-        let CachePages { pages, window } = self.cache;
-        let limits = Writer::default().number(self.context).number(self.rows_per_step).number(pages).number(window);
+        let ModelLimits { context, rows_per_step, cache: CachePages { pages, window } } = self.model;
+        let limits = Writer::default().number(context).number(rows_per_step).number(pages).number(window);
         limits.number(self.wire as u32).0
     }
 
@@ -148,7 +144,7 @@ impl StageLimits {
         let format = reader.number()?;
         reader.end()?;
         let wire = RowFormat::numbered(format).ok_or_else(|| LinkError::Broken(unknown(format)))?;
-        Ok(StageLimits { context, rows_per_step, cache, wire })
+        Ok(StageLimits { model: ModelLimits { context, rows_per_step, cache }, wire })
     }
 }
 

@@ -103,13 +103,13 @@ impl WorkerStage {
         }
         Outgoing { epoch, ..Outgoing::message(Kind::Ready, &[]) }.send(link, &mut buffer)?;
         let Some((limits, stage)) = &self.loaded else { return Err(LinkError::Closed) };
-        let table = PlanDecoder::new(self.shape.needs_tokens, limits.context);
+        let table = PlanDecoder::new(self.shape.needs_tokens, limits.model.context);
         let codec = Codec::new(limits.wire, self.shape.hidden_width);
         let bounds = Bounds {
             hearing: Expecting::Work,
-            rows: limits.rows_per_step,
+            rows: limits.model.rows_per_step,
             row_bytes: codec.row_bytes(),
-            table: table.most_bytes(limits.rows_per_step).max(MOST_MESSAGE),
+            table: table.most_bytes(limits.model.rows_per_step).max(MOST_MESSAGE),
         };
         let hidden = Hidden { values: Vec::new(), width: self.shape.hidden_width };
         let link = Heartbeat::new(link, epoch);

@@ -136,10 +136,8 @@ impl Workshop {
         mut stage: impl FnMut(&ModelWorkers, usize, &LoadOptions) -> Box<dyn Stage>,
     ) -> Engine {
         let files = ModelFiles::open(&self.folder.path().join(TOKEN_IO_FILE)).expect("it was written");
-        let open = Engine::with_stages(Arc::new(files), &options(), |spec, options| {
-            let cache = options.cache_pages(spec);
-            let (context, rows_per_step) = (options.context, options.rows_per_step);
-            let limits = StageLimits { context, rows_per_step, cache, wire: self.wire };
+        let open = Engine::with_stages(Arc::new(files), &options(), |_, options| {
+            let limits = StageLimits { model: options.limits, wire: self.wire };
             let model_workers = ModelWorkers::new(manifest.clone(), limits, PROGRAM);
             let stages = (0..manifest.stages.len()).map(|index| stage(&model_workers, index, options));
             Ok::<_, EngineError>(stages.collect())

@@ -12,7 +12,9 @@ use cascadia_fleet::{
     Digest, Hello, MANIFEST_VERSION, Manifest, ModelWorkers, Numerics, RowFormat, RowShape, Shard, StageLimits,
     TOKEN_IO_FILE, WorkerStage, stage_file,
 };
-use cascadia_model::{CachePages, Hidden, PAGE_TOKENS, SequenceStep, Stage, StageError, StepPlan, WindowPages};
+use cascadia_model::{
+    CachePages, Hidden, ModelLimits, PAGE_TOKENS, SequenceStep, Stage, StageError, StepPlan, WindowPages,
+};
 
 use crate::harness::PROGRAM;
 
@@ -102,7 +104,8 @@ fn manifest() -> Manifest {
 /// Docks for the stages of hashes.
 pub(crate) fn model_workers() -> ModelWorkers {
     let cache = CachePages { pages: 16, window: 0 };
-    ModelWorkers::new(manifest(), StageLimits { context: 128, rows_per_step: 32, cache, wire: RowFormat::F32 }, PROGRAM)
+    let model = ModelLimits { context: 128, rows_per_step: 32, cache };
+    ModelWorkers::new(manifest(), StageLimits { model, wire: RowFormat::F32 }, PROGRAM)
 }
 
 /// A worker on a thread that runs whatever stage it is given, and says that it holds the shard of stage `number`. Gives

@@ -9,7 +9,7 @@ use cascadia_engine::{Engine, Flow, ModelText, Sampling, Source};
 use cascadia_fleet::link::{LinkFaults, fair};
 use cascadia_fleet::{Manifest, OwnStage, RemoteStage, Shard, Timeouts};
 use cascadia_kernels::Pool;
-use cascadia_model::{LoadOptions, Stage};
+use cascadia_model::{CachePages, LoadOptions, ModelLimits, Stage};
 
 use crate::harness::{PATIENCE, Workshop, fixture, open_whole};
 use crate::same_tokens::cuts;
@@ -159,7 +159,8 @@ fn with_nobody_left_every_job_ends_with_an_error_that_says_so() {
 fn a_stage_of_the_coordinator_must_be_the_one_that_was_exported() {
     let workshop = Workshop::new("llama3", None);
     let manifest = workshop.export(&[0, 1]);
-    let options = LoadOptions::new(96, 16, Arc::new(Pool::new(1)));
+    let cache = CachePages { pages: 2, window: 0 };
+    let options = LoadOptions::new(ModelLimits { context: 96, rows_per_step: 16, cache }, Arc::new(Pool::new(1)));
     let other = Shard { digest: manifest.stages[0].digest, ..manifest.stages[1].clone() };
     let error = OwnStage::open(workshop.folder.path(), &other, &options).err().expect("it is another");
     assert!(error.to_string().contains("is not what the manifest describes"), "{error}");

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use cascadia_kernels::Pool;
 use cascadia_model::{
-    CacheDemand, CachePages, Hidden, LoadOptions, LoadedModel, ModelSpec, PAGE_TOKENS, SequenceStep, StepPlan,
-    WindowPages, load,
+    CacheDemand, CachePages, Hidden, LoadOptions, LoadedModel, ModelLimits, ModelSpec, PAGE_TOKENS, SequenceStep,
+    StepPlan, WindowPages, load,
 };
 use cascadia_weights::ModelFiles;
 
@@ -145,8 +145,8 @@ pub(crate) fn open(path: &Path, length: usize, way: Way) -> LoadedModel {
     let files = Arc::new(ModelFiles::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())));
     let spec = ModelSpec::from_files(&files).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let demand = CacheDemand { context, rows_per_step, sequences: 2 };
-    let cache = Some(CachePages { pages: context.div_ceil(PAGE_TOKENS), ..CachePages::whole(&spec, &demand) });
-    let options = LoadOptions { cache, ..LoadOptions::new(context, rows_per_step, pool) };
+    let cache = CachePages { pages: context.div_ceil(PAGE_TOKENS), ..CachePages::whole(&spec, &demand) };
+    let options = LoadOptions::new(ModelLimits { context, rows_per_step, cache }, pool);
     load(&files, &options).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 

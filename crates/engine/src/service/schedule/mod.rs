@@ -13,7 +13,7 @@ mod tenants;
 
 use std::collections::BTreeMap;
 
-use cascadia_model::CachePages;
+use cascadia_model::ModelLimits;
 
 pub use commit::Advance;
 pub use memory::{Holding, Memory, Reach};
@@ -29,14 +29,10 @@ use crate::service::{JobId, Tenant};
 /// Limits of a scheduler, fixed at its start.
 #[derive(Clone, Debug)]
 pub struct ScheduleLimits {
-    /// Tokens of the longest sequence.
-    pub context: u32,
-    /// Pages that all sequences share.
-    pub cache: CachePages,
+    /// What the model was loaded for.
+    pub model: ModelLimits,
     /// Positions that layers with a window read; zero without any.
     pub window: u32,
-    /// The most rows of a step.
-    pub rows_per_step: u32,
     /// The most rows of prompts in a step.
     pub prompt_rows: PromptRows,
     /// The most guessed rows of a step, of all sequences together.
@@ -121,16 +117,16 @@ impl PromptRows {
 impl Scheduler {
     /// Nothing to do.
     pub fn new(mut limits: ScheduleLimits) -> Scheduler {
-        limits.rows_per_step = limits.rows_per_step.max(1);
-        limits.parallel = limits.parallel.clamp(1, limits.rows_per_step);
+        limits.model.rows_per_step = limits.model.rows_per_step.max(1);
+        limits.parallel = limits.parallel.clamp(1, limits.model.rows_per_step);
         limits.lanes = limits.lanes.max(1);
-        limits.draft_rows = limits.draft_rows.min(limits.rows_per_step - limits.parallel);
+        limits.draft_rows = limits.draft_rows.min(limits.model.rows_per_step - limits.parallel);
         limits.prompt_rows = limits.prompt_rows.at_least_one();
         Scheduler {
             sequences: BTreeMap::new(),
             running: Vec::new(),
             tenants: Tenants::new(limits.weights.clone(), limits.patience_seconds),
-            memory: Memory::new(limits.cache, limits.window),
+            memory: Memory::new(limits.model.cache, limits.window),
             counters: ScheduleCounters::default(),
             cool_down: 0,
             now: 0.0,
@@ -188,7 +184,8 @@ impl Scheduler {
         let running = self.running.iter().filter_map(|id| self.sequences.get(id));
         let streams: Vec<&Sequence> = running.filter(ready).collect();
         let each = self.limits.draft_rows as usize / streams.len().max(1);
-        let room = |sequence: &Sequence| (self.limits.context as usize).saturating_sub(sequence.work.tokens.len());
+        let room =
+            |sequence: &Sequence| (self.limits.model.context as usize).saturating_sub(sequence.work.tokens.len());
         streams.iter().map(|sequence| (sequence.work.id, each.min(room(sequence)))).collect()
     }
 

@@ -47,7 +47,7 @@ impl Scheduler {
         let mut ready = self.ready();
         let alone = ready.iter().copied().find(|id| self.sequences[id].runs_alone());
         // Where there is no room for one that must run alone, others go on until there is.
-        if alone.is_none_or(|id| self.place(id, self.limits.rows_per_step as usize, &mut plan) == 0) {
+        if alone.is_none_or(|id| self.place(id, self.limits.model.rows_per_step as usize, &mut plan) == 0) {
             self.place_answers(&ready, &mut plan);
             self.sort_prompts(&mut ready);
             self.place_prompts(&ready, &mut plan);
@@ -74,7 +74,7 @@ impl Scheduler {
         let streams = self.running.iter().any(|id| self.sequences[id].streams());
         let PromptRows { alone, beside_answers } = self.limits.prompt_rows;
         let limit = if streams { beside_answers } else { alone };
-        let mut budget = (self.limits.rows_per_step as usize - answers).min(limit as usize);
+        let mut budget = (self.limits.model.rows_per_step as usize - answers).min(limit as usize);
         let mut finished = None;
         for id in ready {
             let Some(sequence) = self.sequences.get(id).filter(|sequence| !sequence.streams()) else { continue };
@@ -126,7 +126,7 @@ impl Scheduler {
                 Needs::NextToken => self.memory.reuse(sequence.key, &sequence.work.tokens),
                 Needs::EveryRow => self.memory.nothing(sequence.key),
             };
-            let length = (sequence.work.tokens.len() + 1).min(self.limits.context as usize);
+            let length = (sequence.work.tokens.len() + 1).min(self.limits.model.context as usize);
             let reserve = self.running.len() as u32;
             if !(first || self.cool_down == 0 && self.memory.has_room(&holding, length, reserve)) {
                 self.memory.release(holding);
@@ -144,14 +144,14 @@ impl Scheduler {
     fn place(&mut self, id: JobId, rows: usize, plan: &mut Plan) -> usize {
         let ready = self.sequences.get(&id).filter(|sequence| sequence.state == State::Ready);
         let Some(sequence) = ready else { return 0 };
-        let room = self.limits.rows_per_step as usize - plan.step.tokens.len();
+        let room = self.limits.model.rows_per_step as usize - plan.step.tokens.len();
         let rows = rows.min(sequence.remaining()).min(room);
         let known_end = sequence.computed + rows;
         let drafted = match known_end == sequence.work.tokens.len() {
             true => sequence.draft.len().min(room - rows),
             false => 0,
         };
-        let end = (known_end + drafted).min(self.limits.context as usize);
+        let end = (known_end + drafted).min(self.limits.model.context as usize);
         let end = self.make_room(id, end);
         let Some(sequence) = self.sequences.get_mut(&id) else { return 0 };
         let start = sequence.computed;

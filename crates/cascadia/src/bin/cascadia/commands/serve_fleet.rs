@@ -216,9 +216,8 @@ impl Fleet {
         self.auditor.record(Entry { digest: Some(manifest.model), nodes, ..Entry::admin(Verb::ServeStart) })?;
         let files = Arc::new(ModelFiles::open(&ends)?);
         let name = manifest.name.clone();
-        let engine = Engine::with_stages::<anyhow::Error>(files, options, |spec, options| {
-            let (context, rows_per_step) = (options.context, options.rows_per_step);
-            let limits = StageLimits { context, rows_per_step, cache: options.cache_pages(spec), wire: self.wire };
+        let engine = Engine::with_stages::<anyhow::Error>(files, options, |_, options| {
+            let limits = StageLimits { model: options.limits, wire: self.wire };
             let model_workers =
                 ModelWorkers::new(manifest, limits, env!("CARGO_PKG_VERSION")).for_members(&self.home.members());
             let model_workers = Arc::new(model_workers.audited(&self.auditor).wary(&self.quarantine));

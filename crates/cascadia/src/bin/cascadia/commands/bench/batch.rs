@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cascadia_eval::{BatchPlan, Spread, measure_batch};
-use cascadia_model::LoadOptions;
+use cascadia_model::{LoadOptions, ModelLimits, ModelSpec};
 use serde_json::json;
 
 use super::{files, model_name};
@@ -15,6 +15,7 @@ use crate::threads::pool;
 /// Measures decode speed for every number of sequences.
 pub(crate) fn batch(flags: &BenchFlags) -> anyhow::Result<()> {
     let files = Arc::new(files(flags)?);
+    let spec = ModelSpec::from_files(&files)?;
     let pool = pool(&flags.threads);
     let bar = Progress::new("measurements");
     let mut rows: Vec<(u32, Spread)> = Vec::new();
@@ -27,10 +28,8 @@ pub(crate) fn batch(flags: &BenchFlags) -> anyhow::Result<()> {
             repeat: flags.repeat as usize,
         };
         let rows_per_step = flags.prompt.max(flags.generate).max(sequences).min(512);
-        let options = LoadOptions {
-            memory: flags.memory,
-            ..LoadOptions::new(u32::try_from(plan.context())?, rows_per_step, Arc::clone(&pool))
-        };
+        let limits = ModelLimits::one_sequence(&spec, u32::try_from(plan.context())?, rows_per_step);
+        let options = LoadOptions { memory: flags.memory, ..LoadOptions::new(limits, Arc::clone(&pool)) };
         rows.push((sequences, measure_batch(&files, &plan, &options)?));
     }
     drop(bar);

@@ -72,9 +72,8 @@ impl Office {
     pub(super) fn serve(&mut self, options: &OpenOptions) -> anyhow::Result<Service> {
         let manifest = Manifest::read(&self.shards)?;
         let files = Arc::new(ModelFiles::open(&self.shards.join(TOKEN_IO_FILE))?);
-        let engine = Engine::with_stages::<anyhow::Error>(files, options, |spec, options| {
-            let (context, rows_per_step) = (options.context, options.rows_per_step);
-            let limits = StageLimits { context, rows_per_step, cache: options.cache_pages(spec), wire: RowFormat::F32 };
+        let engine = Engine::with_stages::<anyhow::Error>(files, options, |_, options| {
+            let limits = StageLimits { model: options.limits, wire: RowFormat::F32 };
             let model_workers =
                 ModelWorkers::new(manifest, limits, env!("CARGO_PKG_VERSION")).for_members(&self.members);
             let model_workers = self.model_workers.get_or_init(|| model_workers);
