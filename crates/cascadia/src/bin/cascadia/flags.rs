@@ -144,7 +144,7 @@ pub struct ThreadFlags {
     /// Compute threads [default: one per core this process may use, chosen by a short measurement].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: Option<u32>,
-    /// Pin each worker thread to its own core (Linux only). Use it on dedicated machines.
+    /// Pin each compute thread to its own core (Linux only). Use it on dedicated machines.
     #[arg(long)]
     pub pin: bool,
 }

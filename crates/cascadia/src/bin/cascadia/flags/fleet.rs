@@ -273,7 +273,7 @@ pub struct JoinFlags {
     /// The invitation that `fleet init` printed.
     pub invitation: String,
     /// Node name [default: node-00, node-01 and so on].
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", hide_default_value = true)]
     pub name: String,
     /// Where keys are stored.
     #[command(flatten)]

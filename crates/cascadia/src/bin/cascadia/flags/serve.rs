@@ -21,33 +21,33 @@ pub struct ServeFlags {
     /// Serve from a fleet: `all`, or a comma-separated list of nodes; `here` is this process. With MODEL, the model is
     /// planned, split and sent to the workers first. Without MODEL, serve what `fleet push` sent; DIR is a folder that
     /// `export` wrote, whose shards the workers already have.
-    #[arg(long, value_name = "DIR|NODES")]
+    #[arg(long, value_name = "DIR|NODES", help_heading = "Fleet")]
     pub fleet: Option<String>,
     /// Run this stage in the server process. May be repeated.
-    #[arg(long, value_name = "N", requires = "fleet", conflicts_with = "model")]
+    #[arg(long, value_name = "N", requires = "fleet", conflicts_with = "model", help_heading = "Fleet")]
     pub own_stage: Vec<u32>,
     /// Folder for the fleet's keys [default: ~/.cascadia].
-    #[arg(long, value_name = "DIR", requires = "fleet")]
+    #[arg(long, value_name = "DIR", requires = "fleet", help_heading = "Fleet")]
     pub home: Option<PathBuf>,
     /// Treat a busy worker as lost after this many milliseconds without a heartbeat [default: 250]. Use more on
     /// networks with pauses, such as Wi-Fi.
-    #[arg(long, value_name = "N", requires = "fleet", value_parser = clap::value_parser!(u64).range(100..=60_000))]
+    #[arg(long, value_name = "N", requires = "fleet", value_parser = clap::value_parser!(u64).range(100..=60_000), help_heading = "Fleet")]
     pub silence_ms: Option<u64>,
     /// Format of hidden states on the network [default: f32]. f32 gives exactly the tokens of one machine. f16 and int8
     /// send a half and about a quarter of the bytes, but round: tokens then depend on where the model is split.
-    #[arg(long, value_name = "FORMAT", requires = "fleet")]
+    #[arg(long, value_name = "FORMAT", requires = "fleet", help_heading = "Fleet")]
     pub wire: Option<WireChoice>,
     /// Quarantine a worker for this many minutes after it was lost three times within a minute [default: 5]. The time
     /// doubles with every repetition. 0 turns quarantine off.
-    #[arg(long, value_name = "N", requires = "fleet", value_parser = clap::value_parser!(u64).range(..=60))]
+    #[arg(long, value_name = "N", requires = "fleet", value_parser = clap::value_parser!(u64).range(..=60), help_heading = "Fleet")]
     pub quarantine_minutes: Option<u64>,
     /// If a stage has had no worker for this many seconds, plan, split and send the model again over the connected
     /// workers [default: 15]. 0 turns this off. Needs MODEL.
-    #[arg(long, value_name = "N", requires = "fleet", value_parser = clap::value_parser!(u64).range(..=86_400))]
+    #[arg(long, value_name = "N", requires = "fleet", value_parser = clap::value_parser!(u64).range(..=86_400), help_heading = "Fleet")]
     pub replan_seconds: Option<u64>,
     /// Keep standby workers idle. By default one standby per stage computes every step in lockstep: it takes over
     /// without recomputing, and wrong results are detected.
-    #[arg(long, requires = "fleet")]
+    #[arg(long, requires = "fleet", help_heading = "Fleet")]
     pub no_shadow: bool,
     /// Address to listen on [default: 127.0.0.1, reachable from this machine only].
     #[arg(long, value_name = "ADDRESS")]
@@ -75,19 +75,19 @@ pub struct ServeFlags {
     #[arg(long, value_name = "FILE")]
     pub template: Option<PathBuf>,
     /// File of API keys, see `cascadia keys new`. Without it, no key is needed.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Access")]
     pub keys: Option<PathBuf>,
     /// TLS certificate (PEM). Turns on HTTPS.
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    #[arg(long, value_name = "FILE", requires = "tls_key", help_heading = "Access")]
     pub tls_cert: Option<PathBuf>,
     /// Private key of the TLS certificate (PEM).
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = "Access")]
     pub tls_key: Option<PathBuf>,
     /// Allow other machines to connect without API keys.
-    #[arg(long)]
+    #[arg(long, help_heading = "Access")]
     pub insecure: bool,
     /// Allow web pages of this origin (CORS), such as `https://chat.example`. May be repeated.
-    #[arg(long, value_name = "ORIGIN")]
+    #[arg(long, value_name = "ORIGIN", help_heading = "Access")]
     pub cors: Vec<String>,
     /// Write the tokens of running streams to this folder, so that a stream resumes quickly after a server crash.
     /// Answers are then on disk until 30 seconds after a stream ends, or for an hour if it broke off; 64 MiB at most.
@@ -112,7 +112,7 @@ pub struct ServeFlags {
     /// Compute threads [default: one per core this process may use, chosen by a short measurement].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = "Machine")]
     pub threads: Option<u32>,
-    /// Pin each worker thread to its own core (Linux only). Use it on dedicated machines.
+    /// Pin each compute thread to its own core (Linux only). Use it on dedicated machines.
     #[arg(long, help_heading = "Machine")]
     pub pin: bool,
     /// Context length: prompt and answer together, in tokens [default: the model's limit, at most 4096].
