@@ -1,4 +1,4 @@
-"""The dashboard of a fleet: two stages and a spare, all of them on this machine."""
+"""The dashboard of a fleet: two stages and a standby, all on this machine."""
 import json
 import pathlib
 import subprocess
@@ -78,16 +78,16 @@ def shows_a_fleet(page, fleet, check):
     check(label.startswith("layers 0–4 on reception, layers 5–8 on "), f"the map says {label!r}")
     widths = page.run("return [...document.querySelectorAll('.part')].map((part) => part.getBoundingClientRect().width)")
     check(abs(widths[0] / widths[1] - 5 / 4) < 0.02, f"five layers and four are {widths} wide")
-    spare = f"{CARD} tbody tr:nth-child(2) td:nth-child(4)"
-    along = [f"{name} (computes along)" for name in MACHINES[1:]]
-    until(lambda: page.text(spare) in along, "a spare that computes along")
+    standby = f"{CARD} tbody tr:nth-child(2) td:nth-child(4)"
+    lockstep = [f"{name} (lockstep)" for name in MACHINES[1:]]
+    until(lambda: page.text(standby) in lockstep, "a standby in lockstep")
     until(lambda: page.count(f"{CARD} .time-bar") == 3, "the times of a step")
     said = page.run("return [...document.querySelectorAll('.time-bar')].map((bar) => bar.getAttribute('aria-label'))")
     check("computing" in said[0] and "network" in said[1] and "rest" in said[2], f"bars say {said}")
-    computing, waiting = page.text(f"{CARD} tbody tr:nth-child(2) td:nth-child(3)"), page.text(spare).split()[0]
+    computing, waiting = page.text(f"{CARD} tbody tr:nth-child(2) td:nth-child(3)"), page.text(standby).split()[0]
     fleet.end(MACHINES.index(computing))
     ask(fleet)
-    until(lambda: f"{waiting} computes stage 1" in page.text(".events"), "the change to be told")
+    until(lambda: f"{waiting} runs stage 1" in page.text(".events"), "the event to be shown")
     until(lambda: f"Not connected: {computing}" in page.text(CARD), "the machine to be missed")
     check(page.text(f"{CARD} tbody tr:nth-child(2) td:nth-child(5)") == "1", "the loss is not counted")
     plan = {"stages": [{"seconds": 0.001, "network_seconds": 0.002}] * 2, "ends_seconds": 0.5}

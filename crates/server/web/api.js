@@ -40,7 +40,7 @@ export async function* chat(body, signal) {
     if (chunk.error) throw new RequestError(chunk.error.message);
     yield chunk;
   }
-  throw new RequestError("The answer broke off: the connection was closed before its end.");
+  throw new RequestError("The answer was interrupted: the connection was closed.");
 }
 
 async function request(path, options) {

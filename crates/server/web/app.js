@@ -35,15 +35,15 @@ const SHORTCUTS = { KeyN: newChat, KeyS: openSettings, KeyR: retry, KeyB: toggle
 const KEYS = [
   ["Enter", "Send"],
   ["Shift + Enter", "New line"],
-  ["Esc", "Stop the answer, or leave editing"],
+  ["Esc", "Stop the answer, or cancel editing"],
   ["↑ in an empty message", "Edit your last message"],
-  ["Alt + R", "Answer again"],
+  ["Alt + R", "Regenerate the answer"],
   ["Alt + N", "New chat"],
   ["Alt + S", "Settings"],
   ["Alt + B", "Dashboard"],
-  ["Alt + T", "Light, dark or as the system"],
-  ["/", "Go to the message"],
-  ["?", "This list"],
+  ["Alt + T", "Theme: light, dark or system"],
+  ["/", "Focus the message field"],
+  ["?", "Show this list"],
 ];
 
 function show(conversation) {
@@ -73,7 +73,7 @@ function keep(conversation) {
     const exportButton = element("button", { type: "button", class: "text-button", click: exportAll }, "Export all");
     notice(
       "storage",
-      "The browser’s storage is full: this conversation is not kept. Delete some that you no longer need.",
+      "The browser’s storage is full: this conversation is not saved. Delete some that you no longer need.",
       exportButton,
     );
   }

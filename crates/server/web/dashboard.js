@@ -1,4 +1,4 @@
-// The dashboard: asks for the server's numbers every second while it is open, and draws them.
+// The dashboard: polls the server's status every second while it is open, and draws it.
 
 import { status } from "./api.js";
 import { duration, poolMap, rangeRow, rangeScale, short, timeChart } from "./charts.js";
@@ -9,10 +9,10 @@ import { History } from "./history.js";
 const EVERY_MS = 1000;
 
 const LATENCIES = [
-  ["queue_seconds", "Waiting"],
+  ["queue_seconds", "Queue"],
   ["time_to_first_token_seconds", "First token"],
-  ["inter_token_seconds", "Token to token"],
-  ["end_to_end_seconds", "Whole answer"],
+  ["inter_token_seconds", "Between tokens"],
+  ["end_to_end_seconds", "Total"],
 ];
 
 /** The view and its timer. */
@@ -25,7 +25,7 @@ export class Dashboard {
     this.parts = {};
   }
 
-  /** Begins to ask and to draw. */
+  /** Starts polling. */
   open() {
     if (this.controller) return;
     if (this.node.childElementCount === 0) this.build();
@@ -33,7 +33,7 @@ export class Dashboard {
     this.ask(this.controller.signal);
   }
 
-  /** Ends asking; the samples stay. */
+  /** Stops polling; the samples stay. */
   close() {
     this.controller?.abort();
     this.controller = null;
@@ -41,7 +41,7 @@ export class Dashboard {
 
   async ask(signal) {
     while (!signal.aborted) {
-      // A page that nobody sees does not ask.
+      // A hidden page does not poll.
       if (document.visibilityState === "visible") await this.sample(signal);
       await new Promise((resolve) => setTimeout(resolve, EVERY_MS));
     }
@@ -83,7 +83,7 @@ export class Dashboard {
         "wide",
         big("speed", "generated per second"),
         part("speedChart", "div", { class: "chart" }),
-        legend(["generated", "generated "], ["prompt", "read from prompts "]),
+        legend(["generated", "generated "], ["prompt", "prompt "]),
       ),
       card(
         "Requests",
@@ -93,7 +93,7 @@ export class Dashboard {
         legend(["running", "running"], ["waiting", "waiting ", "waiting"]),
       ),
       card(
-        "KV pool",
+        "KV cache",
         "",
         big("pool", "in use"),
         part("poolMap", "div", { class: "pool" }),
@@ -111,7 +111,7 @@ export class Dashboard {
       card(
         "Speculation",
         "",
-        big("speculation", "of guesses right"),
+        big("speculation", "of draft tokens accepted"),
         part("speculationBar", "div"),
         part("speculationFacts", "dl", { class: "facts" }),
       ),
@@ -143,10 +143,10 @@ export class Dashboard {
     this.facts("answerFacts", [
       ["Cancelled", service.jobs_cancelled_total],
       ["Failed", service.jobs_failed_total],
-      ["Refused, queue full", service.jobs_refused_total],
-      ["Put back for memory", service.preemptions_total],
+      ["Rejected, queue full", service.jobs_refused_total],
+      ["Preempted", service.preemptions_total],
     ]);
-    // The machines of a fleet have a card of their own.
+    // A fleet has a card of its own.
     this.parts.stagesCard.hidden = this.fleet.draw(now);
     this.drawStages();
   }
@@ -161,7 +161,7 @@ export class Dashboard {
   }
 
   drawPool(service) {
-    // Layers that read a window have pages of their own.
+    // Sliding-window layers have pages of their own.
     const [pages, held, cached] = ["pages", "pages_held", "pages_cached"].map(
       (name) => service[`kv_${name}`] + service[`kv_window_${name}`],
     );
@@ -176,8 +176,8 @@ export class Dashboard {
       counts,
       label: `${held} pages held, ${cached} cached, ${free} free`,
     });
-    const cell = perCell > 1 ? `A square is ${perCell} pages.` : "A square is a page.";
-    const note = pages === 0 ? "The pool is made with the first request." : cell;
+    const cell = perCell > 1 ? `One square is ${perCell} pages.` : "One square is one page.";
+    const note = pages === 0 ? "Allocated with the first request." : cell;
     this.say({
       pool: percent(held + cached, pages),
       held: short(held),
@@ -208,7 +208,7 @@ export class Dashboard {
     });
     this.parts.latencies.replaceChildren(
       element("table", { class: "latencies" }, element("thead", {}, head), element("tbody", {}, ...rows)),
-      element("p", { class: "quiet" }, "Since the server was started."),
+      element("p", { class: "quiet" }, "Since the server started."),
     );
   }
 
@@ -230,16 +230,16 @@ export class Dashboard {
     share("speculation", "speculationBar", {
       of: accepted,
       whole: drafted,
-      label: "Share of guessed tokens that were right",
+      label: "Share of draft tokens accepted",
     });
     this.facts("prefixFacts", [
       ["Tokens reused", reused],
       ["Tokens computed", read],
-      ["Pages given up", service.evictions_total],
+      ["Pages evicted", service.evictions_total],
     ]);
     this.facts("speculationFacts", [
-      ["Tokens guessed", drafted],
-      ["Tokens right", accepted],
+      ["Draft tokens", drafted],
+      ["Accepted", accepted],
     ]);
   }
 
@@ -249,7 +249,7 @@ export class Dashboard {
     );
   }
 
-  /** One stage: all layers are computed where the server is. */
+  /** One stage: all layers run on this machine. */
   drawStages() {
     const steps = this.history.recent("steps");
     const stages = [

@@ -30,8 +30,8 @@ export function ask({ title, text, accept, value, secret }) {
 /** Asks for the key of the server. */
 export function askForKey(refused) {
   const text = refused
-    ? "The server does not know this key. Check it, or ask whoever runs the server for one."
-    : "Whoever runs this server can give you one. It is kept until you close this tab.";
+    ? "The server does not accept this key. Check it, or ask the administrator for one."
+    : "The administrator of this server can give you one. It is kept until you close this tab.";
   return ask({ title: "This server needs a key", text, accept: "Use this key", value: "", secret: true });
 }
 

@@ -1,31 +1,31 @@
-// The fleet on the dashboard: which machine computes which layers, and where the time of a step goes.
+// The fleet on the dashboard: which machine runs which layers, and where the time of a step goes.
 
 import { duration } from "./charts.js";
 import { byId, drawing, element } from "./elements.js";
 
-/** Looks over which times are averaged, one per second. */
+/** Number of samples over which times are averaged, one per second. */
 const LOOKS = 10;
 const ROLES = {
-  computes: "computes stage",
-  computes_along: "computes along for stage",
-  spare: "is a spare for stage",
-  slow: "takes more than four times as long as before for steps of stage",
-  doubted: "differs from another machine in rows of stage",
-  wrong: "is wrong, and no longer used, after stage",
-  gone: "is gone from stage",
-  quarantined: "was lost too often, and is quarantined",
+  computes: "runs stage",
+  computes_along: "is a lockstep standby for stage",
+  spare: "is a standby for stage",
+  slow: "is more than four times slower than before on stage",
+  doubted: "computed other results than another machine on stage",
+  wrong: "was excluded for wrong results on stage",
+  gone: "disconnected from stage",
+  quarantined: "is quarantined: it was lost too often",
 };
-/** What is neither computed nor sent by a stage. */
-const REST = "Rest, here";
+/** Time of a step outside the stages. */
+const REST = "Other";
 
-/** The card, hidden while the server computes alone. */
+/** The card; hidden if the server has no fleet. */
 export class FleetCard {
   constructor() {
     const part = (name, tag, properties, ...children) => (this[name] = element(tag, properties, ...children));
     const legend = [
-      ["computing", "computing"],
+      ["computing", "compute"],
       ["network", "network"],
-      ["rest", "both ends of the model, sampling, waiting for a stage"],
+      ["rest", "embedding, output matrix, sampling, waiting for a stage"],
     ].map(([name, text]) => element("li", { class: name }, text));
     this.node = element(
       "section",
@@ -35,7 +35,7 @@ export class FleetCard {
       part("table", "div", { class: "table", role: "region", "aria-label": "Time of a step", tabindex: 0 }),
       element("ul", { class: "legend" }, ...legend, part("planned", "li", { class: "expected" }, "expected for one token")),
       part("away", "p", { class: "quiet" }),
-      part("events", "ol", { class: "events", tabindex: 0, "aria-label": "Last changes, the newest first" }),
+      part("events", "ol", { class: "events", tabindex: 0, "aria-label": "Latest events, newest first" }),
     );
     this.clear();
   }
@@ -45,11 +45,11 @@ export class FleetCard {
     this.means = [];
   }
 
-  /** Draws what the server knows of its fleet; tells whether it has one. */
+  /** Draws the fleet; returns whether the server has one. */
   draw({ fleet, service }) {
     this.node.hidden = !fleet;
     if (!fleet) return false;
-    // Hidden states leave this machine, and go to no others.
+    // Hidden states are sent to the machines of the fleet, and to no others.
     byId("privacy-place").textContent = "these machines";
     this.look(fleet, service);
     this.drawMap(fleet.stages);
@@ -64,7 +64,7 @@ export class FleetCard {
     return true;
   }
 
-  /** Averages times over the last looks; what has not run meanwhile keeps its average. */
+  /** Averages times over the last samples; a stage that has not run keeps its average. */
   look(fleet, service) {
     const now = {
       model: fleet.model,
@@ -92,30 +92,30 @@ export class FleetCard {
   /** A bar for all layers, with the stages in proportion. */
   drawMap(stages) {
     const parts = stages.map(({ layers, node, spares }) => {
-      // Before the first step, and after a loss, machines only wait.
+      // Before the first step, and after a loss, a stage has standbys only.
       const name = node ?? spares[0];
       const part = element(
         "div",
-        { class: name ? "part" : "part lost", title: `${name ?? "nobody"}, layers ${range(layers)}` },
-        element("b", {}, name ?? "nobody"),
+        { class: name ? "part" : "part lost", title: `${name ?? "no worker"}, layers ${range(layers)}` },
+        element("b", {}, name ?? "no worker"),
         element("small", {}, range(layers)),
       );
       part.style.flexGrow = layers[1] - layers[0];
       return part;
     });
     const texts = stages.map(
-      ({ layers, node, spares }) => `layers ${range(layers)} on ${node ?? spares[0] ?? "no machine"}`,
+      ({ layers, node, spares }) => `layers ${range(layers)} on ${node ?? spares[0] ?? "no worker"}`,
     );
     this.map.setAttribute("aria-label", texts.join(", "));
     this.map.replaceChildren(...parts);
   }
 
-  /** A row for each stage and one for what is left of a step. */
+  /** One row per stage, and one for the rest of a step. */
   drawTimes({ stages, plan }) {
     const rows = stages.map(({ layers, node, spares, shadow, lost }, index) => {
       const { all, computing } = this.means[index] ?? {};
       const planned = plan?.stages[index];
-      const role = (name) => (name === shadow ? `${name} (computes along)` : name);
+      const role = (name) => (name === shadow ? `${name} (lockstep)` : name);
       return {
         texts: [String(index), range(layers), node ?? "–", spares.map(role).join(", ") || "–", String(lost)],
         times: { computing, network: all === undefined ? undefined : Math.max(0, all - computing) },
@@ -130,7 +130,7 @@ export class FleetCard {
       expected: plan?.ends_seconds,
     });
     const longest = Math.max(...rows.flatMap((row) => [total(row.times), row.expected ?? 0]));
-    const heads = ["Stage", "Layers", "Computes", "Spares", "Lost", "A step", "Expected", "Where the time goes"];
+    const heads = ["Stage", "Layers", "Worker", "Standbys", "Lost", "Step", "Expected", "Where the time goes"];
     this.planned.hidden = !plan;
     this.table.replaceChildren(
       element(

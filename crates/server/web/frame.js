@@ -2,7 +2,7 @@
 
 import { byId, element } from "./elements.js";
 
-const THEMES = { system: "As the system", light: "Light", dark: "Dark" };
+const THEMES = { system: "System", light: "Light", dark: "Dark" };
 const TALLEST_MESSAGE = 220;
 
 let contexts = new Map();

@@ -67,7 +67,7 @@ export class MessageView {
     if (this.answering) return;
     const notes = [
       stopped ? "Stopped" : null,
-      cut ? "Reached the longest answer" : null,
+      cut ? "Length limit reached" : null,
       usage ? counted(usage.completion_tokens, "token") : null,
       usage && seconds > 0 ? `${speed(usage.completion_tokens / seconds)} tokens/s` : null,
     ];
@@ -75,7 +75,7 @@ export class MessageView {
     const tools = element("div", { class: "tools" });
     if (content) tools.append(copyButton("Copy this message", () => content));
     if (lastOfUser) tools.append(iconButton("edit", "Edit this message", this.actions.edit));
-    if (last) tools.append(iconButton("retry", role === "user" ? "Answer this" : "Answer again", this.actions.retry));
+    if (last) tools.append(iconButton("retry", role === "user" ? "Answer this" : "Regenerate", this.actions.retry));
     const note = notes.filter((text) => text !== null).join(" · ");
     this.foot.append(element("div", { class: "foot-row" }, tools, note && element("span", { class: "note" }, note)));
   }

@@ -11,7 +11,7 @@ const FIELDS = [
     max: 2,
     step: 0.05,
     slider: true,
-    hint: "0 always takes the likeliest word; higher is livelier.",
+    hint: "0 always picks the most likely token; higher values are more random.",
   },
   {
     name: "top_p",
@@ -20,7 +20,7 @@ const FIELDS = [
     max: 1,
     step: 0.01,
     slider: true,
-    hint: "Keeps the likeliest words up to this share.",
+    hint: "Samples from the most likely tokens with this total probability.",
   },
   {
     name: "min_p",
@@ -29,17 +29,17 @@ const FIELDS = [
     max: 1,
     step: 0.01,
     slider: true,
-    hint: "Drops words this much less likely than the best.",
+    hint: "Drops tokens less likely than this fraction of the best.",
   },
-  { name: "top_k", label: "Top-k", min: 0, max: 1000, step: 1, hint: "Keeps this many words; 0 keeps all." },
+  { name: "top_k", label: "Top-k", min: 0, max: 1000, step: 1, hint: "Samples from the K most likely tokens; 0 is off." },
   {
     name: "max_tokens",
-    label: "Longest answer",
+    label: "Maximum tokens",
     min: 1,
     max: 1048576,
     step: 1,
-    placeholder: "as it fits",
-    hint: "In tokens, about three quarters of a word.",
+    placeholder: "what fits",
+    hint: "Length limit of an answer. A token is about three quarters of a word.",
   },
   {
     name: "seed",
@@ -99,7 +99,7 @@ export function drawSettings(panel, settings, changed) {
     element("div", { class: "setting" }, element("label", { for: "system-prompt" }, "System prompt"), system),
     ...FIELDS.map((field) => drawField(field, settings, changed)),
     reset,
-    element("p", { class: "quiet" }, "For this conversation; new ones begin with the same sampling."),
+    element("p", { class: "quiet" }, "For this conversation. New ones start with the same sampling settings."),
   );
 }
 

@@ -84,7 +84,7 @@ async function rename(conversation, actions) {
 }
 
 async function remove(conversation, actions) {
-  const text = `“${conversation.title}” is kept nowhere else.`;
+  const text = `“${conversation.title}” is not stored anywhere else.`;
   if (await ask({ title: "Delete this conversation?", text, accept: "Delete" })) actions.removed(conversation);
 }
 

@@ -21,7 +21,7 @@ fn a_plan_says_who_runs_what() {
     assert!(found["stages"][0]["node"] == "here" && found["one_user"].as_f64() > Some(0.0), "{found}");
     let shown = plan("16G@20G", &["--users", "2"]);
     assert!(shown.stdout.contains("tokens/s for one user") && shown.stdout.contains("here is busy longest"));
-    assert!(plan("16", &[]).stderr.contains("is no machine"));
+    assert!(plan("16", &[]).stderr.contains("cannot parse machine"));
     let refused = cascadia(&["plan", &fixture("llama3"), "--home", home, "--fleet", "node-07"]);
     assert!(
         refused.code == 1 && refused.stderr.contains("`node-07` is no machine of this fleet"),
