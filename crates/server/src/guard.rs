@@ -195,7 +195,7 @@ impl Drop for Log {
             milliseconds = self.begin.elapsed().as_millis() as u64,
             "request"
         );
-        if let Some(traces) = self.app.traces.as_ref().filter(|_| routes::is_asked(&self.path)) {
+        if let Some(traces) = self.app.traces.as_ref().filter(|_| routes::takes_body(&self.path)) {
             traces.ended(Span {
                 parent: self.parent,
                 numbers: std::array::from_fn(|_| self.app.desk().number()),

@@ -50,6 +50,6 @@ pub use logs::{LogFormat, start_logs};
 pub use model_frontend::{ModelDetails, ServedModel};
 pub use options::{Limits, ServerOptions, TlsFiles};
 pub use resume_log::ResumeLogOptions;
-pub use routes::{Access, ROUTES, Route};
+pub use routes::{Access, BodyType, ROUTES, Route};
 pub use server::{Server, ServerStop};
 pub use slot::{ModelSlot, Replaced};

@@ -1,33 +1,12 @@
 //! `/openapi.json`: the table of routes with the types of their bodies.
 
+use std::collections::BTreeMap;
+
 use axum::response::Response;
 use serde_json::{Map, Value, json};
-use utoipa::OpenApi;
 
 use crate::protocol;
-use crate::routes::{Access, ROUTES};
-use crate::{anthropic, ollama, openai};
-
-/// The types of all bodies.
-#[derive(OpenApi)]
-#[openapi(components(schemas(
-    openai::chat::ChatRequest,
-    openai::chat::StreamOptions,
-    openai::completions::CompletionRequest,
-    openai::embeddings::EmbeddingRequest,
-    openai::message::Message,
-    openai::responses::ResponsesRequest,
-    openai::tokens::TokenizeRequest,
-    openai::tokens::DetokenizeRequest,
-    anthropic::blocks::BlockMessage,
-    anthropic::blocks::BlockTool,
-    anthropic::messages::MessagesRequest,
-    ollama::chat::OllamaChatRequest,
-    ollama::generate::GenerateRequest,
-    ollama::models::ShowRequest,
-    ollama::options::Options,
-)))]
-struct Bodies;
+use crate::routes::{Access, ROUTES, Route};
 
 /// The document.
 pub(crate) async fn document() -> Response {
@@ -35,24 +14,8 @@ pub(crate) async fn document() -> Response {
 }
 
 fn describe() -> Value {
-    let types = serde_json::to_value(Bodies::openapi()).unwrap_or_default();
-    let paths = ROUTES.iter().map(|route| {
-        let operation = json!({
-            "summary": route.summary,
-            "security": match route.access {
-                Access::Keyed => json!([{"key": []}]),
-                Access::Open => json!([]),
-            },
-            "parameters": parameters(route.path),
-            "responses": responses(route.body),
-        });
-        let mut operation = operation;
-        if let Some(body) = route.body {
-            let schema = json!({"$ref": format!("#/components/schemas/{body}")});
-            operation["requestBody"] = json!({"required": true, "content": {"application/json": {"schema": schema}}});
-        }
-        (route.path.to_owned(), json!({route.method.to_lowercase(): operation}))
-    });
+    let paths =
+        ROUTES.iter().map(|route| (route.path.to_owned(), json!({route.method.to_lowercase(): operation(route)})));
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -62,10 +25,36 @@ fn describe() -> Value {
         },
         "paths": paths.collect::<Map<String, Value>>(),
         "components": {
-            "schemas": types["components"]["schemas"],
+            "schemas": schemas(),
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
     })
+}
+
+fn operation(route: &Route) -> Value {
+    let mut operation = json!({
+        "summary": route.summary,
+        "security": match route.access {
+            Access::Keyed => json!([{"key": []}]),
+            Access::Open => json!([]),
+        },
+        "parameters": parameters(route.path),
+        "responses": responses(route),
+    });
+    if let Some(body) = route.body {
+        let schema = json!({"$ref": format!("#/components/schemas/{}", (body.name)())});
+        operation["requestBody"] = json!({"required": true, "content": {"application/json": {"schema": schema}}});
+    }
+    operation
+}
+
+/// The types of all bodies, and those they refer to.
+fn schemas() -> Value {
+    let mut schemas = Vec::new();
+    for body in ROUTES.iter().filter_map(|route| route.body) {
+        (body.add_schemas)(&mut schemas);
+    }
+    serde_json::to_value(schemas.into_iter().collect::<BTreeMap<_, _>>()).unwrap_or_default()
 }
 
 /// Parts of the path in braces.
@@ -74,7 +63,7 @@ fn parameters(path: &str) -> Vec<Value> {
     names.map(|name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}})).collect()
 }
 
-fn responses(body: Option<&str>) -> Value {
+fn responses(route: &Route) -> Value {
     let mut responses = json!({
         "200": {"description": "The answer."},
         "401": {"description": "No key, or an unknown one."},
@@ -88,7 +77,7 @@ fn responses(body: Option<&str>) -> Value {
         ("429", "Too many requests; see Retry-After."),
         ("503", "The server is ending."),
     ];
-    for (status, description) in more.into_iter().filter(|(status, _)| body.is_some() || *status == "404") {
+    for (status, description) in more.into_iter().filter(|(status, _)| route.body.is_some() || *status == "404") {
         responses[status] = json!({"description": description});
     }
     responses

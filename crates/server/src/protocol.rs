@@ -7,6 +7,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use crate::answer::{Answer, Usage};
 use crate::app::App;
@@ -20,7 +21,7 @@ use crate::validate::RawRequest;
 /// A protocol's way to ask for text and to get it; the value is what it remembers of one request.
 pub(crate) trait Protocol: Sized + Send + 'static {
     /// The body, as its clients send it.
-    type Body: DeserializeOwned;
+    type Body: DeserializeOwned + ToSchema;
 
     /// Understands a body. The validator and the template come after this.
     fn read(body: Self::Body, desk: &Arc<ModelFrontend>) -> Result<(RawRequest, Self), ApiError>;

@@ -1,23 +1,64 @@
-//! Every route of the server, as data: what is not in this table does not exist, and what is not open needs a key.
+//! Every route of the server with its handler: the router, the access rules and `/openapi.json` follow this table.
+//!
+//! A new endpoint is a file with its handler and one row here.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodRouter, get, post};
+use utoipa::ToSchema;
+use utoipa::openapi::{RefOr, Schema};
 
-use crate::anthropic::messages::{self, MessagesProtocol};
+use crate::anthropic::messages::{self, MessagesProtocol, MessagesRequest};
 use crate::app::App;
 use crate::error::{ApiError, Kind};
 use crate::guard::guard;
 use crate::ollama::chat::OllamaChatProtocol;
 use crate::ollama::generate::GenerateProtocol;
+use crate::ollama::models::ShowRequest;
 use crate::openai::chat::ChatProtocol;
 use crate::openai::completions::CompletionProtocol;
+use crate::openai::embeddings::{self, EmbeddingRequest};
+use crate::openai::models;
 use crate::openai::responses::ResponsesProtocol;
-use crate::openai::{embeddings, models, tokens};
-use crate::protocol::answer;
+use crate::openai::tokens::{self, DetokenizeRequest, TokenizeRequest};
+use crate::protocol::{Protocol, answer};
 use crate::{ollama, openapi, operations, page, status};
+
+/// Every route. What is not listed does not exist, and what is not open needs a key.
+pub const ROUTES: &[Route] = &[
+    Route::generate::<ChatProtocol>("/v1/chat/completions", "Answers a conversation, as OpenAI's clients ask."),
+    Route::generate::<CompletionProtocol>("/v1/completions", "Continues a text."),
+    Route::generate::<ResponsesProtocol>("/v1/responses", "Responds to a text or a conversation."),
+    Route::post::<EmbeddingRequest>("/v1/embeddings", "Places texts in the model's space.", || post(embeddings::embed)),
+    Route::get("/v1/models", "Lists the model.", || get(models::list)),
+    Route::get("/v1/models/{id}", "Shows the model.", || get(models::one)),
+    Route::generate::<MessagesProtocol>("/v1/messages", "Answers a conversation, as Anthropic's clients ask."),
+    Route::post::<MessagesRequest>("/v1/messages/count_tokens", "Counts the tokens of a conversation.", || {
+        post(messages::count)
+    }),
+    Route::generate::<OllamaChatProtocol>("/api/chat", "Answers a conversation, as Ollama's clients ask."),
+    Route::generate::<GenerateProtocol>("/api/generate", "Answers a prompt."),
+    Route::post::<ShowRequest>("/api/show", "Shows the model.", || post(ollama::models::show)),
+    Route::get("/api/tags", "Lists the model.", || get(ollama::models::tags)),
+    Route::get("/api/version", "Tells the version.", || get(ollama::models::version)),
+    Route::post::<TokenizeRequest>("/tokenize", "Tokens of a text or a conversation.", || post(tokens::tokenize)),
+    Route::post::<DetokenizeRequest>("/detokenize", "Text of tokens.", || post(tokens::detokenize)),
+    Route::get("/health", "How the server is, in short.", || get(operations::health)),
+    Route::get("/readyz", "Whether the next request would be taken.", || get(operations::ready)),
+    Route::get("/metrics", "Numbers for Prometheus.", || get(status::metrics)),
+    Route::get("/status", "The same numbers as JSON, with percentiles, and how the machines of a fleet are.", || {
+        get(status::status)
+    }),
+    Route::get("/openapi.json", "This document.", || get(openapi::document)),
+    // The same answer whatever the server does, for whoever restarts it when it is gone.
+    Route::get("/livez", "Whether the process answers.", || get(operations::live)).open(),
+    // The page has to load before it can ask for a key. Its files are the same on every server and hold no data.
+    Route::get("/", "The web page.", || get(page::file)).open(),
+    Route::get("/page/{file}", "A file of the web page.", || get(page::file)).open(),
+];
 
 /// Who may use a route when keys are configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,52 +78,55 @@ pub struct Route {
     pub path: &'static str,
     /// Who may use it.
     pub access: Access,
-    /// The type of its body.
-    pub body: Option<&'static str>,
     /// What it does.
     pub summary: &'static str,
+    /// What a request carries; routes with a body are those that ask for work.
+    pub body: Option<BodyType>,
+    handler: Handler,
 }
 
-const fn asks(path: &'static str, body: &'static str, summary: &'static str) -> Route {
-    Route { method: "POST", path, access: Access::Keyed, body: Some(body), summary }
+/// The type of a request's body.
+#[derive(Clone, Copy, Debug)]
+pub struct BodyType {
+    /// Its name in `/openapi.json`.
+    pub(crate) name: fn() -> Cow<'static, str>,
+    /// Adds its schema, and those it refers to.
+    pub(crate) add_schemas: fn(&mut Vec<(String, RefOr<Schema>)>),
 }
 
-const fn tells(path: &'static str, summary: &'static str) -> Route {
-    Route { method: "GET", path, access: Access::Keyed, body: None, summary }
+impl BodyType {
+    const fn of<T: ToSchema>() -> BodyType {
+        BodyType {
+            name: T::name,
+            add_schemas: |schemas| {
+                schemas.push((T::name().into_owned(), T::schema()));
+                T::schemas(schemas);
+            },
+        }
+    }
 }
 
-const fn open(path: &'static str, summary: &'static str) -> Route {
-    Route { access: Access::Open, ..tells(path, summary) }
-}
+type Handler = fn() -> MethodRouter<Arc<App>>;
 
-/// Every route.
-pub const ROUTES: &[Route] = &[
-    asks("/v1/chat/completions", "ChatRequest", "Answers a conversation, as OpenAI's clients ask."),
-    asks("/v1/completions", "CompletionRequest", "Continues a text."),
-    asks("/v1/responses", "ResponsesRequest", "Responds to a text or a conversation."),
-    asks("/v1/embeddings", "EmbeddingRequest", "ConnectionSlots texts in the model's space."),
-    tells("/v1/models", "Lists the model."),
-    tells("/v1/models/{id}", "Shows the model."),
-    asks("/v1/messages", "MessagesRequest", "Answers a conversation, as Anthropic's clients ask."),
-    asks("/v1/messages/count_tokens", "MessagesRequest", "Counts the tokens of a conversation."),
-    asks("/api/chat", "OllamaChatRequest", "Answers a conversation, as Ollama's clients ask."),
-    asks("/api/generate", "GenerateRequest", "Answers a prompt."),
-    asks("/api/show", "ShowRequest", "Shows the model."),
-    tells("/api/tags", "Lists the model."),
-    tells("/api/version", "Tells the version."),
-    asks("/tokenize", "TokenizeRequest", "Tokens of a text or a conversation."),
-    asks("/detokenize", "DetokenizeRequest", "Text of tokens."),
-    tells("/health", "How the server is, in short."),
-    tells("/readyz", "Whether the next request would be taken."),
-    tells("/metrics", "Numbers for Prometheus."),
-    tells("/status", "The same numbers as JSON, with percentiles, and how the machines of a fleet are."),
-    tells("/openapi.json", "This document."),
-    // The same answer whatever the server does, for whoever starts it again when it is gone.
-    open("/livez", "Whether the process answers."),
-    // The page has to load before it can ask for a key. Its files are the same on every server and hold no data.
-    open("/", "The web page."),
-    open("/page/{file}", "A file of the web page."),
-];
+impl Route {
+    const fn get(path: &'static str, summary: &'static str, handler: Handler) -> Route {
+        Route { method: "GET", path, access: Access::Keyed, summary, body: None, handler }
+    }
+
+    const fn post<Body: ToSchema>(path: &'static str, summary: &'static str, handler: Handler) -> Route {
+        let body = Some(BodyType::of::<Body>());
+        Route { method: "POST", path, access: Access::Keyed, summary, body, handler }
+    }
+
+    /// A route on which a protocol asks for generated text.
+    const fn generate<P: Protocol>(path: &'static str, summary: &'static str) -> Route {
+        Route::post::<P::Body>(path, summary, || post(answer::<P>))
+    }
+
+    const fn open(self) -> Route {
+        Route { access: Access::Open, ..self }
+    }
+}
 
 /// Whether a path may be used without a key.
 pub(crate) fn is_open(path: &str) -> bool {
@@ -90,7 +134,7 @@ pub(crate) fn is_open(path: &str) -> bool {
 }
 
 /// Whether a path is one that work is asked of.
-pub(crate) fn is_asked(path: &str) -> bool {
+pub(crate) fn takes_body(path: &str) -> bool {
     ROUTES.iter().any(|route| route.body.is_some() && route.path == path)
 }
 
@@ -98,38 +142,9 @@ pub(crate) fn is_asked(path: &str) -> bool {
 pub(crate) fn router(app: Arc<App>) -> Router {
     let mut router = Router::new();
     for route in ROUTES {
-        router = router.route(route.path, handler(route.path).fallback(wrong_method));
+        router = router.route(route.path, (route.handler)().fallback(wrong_method));
     }
     router.fallback(no_route).layer(from_fn_with_state(Arc::clone(&app), guard)).with_state(app)
-}
-
-fn handler(path: &str) -> MethodRouter<Arc<App>> {
-    match path {
-        "/v1/chat/completions" => post(answer::<ChatProtocol>),
-        "/v1/completions" => post(answer::<CompletionProtocol>),
-        "/v1/responses" => post(answer::<ResponsesProtocol>),
-        "/v1/embeddings" => post(embeddings::embed),
-        "/v1/models" => get(models::list),
-        "/v1/models/{id}" => get(models::one),
-        "/v1/messages" => post(answer::<MessagesProtocol>),
-        "/v1/messages/count_tokens" => post(messages::count),
-        "/api/chat" => post(answer::<OllamaChatProtocol>),
-        "/api/generate" => post(answer::<GenerateProtocol>),
-        "/api/show" => post(ollama::models::show),
-        "/api/tags" => get(ollama::models::tags),
-        "/api/version" => get(ollama::models::version),
-        "/tokenize" => post(tokens::tokenize),
-        "/detokenize" => post(tokens::detokenize),
-        "/health" => get(operations::health),
-        "/readyz" => get(operations::ready),
-        "/metrics" => get(status::metrics),
-        "/status" => get(status::status),
-        "/openapi.json" => get(openapi::document),
-        "/livez" => get(operations::live),
-        "/" | "/page/{file}" => get(page::file),
-        // A line of the table without one here; the test that visits all routes finds it.
-        _ => MethodRouter::new(),
-    }
 }
 
 pub(crate) async fn no_route() -> ApiError {
@@ -138,4 +153,19 @@ pub(crate) async fn no_route() -> ApiError {
 
 async fn wrong_method() -> ApiError {
     ApiError::new(Kind::Method, "this route has another method; /openapi.json lists all")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_documentation_names_every_route() {
+        let document = include_str!("../../../docs/serving.md");
+        // The page is documented as a whole.
+        for route in ROUTES.iter().filter(|route| !route.path.starts_with("/page/")) {
+            let path = route.path.split("/{").next().unwrap_or_default();
+            assert!(document.contains(&format!("`{path}`")), "docs/serving.md does not mention {path}");
+        }
+    }
 }
