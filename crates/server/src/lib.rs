@@ -34,6 +34,7 @@ mod queue;
 mod resume;
 mod resume_log;
 mod routes;
+mod sampling;
 mod server;
 mod slot;
 mod status;

@@ -185,11 +185,13 @@ impl ModelFrontend {
             return Err(ApiError::invalid("max_tokens", message));
         }
         let vocabulary = self.model.text.tokenizer().vocabulary_size();
-        if let Some((token, _)) = ask.sampling.logit_bias.iter().find(|(token, _)| *token as usize >= vocabulary) {
+        if let Some((token, _)) =
+            ask.settings.sampling.logit_bias.iter().find(|(token, _)| *token as usize >= vocabulary)
+        {
             let message = format!("logit_bias names token {token}, and the model has {vocabulary}");
             return Err(ApiError::invalid("logit_bias", message));
         }
-        let seed = ask.seed.unwrap_or(seed);
+        let seed = ask.settings.seed.unwrap_or(seed);
         let mut prompts = Vec::with_capacity(ask.sources.len());
         for source in &ask.sources {
             let Reading { tokens, reader, required } = self.read(source)?;
@@ -199,12 +201,12 @@ impl ModelFrontend {
             let room = self.room(tokens.len())?;
             let max_tokens = ask.max_tokens.unwrap_or(u32::MAX).min(limit).min(room);
             let answer = |choice: usize| {
-                let mut sampling = ask.sampling.clone();
+                let mut sampling = ask.settings.sampling.clone();
                 sampling.seed = seed.wrapping_add(choice as u64);
                 Generation {
                     sampling,
                     max_tokens,
-                    stop: ask.stop.clone(),
+                    stop: ask.settings.stop.clone(),
                     stop_tokens: self.model.text.special().stop.clone(),
                     alternatives: ask.alternatives,
                     constraint: constraint.clone(),

@@ -25,6 +25,7 @@ use crate::openai::models;
 use crate::openai::responses::ResponsesProtocol;
 use crate::openai::tokens::{self, DetokenizeRequest, TokenizeRequest};
 use crate::protocol::{Protocol, answer};
+use crate::sampling::WithSampling;
 use crate::{ollama, openapi, operations, page, status};
 
 /// Every route. What is not listed does not exist, and what is not open needs a key.
@@ -36,9 +37,11 @@ pub const ROUTES: &[Route] = &[
     Route::get("/v1/models", "Lists the model.", || get(models::list)),
     Route::get("/v1/models/{id}", "Shows the model.", || get(models::one)),
     Route::generate::<MessagesProtocol>("/v1/messages", "Answers a conversation, as Anthropic's clients ask."),
-    Route::post::<MessagesRequest>("/v1/messages/count_tokens", "Counts the tokens of a conversation.", || {
-        post(messages::count)
-    }),
+    Route::post::<WithSampling<MessagesRequest>>(
+        "/v1/messages/count_tokens",
+        "Counts the tokens of a conversation.",
+        || post(messages::count),
+    ),
     Route::generate::<OllamaChatProtocol>("/api/chat", "Answers a conversation, as Ollama's clients ask."),
     Route::generate::<GenerateProtocol>("/api/generate", "Answers a prompt."),
     Route::post::<ShowRequest>("/api/show", "Shows the model.", || post(ollama::models::show)),

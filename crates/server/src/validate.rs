@@ -2,15 +2,12 @@
 
 use cascadia_engine::Sampling;
 use cascadia_engine::service::Priority;
-use cascadia_text::{OutputFormat, StopStrings};
+use cascadia_text::OutputFormat;
 use serde_json::{Map, Value};
 
 use crate::error::ApiError;
+use crate::sampling::{SamplingSettings, SamplingValues};
 
-/// The most stop strings of a request.
-pub(crate) const MAX_STOPS: usize = 16;
-/// The most entries of `logit_bias`.
-pub(crate) const MAX_BIASES: usize = 1024;
 /// The most answers to all prompts of a request together.
 const MAX_ANSWERS: usize = 16;
 
@@ -18,34 +15,25 @@ const MAX_ANSWERS: usize = 16;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Range {
     name: &'static str,
-    least: f64,
-    most: f64,
+    pub(crate) least: f64,
+    pub(crate) most: f64,
 }
 
 /// What a numeric field may be. The OpenAPI document says the same, and a test compares the two.
 pub(crate) mod range {
     use super::Range;
 
-    const fn range(name: &'static str, least: f64, most: f64) -> Range {
-        Range { name, least, most }
-    }
-
-    pub(crate) const TEMPERATURE: Range = range("temperature", 0.0, 2.0);
-    pub(crate) const TOP_P: Range = range("top_p", 0.0, 1.0);
-    pub(crate) const MIN_P: Range = range("min_p", 0.0, 1.0);
-    /// -1 and 0 both keep all tokens: clients differ.
-    pub(crate) const TOP_K: Range = range("top_k", -1.0, 2_097_152.0);
-    pub(crate) const PRESENCE_PENALTY: Range = range("presence_penalty", -2.0, 2.0);
-    pub(crate) const FREQUENCY_PENALTY: Range = range("frequency_penalty", -2.0, 2.0);
-    pub(crate) const REPETITION_PENALTY: Range = range("repetition_penalty", 0.1, 10.0);
-    pub(crate) const LOGIT_BIAS: Range = range("logit_bias", -100.0, 100.0);
-    pub(crate) const CHOICES: Range = range("n", 1.0, 8.0);
+    pub(crate) const CHOICES: Range = Range::new("n", 1.0, 8.0);
     /// More than fits into the context is cut to what fits.
-    pub(crate) const MAX_TOKENS: Range = range("max_tokens", 1.0, 1_048_576.0);
-    pub(crate) const ALTERNATIVES: Range = range("top_logprobs", 0.0, 20.0);
+    pub(crate) const MAX_TOKENS: Range = Range::new("max_tokens", 1.0, 1_048_576.0);
+    pub(crate) const ALTERNATIVES: Range = Range::new("top_logprobs", 0.0, 20.0);
 }
 
 impl Range {
+    pub(crate) const fn new(name: &'static str, least: f64, most: f64) -> Range {
+        Range { name, least, most }
+    }
+
     /// The same range of a field that another protocol calls differently.
     pub(crate) const fn named(self, name: &'static str) -> Range {
         Range { name, ..self }
@@ -121,16 +109,7 @@ pub(crate) struct RawRequest {
     pub(crate) max_tokens: Option<Given<i64>>,
     /// What holds where the request says nothing.
     pub(crate) defaults: Sampling,
-    pub(crate) temperature: Option<f64>,
-    pub(crate) top_p: Option<f64>,
-    pub(crate) top_k: Option<i64>,
-    pub(crate) min_p: Option<f64>,
-    pub(crate) repetition_penalty: Option<Given<f64>>,
-    pub(crate) presence_penalty: Option<f64>,
-    pub(crate) frequency_penalty: Option<f64>,
-    pub(crate) logit_bias: Vec<(String, f64)>,
-    pub(crate) seed: Option<i64>,
-    pub(crate) stop: Vec<String>,
+    pub(crate) sampling: SamplingValues,
     /// Report chances, and of this many alternatives.
     pub(crate) alternatives: Option<Given<i64>>,
     pub(crate) priority: Option<String>,
@@ -147,10 +126,7 @@ pub(crate) struct ValidRequest {
     pub(crate) choices: usize,
     /// `None` takes all the room there is.
     pub(crate) max_tokens: Option<u32>,
-    /// Without `seed`, which is made up where the request has none.
-    pub(crate) sampling: Sampling,
-    pub(crate) seed: Option<u64>,
-    pub(crate) stop: Vec<String>,
+    pub(crate) settings: SamplingSettings,
     pub(crate) alternatives: Option<u32>,
     pub(crate) priority: Option<Priority>,
     pub(crate) format: Option<OutputFormat>,
@@ -168,37 +144,11 @@ impl RawRequest {
         Ok(ValidRequest {
             choices,
             max_tokens: given(range::MAX_TOKENS, self.max_tokens)?.map(|count| count as u32),
-            sampling: self.sampling()?,
-            // The sign is only a way to write the same 64 bits.
-            seed: self.seed.map(|seed| seed as u64),
+            settings: self.sampling.check(self.defaults)?,
             alternatives: given(range::ALTERNATIVES, self.alternatives)?.map(|count| count as u32),
             priority: priority(self.priority.as_deref(), self.service_tier.as_deref())?,
-            stop: stops(self.stop)?,
             format: self.format,
             sources: self.sources,
-        })
-    }
-
-    fn sampling(&self) -> Result<Sampling, ApiError> {
-        let defaults = self.defaults.clone();
-        let or = |range: Range, value: Option<f64>, default: f32| match value {
-            Some(value) => range.check(value).map(|value| value as f32),
-            None => Ok(default),
-        };
-        let penalty = self.repetition_penalty.map(|given| given.value);
-        let repetition = self.repetition_penalty.map_or("repetition_penalty", |given| given.name);
-        let repetition = range::REPETITION_PENALTY.named(repetition);
-        Ok(Sampling {
-            temperature: or(range::TEMPERATURE, self.temperature, defaults.temperature)?,
-            top_k: whole(range::TOP_K, self.top_k)?.map_or(defaults.top_k, |k| u32::try_from(k).unwrap_or(0)),
-            // 0 keeps the most likely token alone, which the sampler spells as the least number above it.
-            top_p: or(range::TOP_P, self.top_p, defaults.top_p)?.max(f32::MIN_POSITIVE),
-            min_p: or(range::MIN_P, self.min_p, defaults.min_p)?,
-            repetition_penalty: or(repetition, penalty, defaults.repetition_penalty)?,
-            presence_penalty: or(range::PRESENCE_PENALTY, self.presence_penalty, defaults.presence_penalty)?,
-            frequency_penalty: or(range::FREQUENCY_PENALTY, self.frequency_penalty, defaults.frequency_penalty)?,
-            logit_bias: biases(&self.logit_bias)?,
-            seed: 0,
         })
     }
 }
@@ -209,23 +159,6 @@ fn whole(range: Range, value: Option<i64>) -> Result<Option<i64>, ApiError> {
 
 fn given(range: Range, given: Option<Given<i64>>) -> Result<Option<i64>, ApiError> {
     given.map(|given| range.named(given.name).check_whole(given.value)).transpose()
-}
-
-fn biases(entries: &[(String, f64)]) -> Result<Vec<(u32, f32)>, ApiError> {
-    let check = |(token, bias): &(String, f64)| match token.parse::<u32>() {
-        Ok(token) => Ok((token, range::LOGIT_BIAS.check(*bias)? as f32)),
-        Err(_) => Err(ApiError::invalid("logit_bias", format!("`{}` is no token number", shortened(token)))),
-    };
-    entries.iter().map(check).collect()
-}
-
-fn stops(stops: Vec<String>) -> Result<Vec<String>, ApiError> {
-    if stops.len() > MAX_STOPS {
-        let message = format!("stop has {} entries; send at most {MAX_STOPS}", stops.len());
-        return Err(ApiError::invalid("stop", message));
-    }
-    StopStrings::new(&stops).map_err(|error| ApiError::invalid("stop", error.to_string()))?;
-    Ok(stops)
 }
 
 /// `priority` is ours; `service_tier` is how OpenAI's clients say the same.
@@ -284,13 +217,5 @@ mod tests {
         check(Some("high"), Some("flex"), Ok(Some(Priority::High)));
         check(Some("urgent"), None, Err("priority"));
         check(None, Some("gold"), Err("service_tier"));
-    }
-
-    #[test]
-    fn biases_name_tokens() {
-        assert_eq!(biases(&[("7".to_owned(), -100.0)]).unwrap(), [(7, -100.0)]);
-        for (token, bias) in [("x", 0.0), ("-1", 0.0), ("4294967296", 0.0), ("7", 100.5), ("7", f64::NAN)] {
-            assert!(biases(&[(token.to_owned(), bias)]).is_err(), "{token} {bias}");
-        }
     }
 }

@@ -19,8 +19,9 @@ use crate::model_frontend::ModelFrontend;
 use crate::openai::message::MAX_MESSAGES;
 use crate::parts::{Part, PartKind, Parts, Step};
 use crate::protocol::{Protocol, json, parse, read_body};
+use crate::sampling::{HasSampling, MAX_STOPS, SamplingField, TEMPERATURE, TOP_K, TOP_P, WithSampling};
 use crate::stream::{EventWriter, Frames, Framing};
-use crate::validate::{Chat, Given, MAX_STOPS, MustCall, RawRequest, Source};
+use crate::validate::{Chat, Given, MustCall, RawRequest, Source};
 
 /// A request for an answer to a conversation.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -36,15 +37,6 @@ pub(crate) struct MessagesRequest {
     /// The most tokens of the answer.
     #[schema(minimum = 1, maximum = 1048576)]
     max_tokens: Option<i64>,
-    /// 0 always takes the most likely token.
-    #[schema(minimum = 0, maximum = 2)]
-    temperature: Option<f64>,
-    /// Keep the most likely tokens up to this probability.
-    #[schema(minimum = 0, maximum = 1)]
-    top_p: Option<f64>,
-    /// Keep this many of the most likely tokens; 0 and -1 keep all.
-    #[schema(minimum = -1, maximum = 2097152)]
-    top_k: Option<i64>,
     /// Texts that end the answer, up to 16.
     #[schema(value_type = Option<Vec<String>>)]
     stop_sequences: Option<List<String, MAX_STOPS>>,
@@ -60,6 +52,10 @@ pub(crate) struct MessagesRequest {
     service_tier: Option<String>,
 }
 
+impl HasSampling for MessagesRequest {
+    const FIELDS: &'static [SamplingField] = &[TEMPERATURE, TOP_P, TOP_K];
+}
+
 /// What is remembered of a request until its answer is complete.
 pub(crate) struct MessagesProtocol {
     desk: Arc<ModelFrontend>,
@@ -71,22 +67,23 @@ pub(crate) struct MessagesProtocol {
 }
 
 impl Protocol for MessagesProtocol {
-    type Body = MessagesRequest;
+    type Body = WithSampling<MessagesRequest>;
 
-    fn read(body: MessagesRequest, desk: &Arc<ModelFrontend>) -> Result<(RawRequest, MessagesProtocol), ApiError> {
-        if body.max_tokens.is_none() {
+    fn read(request: Self::Body, desk: &Arc<ModelFrontend>) -> Result<(RawRequest, MessagesProtocol), ApiError> {
+        if request.body.max_tokens.is_none() {
             return Err(ApiError::invalid("max_tokens", "max_tokens is missing; say how long the answer may be"));
         }
-        let wanted = wanted(body)?;
+        let streams = request.body.stream == Some(true);
+        let stops = request.body.stop_sequences.as_ref().map(|stops| stops.0.clone()).unwrap_or_default();
         let door = MessagesProtocol {
             desk: Arc::clone(desk),
             id: "msg_".to_owned(),
-            streams: wanted.1,
-            stops: wanted.0.stop.clone(),
+            streams,
+            stops,
             parts: Parts::default(),
             end: None,
         };
-        Ok((wanted.0, door))
+        Ok((wanted(request)?, door))
     }
 
     fn take_name(&mut self, name: &str) {
@@ -200,7 +197,7 @@ impl EventWriter for MessagesProtocol {
 pub(crate) async fn count(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
     let desk = app.desk();
     let count = read_body(&app, request, move |bytes| {
-        let (wanted, _) = wanted(parse(bytes)?)?;
+        let wanted = wanted(parse(bytes)?)?;
         desk.check_model(wanted.model.as_deref())?;
         let tokens = wanted.sources.iter().map(|source| desk.tokens(source).map(|tokens| tokens.len()));
         tokens.sum::<Result<usize, _>>()
@@ -209,8 +206,8 @@ pub(crate) async fn count(State(app): State<Arc<App>>, request: Request) -> Resu
     Ok(json(&json!({"input_tokens": count})))
 }
 
-/// What a body asks for, and whether it wants a stream.
-fn wanted(body: MessagesRequest) -> Result<(RawRequest, bool), ApiError> {
+fn wanted(request: WithSampling<MessagesRequest>) -> Result<RawRequest, ApiError> {
+    let WithSampling { body, sampling } = request;
     let mut messages = Vec::new();
     if let Some(system) = body.system {
         messages.push(json!({"role": "system", "content": system.into_text()?}));
@@ -235,19 +232,15 @@ fn wanted(body: MessagesRequest) -> Result<(RawRequest, bool), ApiError> {
         }
     };
     let tools = (!tools.is_empty()).then_some(Value::Array(tools));
-    let wanted = RawRequest {
+    Ok(RawRequest {
         model: body.model,
         sources: vec![Source::Chat(Chat { messages, tools, must_call, ..Chat::default() })],
         max_tokens: Given::new("max_tokens", body.max_tokens),
         defaults: Sampling::default(),
-        temperature: body.temperature,
-        top_p: body.top_p,
-        top_k: body.top_k,
-        stop: body.stop_sequences.map(|stops| stops.0).unwrap_or_default(),
+        sampling: sampling.with_stop(body.stop_sequences.map(|stops| stops.0).unwrap_or_default()),
         service_tier: body.service_tier,
         ..RawRequest::default()
-    };
-    Ok((wanted, body.stream == Some(true)))
+    })
 }
 
 fn stop_reason(end: &End) -> &'static str {

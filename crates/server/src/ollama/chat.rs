@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::clock;
-use super::options::{Options, last, message, output_format};
+use super::options::{self, SampledOptions, last, message, output_format};
 use crate::answer::{Answer, Call, Delta, End, Usage};
 use crate::bounded::{Json, List};
 use crate::calls::{self, MAX_TOOLS};
@@ -35,7 +35,7 @@ pub(crate) struct OllamaChatRequest {
     #[schema(value_type = Option<Object>)]
     format: Option<Json>,
     /// How it is generated.
-    options: Option<Options>,
+    options: Option<SampledOptions>,
     /// Send the answer while it is made; unless it says false.
     stream: Option<bool>,
 }
@@ -64,7 +64,7 @@ impl Protocol for OllamaChatProtocol {
             model: body.model,
             sources: vec![Source::Chat(Chat { messages, tools, ..Chat::default() })],
             format,
-            ..body.options.unwrap_or_default().wanted()
+            ..options::wanted(body.options)
         };
         let streams = body.stream != Some(false);
         let desk = Arc::clone(desk);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::clock;
-use super::options::{Options, last, output_format};
+use super::options::{self, SampledOptions, last, output_format};
 use crate::answer::{Answer, Delta, End, Usage};
 use crate::bounded::Json;
 use crate::error::{ApiError, Shape};
@@ -37,7 +37,7 @@ pub(crate) struct GenerateRequest {
     #[schema(value_type = Option<Object>)]
     format: Option<Json>,
     /// How it is generated.
-    options: Option<Options>,
+    options: Option<SampledOptions>,
     /// Send the answer while it is made; unless it says false.
     stream: Option<bool>,
 }
@@ -63,12 +63,7 @@ impl Protocol for GenerateProtocol {
         let prompt = body.prompt.unwrap_or_default();
         let is_raw = body.raw == Some(true) || desk.model.text.template().is_none();
         let source = if is_raw { Source::Text(prompt) } else { conversation(body.system, &prompt) };
-        let wanted = RawRequest {
-            model: body.model,
-            sources: vec![source],
-            format,
-            ..body.options.unwrap_or_default().wanted()
-        };
+        let wanted = RawRequest { model: body.model, sources: vec![source], format, ..options::wanted(body.options) };
         let streams = body.stream != Some(false);
         Ok((wanted, GenerateProtocol { desk: Arc::clone(desk), streams, begin: Instant::now(), end: None }))
     }

@@ -9,63 +9,49 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use crate::answer::{Call, End, Usage};
-use crate::bounded::{Json, OneOrMany};
+use crate::bounded::Json;
 use crate::calls;
 use crate::error::ApiError;
-use crate::validate::{Given, MAX_STOPS, RawRequest};
+use crate::sampling::{
+    FREQUENCY_PENALTY, HasSampling, MIN_P, PRESENCE_PENALTY, REPETITION_PENALTY, SEED, STOP, SamplingField,
+    TEMPERATURE, TOP_K, TOP_P, WithSampling,
+};
+use crate::validate::{Given, RawRequest};
+
+/// All options of a request.
+pub(crate) type SampledOptions = WithSampling<Options>;
 
 /// How an answer is generated; other settings are ignored.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 pub(crate) struct Options {
-    /// 0 always takes the most likely token; 0.8 by default.
-    #[schema(minimum = 0, maximum = 2)]
-    temperature: Option<f64>,
-    /// Keep this many of the most likely tokens; 40 by default.
-    #[schema(minimum = -1, maximum = 2097152)]
-    top_k: Option<i64>,
-    /// Keep the most likely tokens up to this probability; 0.9 by default.
-    #[schema(minimum = 0, maximum = 1)]
-    top_p: Option<f64>,
-    /// Keep tokens at least this likely relative to the most likely one.
-    #[schema(minimum = 0, maximum = 1)]
-    min_p: Option<f64>,
-    /// Makes tokens of prompt and answer less likely; 1 is off.
-    #[schema(minimum = 0.1, maximum = 10)]
-    repeat_penalty: Option<f64>,
-    /// Makes tokens of the answer less likely.
-    #[schema(minimum = -2, maximum = 2)]
-    presence_penalty: Option<f64>,
-    /// Makes tokens of the answer less likely each time they occur.
-    #[schema(minimum = -2, maximum = 2)]
-    frequency_penalty: Option<f64>,
-    /// Same seed, same answer.
-    seed: Option<i64>,
     /// The most tokens of the answer; -1 and -2 take all the room there is.
     #[schema(minimum = -2, maximum = 1048576)]
     num_predict: Option<i64>,
-    /// Texts that end the answer, up to 16.
-    #[schema(value_type = Option<Object>)]
-    stop: Option<OneOrMany<String, MAX_STOPS>>,
 }
 
-impl Options {
-    /// The settings in the validator's terms.
-    pub(crate) fn wanted(self) -> RawRequest {
-        let limit = self.num_predict.filter(|count| ![-1, -2].contains(count));
-        RawRequest {
-            max_tokens: Given::new("num_predict", limit),
-            defaults: Sampling { temperature: 0.8, top_k: 40, top_p: 0.9, ..Sampling::default() },
-            temperature: self.temperature,
-            top_k: self.top_k,
-            top_p: self.top_p,
-            min_p: self.min_p,
-            repetition_penalty: Given::new("repeat_penalty", self.repeat_penalty),
-            presence_penalty: self.presence_penalty,
-            frequency_penalty: self.frequency_penalty,
-            seed: self.seed,
-            stop: self.stop.map(OneOrMany::into_vec).unwrap_or_default(),
-            ..RawRequest::default()
-        }
+impl HasSampling for Options {
+    const FIELDS: &'static [SamplingField] = &[
+        TEMPERATURE.described("0 always takes the most likely token; 0.8 by default."),
+        TOP_K.described("Keep this many of the most likely tokens; 40 by default."),
+        TOP_P.described("Keep the most likely tokens up to this probability; 0.9 by default."),
+        MIN_P,
+        REPETITION_PENALTY.named("repeat_penalty"),
+        PRESENCE_PENALTY,
+        FREQUENCY_PENALTY,
+        SEED,
+        STOP,
+    ];
+}
+
+/// The options in the validator's terms.
+pub(crate) fn wanted(options: Option<SampledOptions>) -> RawRequest {
+    let WithSampling { body, sampling } = options.unwrap_or_default();
+    let limit = body.num_predict.filter(|count| ![-1, -2].contains(count));
+    RawRequest {
+        max_tokens: Given::new("num_predict", limit),
+        defaults: Sampling { temperature: 0.8, top_k: 40, top_p: 0.9, ..Sampling::default() },
+        sampling,
+        ..RawRequest::default()
     }
 }
 

@@ -11,14 +11,15 @@ use utoipa::ToSchema;
 use super::message::{MAX_MESSAGES, Message};
 use super::report::{chat_logprobs, finish_reason, usage};
 use crate::answer::{Answer, Call, Delta, End, Usage};
-use crate::bounded::{Json, List, OneOrMany, Pairs};
+use crate::bounded::{Json, List};
 use crate::calls::{self, MAX_TOOLS, call_id};
 use crate::error::{ApiError, Shape};
 use crate::model_frontend::{ModelFrontend, unix_seconds};
 use crate::output_format::output_format;
 use crate::protocol::Protocol;
+use crate::sampling::{self, HasSampling, SamplingField, SamplingValues, WithSampling};
 use crate::stream::{EventWriter, Frames, Framing};
-use crate::validate::{Chat, Given, MAX_BIASES, MAX_STOPS, MustCall, RawRequest, Source};
+use crate::validate::{Chat, Given, MustCall, RawRequest, Source};
 
 /// A request for an answer to a conversation.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -37,30 +38,6 @@ pub(crate) struct ChatRequest {
     /// The form of the answer.
     #[schema(value_type = Option<Object>)]
     response_format: Option<Json>,
-    /// 0 always takes the most likely token.
-    #[schema(minimum = 0, maximum = 2)]
-    temperature: Option<f64>,
-    /// Keep the most likely tokens up to this probability.
-    #[schema(minimum = 0, maximum = 1)]
-    top_p: Option<f64>,
-    /// Keep this many of the most likely tokens; 0 and -1 keep all.
-    #[schema(minimum = -1, maximum = 2097152)]
-    top_k: Option<i64>,
-    /// Keep tokens at least this likely relative to the most likely one.
-    #[schema(minimum = 0, maximum = 1)]
-    min_p: Option<f64>,
-    /// Makes tokens of prompt and answer less likely; 1 is off.
-    #[schema(minimum = 0.1, maximum = 10)]
-    repetition_penalty: Option<f64>,
-    /// Makes tokens of the answer less likely.
-    #[schema(minimum = -2, maximum = 2)]
-    presence_penalty: Option<f64>,
-    /// Makes tokens of the answer less likely each time they occur.
-    #[schema(minimum = -2, maximum = 2)]
-    frequency_penalty: Option<f64>,
-    /// Added to the logits of single tokens, from -100 to 100.
-    #[schema(value_type = Option<std::collections::BTreeMap<String, f64>>)]
-    logit_bias: Option<Pairs<f64, MAX_BIASES>>,
     /// Report the chance of every token.
     logprobs: Option<bool>,
     /// And of this many of the most likely tokens in its place.
@@ -75,11 +52,6 @@ pub(crate) struct ChatRequest {
     /// Answers to give.
     #[schema(minimum = 1, maximum = 8)]
     n: Option<i64>,
-    /// Texts that end the answer, up to 16.
-    #[schema(value_type = Option<Object>)]
-    stop: Option<OneOrMany<String, MAX_STOPS>>,
-    /// Same seed, same answer.
-    seed: Option<i64>,
     /// Send the answer while it is made.
     stream: Option<bool>,
     /// What else a stream tells.
@@ -91,6 +63,10 @@ pub(crate) struct ChatRequest {
     /// Variables for the model's chat template, such as `enable_thinking`.
     #[schema(value_type = Option<Object>)]
     chat_template_kwargs: Option<Json>,
+}
+
+impl HasSampling for ChatRequest {
+    const FIELDS: &'static [SamplingField] = sampling::ALL;
 }
 
 /// What a stream tells besides the answer.
@@ -118,9 +94,10 @@ pub(crate) struct ChatProtocol {
 }
 
 impl Protocol for ChatProtocol {
-    type Body = ChatRequest;
+    type Body = WithSampling<ChatRequest>;
 
-    fn read(body: ChatRequest, desk: &Arc<ModelFrontend>) -> Result<(RawRequest, ChatProtocol), ApiError> {
+    fn read(request: Self::Body, desk: &Arc<ModelFrontend>) -> Result<(RawRequest, ChatProtocol), ApiError> {
+        let WithSampling { body, sampling } = request;
         let door = ChatProtocol {
             desk: Arc::clone(desk),
             id: "chatcmpl-".to_owned(),
@@ -130,7 +107,7 @@ impl Protocol for ChatProtocol {
             with_chances: body.logprobs == Some(true),
             choices: body.n.map_or(1, |n| usize::try_from(n).unwrap_or(1)),
         };
-        Ok((wanted(body)?, door))
+        Ok((wanted(body, sampling)?, door))
     }
 
     fn take_name(&mut self, name: &str) {
@@ -264,7 +241,7 @@ impl EventWriter for ChatProtocol {
     }
 }
 
-fn wanted(body: ChatRequest) -> Result<RawRequest, ApiError> {
+fn wanted(body: ChatRequest, sampling: SamplingValues) -> Result<RawRequest, ApiError> {
     let messages = body.messages.0.into_iter().map(Message::into_value).collect::<Result<Vec<_>, _>>()?;
     if messages.is_empty() {
         return Err(ApiError::invalid("messages", "messages is empty; send at least one"));
@@ -288,16 +265,7 @@ fn wanted(body: ChatRequest) -> Result<RawRequest, ApiError> {
         choices: body.n,
         max_tokens: newer.or(Given::new("max_tokens", body.max_tokens)),
         defaults: Sampling::default(),
-        temperature: body.temperature,
-        top_p: body.top_p,
-        top_k: body.top_k,
-        min_p: body.min_p,
-        repetition_penalty: Given::new("repetition_penalty", body.repetition_penalty),
-        presence_penalty: body.presence_penalty,
-        frequency_penalty: body.frequency_penalty,
-        logit_bias: body.logit_bias.map(|pairs| pairs.0).unwrap_or_default(),
-        seed: body.seed,
-        stop: body.stop.map(OneOrMany::into_vec).unwrap_or_default(),
+        sampling,
         alternatives,
         priority: body.priority,
         service_tier: body.service_tier,

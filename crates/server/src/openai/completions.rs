@@ -11,13 +11,13 @@ use utoipa::ToSchema;
 use super::chat::StreamOptions;
 use super::report::{finish_reason, text_logprobs, usage};
 use crate::answer::{Answer, Delta, End, Usage};
-use crate::bounded::{OneOrMany, Pairs};
 use crate::error::{ApiError, Shape};
 use crate::model_frontend::{ModelFrontend, unix_seconds};
 use crate::prompts::Prompts;
 use crate::protocol::Protocol;
+use crate::sampling::{self, HasSampling, SamplingField, SamplingValues, WithSampling};
 use crate::stream::{EventWriter, Frames, Framing};
-use crate::validate::{Given, MAX_BIASES, MAX_STOPS, RawRequest};
+use crate::validate::{Given, RawRequest};
 
 /// How many tokens an answer has when the request does not say.
 const DEFAULT_TOKENS: i64 = 16;
@@ -30,30 +30,6 @@ pub(crate) struct CompletionRequest {
     /// A text, a list of tokens, or up to 16 of either.
     #[schema(value_type = Object)]
     prompt: Prompts,
-    /// 0 always takes the most likely token.
-    #[schema(minimum = 0, maximum = 2)]
-    temperature: Option<f64>,
-    /// Keep the most likely tokens up to this probability.
-    #[schema(minimum = 0, maximum = 1)]
-    top_p: Option<f64>,
-    /// Keep this many of the most likely tokens; 0 and -1 keep all.
-    #[schema(minimum = -1, maximum = 2097152)]
-    top_k: Option<i64>,
-    /// Keep tokens at least this likely relative to the most likely one.
-    #[schema(minimum = 0, maximum = 1)]
-    min_p: Option<f64>,
-    /// Makes tokens of prompt and answer less likely; 1 is off.
-    #[schema(minimum = 0.1, maximum = 10)]
-    repetition_penalty: Option<f64>,
-    /// Makes tokens of the answer less likely.
-    #[schema(minimum = -2, maximum = 2)]
-    presence_penalty: Option<f64>,
-    /// Makes tokens of the answer less likely each time they occur.
-    #[schema(minimum = -2, maximum = 2)]
-    frequency_penalty: Option<f64>,
-    /// Added to the logits of single tokens, from -100 to 100.
-    #[schema(value_type = Option<std::collections::BTreeMap<String, f64>>)]
-    logit_bias: Option<Pairs<f64, MAX_BIASES>>,
     /// Report the chance of every token, and of this many of the most likely ones in its place.
     #[schema(minimum = 0, maximum = 20)]
     logprobs: Option<i64>,
@@ -70,11 +46,6 @@ pub(crate) struct CompletionRequest {
     echo: Option<bool>,
     /// Text after the answer; not supported.
     suffix: Option<String>,
-    /// Texts that end the answer, up to 16.
-    #[schema(value_type = Option<Object>)]
-    stop: Option<OneOrMany<String, MAX_STOPS>>,
-    /// Same seed, same answer.
-    seed: Option<i64>,
     /// Send the answer while it is made.
     stream: Option<bool>,
     /// What else a stream tells.
@@ -83,6 +54,10 @@ pub(crate) struct CompletionRequest {
     priority: Option<String>,
     /// `auto`, `default`, `flex` or `priority`.
     service_tier: Option<String>,
+}
+
+impl HasSampling for CompletionRequest {
+    const FIELDS: &'static [SamplingField] = sampling::ALL;
 }
 
 /// What is remembered of a request until its answer is complete.
@@ -98,9 +73,10 @@ pub(crate) struct CompletionProtocol {
 }
 
 impl Protocol for CompletionProtocol {
-    type Body = CompletionRequest;
+    type Body = WithSampling<CompletionRequest>;
 
-    fn read(body: CompletionRequest, desk: &Arc<ModelFrontend>) -> Result<(RawRequest, CompletionProtocol), ApiError> {
+    fn read(request: Self::Body, desk: &Arc<ModelFrontend>) -> Result<(RawRequest, CompletionProtocol), ApiError> {
+        let WithSampling { body, sampling } = request;
         let choices = usize::try_from(body.n.unwrap_or(1)).unwrap_or(1);
         let door = CompletionProtocol {
             desk: Arc::clone(desk),
@@ -111,7 +87,7 @@ impl Protocol for CompletionProtocol {
             with_chances: body.logprobs.is_some(),
             offsets: vec![0; body.prompt.0.len().saturating_mul(choices.min(8))],
         };
-        Ok((wanted(body)?, door))
+        Ok((wanted(body, sampling)?, door))
     }
 
     fn take_name(&mut self, name: &str) {
@@ -202,7 +178,7 @@ fn text_of(piece: Piece) -> Option<String> {
     }
 }
 
-fn wanted(body: CompletionRequest) -> Result<RawRequest, ApiError> {
+fn wanted(body: CompletionRequest, sampling: SamplingValues) -> Result<RawRequest, ApiError> {
     if body.echo == Some(true) {
         return Err(ApiError::unsupported("echo", "echo is not supported; put prompt and answer together yourself"));
     }
@@ -218,16 +194,7 @@ fn wanted(body: CompletionRequest) -> Result<RawRequest, ApiError> {
         choices: body.n,
         max_tokens: Given::new("max_tokens", Some(body.max_tokens.unwrap_or(DEFAULT_TOKENS))),
         defaults: Sampling::default(),
-        temperature: body.temperature,
-        top_p: body.top_p,
-        top_k: body.top_k,
-        min_p: body.min_p,
-        repetition_penalty: Given::new("repetition_penalty", body.repetition_penalty),
-        presence_penalty: body.presence_penalty,
-        frequency_penalty: body.frequency_penalty,
-        logit_bias: body.logit_bias.map(|pairs| pairs.0).unwrap_or_default(),
-        seed: body.seed,
-        stop: body.stop.map(OneOrMany::into_vec).unwrap_or_default(),
+        sampling,
         alternatives: Given::new("logprobs", body.logprobs),
         priority: body.priority,
         service_tier: body.service_tier,

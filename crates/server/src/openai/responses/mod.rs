@@ -18,6 +18,7 @@ use crate::model_frontend::{ModelFrontend, unix_seconds};
 use crate::output_format::output_format;
 use crate::parts::{Part, PartKind};
 use crate::protocol::Protocol;
+use crate::sampling::{HasSampling, SamplingField, SamplingValues, TEMPERATURE, TOP_P, WithSampling};
 use crate::stream::{EventWriter, Framing};
 use crate::validate::{Chat, Given, MustCall, RawRequest, Source};
 use input::Input;
@@ -35,12 +36,6 @@ pub(crate) struct ResponsesRequest {
     /// The most tokens of the response.
     #[schema(minimum = 1, maximum = 1048576)]
     max_output_tokens: Option<i64>,
-    /// 0 always takes the most likely token.
-    #[schema(minimum = 0, maximum = 2)]
-    temperature: Option<f64>,
-    /// Keep the most likely tokens up to this probability.
-    #[schema(minimum = 0, maximum = 1)]
-    top_p: Option<f64>,
     /// Send the response while it is made.
     stream: Option<bool>,
     /// The form of the text.
@@ -68,6 +63,10 @@ pub(crate) struct ResponsesRequest {
     background: Option<bool>,
 }
 
+impl HasSampling for ResponsesRequest {
+    const FIELDS: &'static [SamplingField] = &[TEMPERATURE, TOP_P];
+}
+
 /// What is remembered of a request until its response is complete.
 pub(crate) struct ResponsesProtocol {
     desk: Arc<ModelFrontend>,
@@ -78,14 +77,15 @@ pub(crate) struct ResponsesProtocol {
 }
 
 impl Protocol for ResponsesProtocol {
-    type Body = ResponsesRequest;
+    type Body = WithSampling<ResponsesRequest>;
 
-    fn read(body: ResponsesRequest, desk: &Arc<ModelFrontend>) -> Result<(RawRequest, ResponsesProtocol), ApiError> {
+    fn read(request: Self::Body, desk: &Arc<ModelFrontend>) -> Result<(RawRequest, ResponsesProtocol), ApiError> {
+        let WithSampling { body, sampling } = request;
         check_supported(&body)?;
-        let head = head(&body);
+        let head = head(&body, &sampling);
         let streams = body.stream == Some(true);
         let door = ResponsesProtocol { desk: Arc::clone(desk), id: "resp_".to_owned(), streams, head };
-        Ok((wanted(body)?, door))
+        Ok((wanted(body, sampling)?, door))
     }
 
     fn take_name(&mut self, name: &str) {
@@ -180,7 +180,7 @@ fn status(end: Option<&End>) -> &'static str {
 }
 
 /// What every response to this request says.
-fn head(body: &ResponsesRequest) -> Value {
+fn head(body: &ResponsesRequest, sampling: &SamplingValues) -> Value {
     json!({
         "object": "response",
         "created_at": unix_seconds(),
@@ -194,11 +194,11 @@ fn head(body: &ResponsesRequest) -> Value {
         "reasoning": {"effort": null, "summary": null},
         "service_tier": "default",
         "store": false,
-        "temperature": body.temperature.unwrap_or(1.0),
+        "temperature": sampling.number(&TEMPERATURE).unwrap_or(1.0),
         "text": {"format": {"type": "text"}},
         "tool_choice": body.tool_choice.as_ref().map_or_else(|| json!("auto"), |choice| choice.0.clone()),
         "tools": body.tools.iter().flat_map(|tools| tools.0.iter().map(|tool| tool.0.clone())).collect::<Vec<_>>(),
-        "top_p": body.top_p.unwrap_or(1.0),
+        "top_p": sampling.number(&TOP_P).unwrap_or(1.0),
         "truncation": "disabled",
         "usage": null,
     })
@@ -218,7 +218,7 @@ fn check_supported(body: &ResponsesRequest) -> Result<(), ApiError> {
     Ok(())
 }
 
-fn wanted(body: ResponsesRequest) -> Result<RawRequest, ApiError> {
+fn wanted(body: ResponsesRequest, sampling: SamplingValues) -> Result<RawRequest, ApiError> {
     let mut messages = Vec::new();
     messages.extend(body.instructions.map(|text| json!({"role": "system", "content": text})));
     messages.extend(body.input.into_messages()?);
@@ -235,8 +235,7 @@ fn wanted(body: ResponsesRequest) -> Result<RawRequest, ApiError> {
         format: output_format("text.format", body.text.as_ref().map(|text| &text.0["format"]))?,
         max_tokens: Given::new("max_output_tokens", body.max_output_tokens),
         defaults: Sampling::default(),
-        temperature: body.temperature,
-        top_p: body.top_p,
+        sampling,
         priority: body.priority,
         service_tier: body.service_tier,
         ..RawRequest::default()
