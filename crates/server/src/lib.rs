@@ -5,7 +5,6 @@ mod accept;
 mod answer;
 mod anthropic;
 mod app;
-mod base64;
 mod board;
 mod body;
 mod bounded;

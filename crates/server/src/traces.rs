@@ -4,8 +4,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use axum::body::Body;
+use axum::http::{Request, header};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::{sleep, timeout};
@@ -53,20 +56,26 @@ impl Collector {
     }
 
     async fn post(&self, addresses: &[SocketAddr], body: &str) -> io::Result<()> {
-        let mut stream = TcpStream::connect(addresses).await?;
-        let head = format!(
-            "POST {} HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
-            self.path,
-            self.host,
-            body.len()
-        );
-        stream.write_all(head.as_bytes()).await?;
-        stream.write_all(body.as_bytes()).await?;
-        let mut answer = [0; 12];
-        stream.read_exact(&mut answer).await?;
-        match &answer {
-            [b'H', b'T', b'T', b'P', b'/', _, _, _, b' ', b'2', ..] => Ok(()),
-            _ => Err(io::Error::other(format!("it answered {}", String::from_utf8_lossy(&answer)))),
+        let stream = TcpStream::connect(addresses).await?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+        let request = Request::post(&self.path)
+            .header(header::HOST, &self.host)
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::CONNECTION, "close")
+            .body(Body::from(body.to_owned()))
+            .map_err(io::Error::other)?;
+        // Bytes move only while the connection is polled; how it ends, the response says.
+        let moving = async {
+            let _ = connection.await;
+            std::future::pending().await
+        };
+        let response = tokio::select! {
+            response = sender.send_request(request) => response.map_err(io::Error::other)?,
+            never = moving => never,
+        };
+        match response.status() {
+            status if status.is_success() => Ok(()),
+            status => Err(io::Error::other(format!("it answered {status}"))),
         }
     }
 }

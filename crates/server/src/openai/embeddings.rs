@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use axum::extract::{Extension, Request, State};
 use axum::response::Response;
+use base64::prelude::{BASE64_STANDARD, Engine};
 use cascadia_engine::service::Update;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use crate::app::App;
-use crate::base64;
 use crate::error::{ApiError, Kind};
 use crate::jobs::Jobs;
 use crate::model_frontend::Caller;
@@ -108,7 +108,7 @@ fn written(vector: &[f32], encoding: Encoding) -> Value {
         Encoding::Float => vector.into(),
         Encoding::Base64 => {
             let bytes: Vec<u8> = vector.iter().flat_map(|x| x.to_le_bytes()).collect();
-            base64::encode(&bytes).into()
+            BASE64_STANDARD.encode(&bytes).into()
         }
     }
 }

@@ -2,21 +2,12 @@
 
 use std::fmt::Write;
 
-const MONTHS: [&str; 12] = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-];
-const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
+use chrono::{DateTime, Datelike};
+
+/// The supported directives of `strftime` that are numbers; a `-` before one leaves out its padding.
+const NUMBERS: &str = "HIMSYdjmy";
+/// Those that are words, and `%` itself.
+const WORDS: &str = "ABabp%";
 
 /// A moment, passed in so that rendering depends on nothing but its arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -28,91 +19,89 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Formats the local time like Python's `strftime`; `None` for a directive that is not supported.
+    /// Formats the local time like Python's `strftime`; `None` for a directive that is not supported, and outside the
+    /// years 1 to 9999, which are all that Python knows.
     pub fn format(self, format: &str) -> Option<String> {
         let local = self.unix_seconds.checked_add(i64::from(self.utc_offset_seconds))?;
-        let (days, seconds) = (local.div_euclid(86_400), local.rem_euclid(86_400));
-        let date = Date::from_days(days)?;
-        let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-        let hour12 = (hour + 11) % 12 + 1;
-        let weekday = DAYS[(days + 4).rem_euclid(7) as usize];
-        let month = MONTHS[date.month as usize - 1];
+        let time = DateTime::from_timestamp(local, 0).filter(|time| (1..=9999).contains(&time.year()))?;
         let mut text = String::new();
-        let mut rest = format.chars();
-        while let Some(character) = rest.next() {
-            if character != '%' {
-                text.push(character);
-                continue;
-            }
-            let mut directive = rest.next()?;
-            let unpadded = directive == '-';
-            if unpadded {
-                directive = rest.next()?;
-            }
-            let (number, width) = match directive {
-                'Y' => (date.year, 4),
-                'y' => (date.year.rem_euclid(100), 2),
-                'm' => (date.month, 2),
-                'd' => (date.day, 2),
-                'H' => (hour, 2),
-                'I' => (hour12, 2),
-                'M' => (minute, 2),
-                'S' => (second, 2),
-                'j' => (date.day_of_year, 3),
-                word => {
-                    text.push_str(match word {
-                        'B' => month,
-                        'b' => &month[..3],
-                        'A' => weekday,
-                        'a' => &weekday[..3],
-                        'p' if hour < 12 => "AM",
-                        'p' => "PM",
-                        '%' => "%",
-                        _ => return None,
-                    });
-                    continue;
-                }
-            };
-            let width = if unpadded { 0 } else { width };
-            write!(text, "{number:0width$}").ok()?;
-        }
+        write!(text, "{}", time.format(&supported(format)?)).ok()?;
         Some(text)
     }
 }
 
-struct Date {
-    year: i64,
-    month: i64,
-    day: i64,
-    day_of_year: i64,
-}
-
-impl Date {
-    /// The Gregorian date of a day counted from 1970-01-01, for the years 1 to 9999.
-    fn from_days(days: i64) -> Option<Date> {
-        let mut day = days.checked_add(719_162)?;
-        if !(0..3_652_059).contains(&day) {
+/// The format, if it has only directives on which Python and every platform agree. Words have no padding to leave out.
+fn supported(format: &str) -> Option<String> {
+    let mut supported = String::with_capacity(format.len());
+    let mut rest = format.chars();
+    while let Some(character) = rest.next() {
+        supported.push(character);
+        if character != '%' {
+            continue;
+        }
+        let (is_unpadded, directive) = match rest.next()? {
+            '-' => (true, rest.next()?),
+            directive => (false, directive),
+        };
+        if !NUMBERS.contains(directive) && !WORDS.contains(directive) {
             return None;
         }
-        // Days since 0001-01-01, taken apart into spans of 400, 100, 4 and 1 years; the last day of a leap year would
-        // count as a fifth span, hence the caps.
-        let spans_400 = day / 146_097;
-        day %= 146_097;
-        let spans_100 = (day / 36_524).min(3);
-        day -= spans_100 * 36_524;
-        let spans_4 = day / 1_461;
-        day %= 1_461;
-        let years = (day / 365).min(3);
-        day -= years * 365;
-        let year = spans_400 * 400 + spans_100 * 100 + spans_4 * 4 + years + 1;
-        let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-        let lengths = [31, if is_leap { 29 } else { 28 }, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
-        let day_of_year = day + 1;
-        let mut month = 0;
-        while day >= lengths[month] {
-            day -= lengths[month];
-            month += 1;
+        if is_unpadded && NUMBERS.contains(directive) {
+            supported.push('-');
         }
-        Some(Date { year, month: month as i64 + 1, day: day + 1, day_of_year })
+        supported.push(directive);
+    }
+    Some(supported)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(unix_seconds: i64, utc_offset_seconds: i32, format: &str, expected: Option<&str>) {
+        let clock = Clock { unix_seconds, utc_offset_seconds };
+        assert_eq!(clock.format(format).as_deref(), expected, "{clock:?} {format}");
+    }
+
+    #[test]
+    fn every_directive_is_that_of_python() {
+        let moment = 1_773_065_107;
+        let cases = [
+            ("%Y-%m-%d %H:%M:%S", "2026-03-09 14:05:07"),
+            ("%y %j %I %p", "26 068 02 PM"),
+            ("%A %a %B %b", "Monday Mon March Mar"),
+            ("%-d.%-m.%-y %-H:%-M:%-S %-I %-j %-Y", "9.3.26 14:5:7 2 68 2026"),
+            ("100%% %-B é", "100% March é"),
+            ("", ""),
+        ];
+        for (format, expected) in cases {
+            check(moment, 0, format, Some(expected));
+        }
+        for wrong in ["%", "%-", "%Z", "%5d", "%_d", "%é", "%s", "%-", "%:z", "%^a"] {
+            check(moment, 0, wrong, None);
+        }
+    }
+
+    #[test]
+    fn dates_are_right_in_leap_years_and_far_away() {
+        let format = "%Y-%m-%d %j %a %H:%M:%S";
+        let cases = [
+            (0, 0, "1970-01-01 001 Thu 00:00:00"),
+            (-1, 0, "1969-12-31 365 Wed 23:59:59"),
+            (951_782_400, 0, "2000-02-29 060 Tue 00:00:00"),
+            (978_307_199, 0, "2000-12-31 366 Sun 23:59:59"),
+            (4_107_542_399, 0, "2100-02-28 059 Sun 23:59:59"),
+            (4_107_542_400, 0, "2100-03-01 060 Mon 00:00:00"),
+            (1_709_164_800, -1, "2024-02-28 059 Wed 23:59:59"),
+            (1_709_164_800, 3600, "2024-02-29 060 Thu 01:00:00"),
+            (-62_135_596_800, 0, "0001-01-01 001 Mon 00:00:00"),
+            (253_402_300_799, 0, "9999-12-31 365 Fri 23:59:59"),
+        ];
+        for (seconds, offset, expected) in cases {
+            check(seconds, offset, format, Some(expected));
+        }
+        for (seconds, offset) in [(-62_135_596_801, 0), (253_402_300_799, 1), (i64::MAX, 1), (i64::MIN, -1)] {
+            check(seconds, offset, format, None);
+        }
     }
 }
