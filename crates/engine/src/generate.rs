@@ -2,123 +2,108 @@
 
 use std::time::Instant;
 
-use cascadia_text::{StopStrings, StreamDecoder, Tokenizer};
+use cascadia_text::Tokenizer;
 
-use crate::{EngineError, Event, FinishReason, Flow, Outcome, Request, Sampler, Session, Sink, Stats};
+use crate::service::NewToken;
+use crate::service::answer::{Answer, Choice, StartedAnswer};
+use crate::{EngineError, Event, FinishReason, Flow, Outcome, Request, Session, Sink, Stats};
 
-/// Generates the answer to a request. The session keeps the cache of prompt and answer, so a request whose prompt
-/// starts with the same tokens pays only for what is new.
+/// Generates the answer to a request, token for token what a service gives for the same. The session keeps the cache of
+/// prompt and answer, so a request whose prompt starts with the same tokens pays only for what is new.
 pub fn generate(
     tokenizer: &Tokenizer,
     session: &mut Session,
     request: &Request,
     sink: &mut Sink<'_>,
 ) -> Result<Outcome, EngineError> {
-    let mut sampler = Sampler::new(request.sampling.clone())?;
-    if request.prompt.len() > session.context() as usize {
-        let (used, more) = (0, request.prompt.len());
-        return Err(EngineError::ContextFull { used, more, context: session.context() });
-    }
-    let begin = Instant::now();
-    let reused_tokens = session.reuse(&request.prompt);
-    let mut stats = Stats { prompt_tokens: request.prompt.len(), reused_tokens, ..Stats::default() };
-    let prefilled = prefill(session, &request.prompt, sink)?;
-    stats.prefill_seconds = begin.elapsed().as_secs_f64();
-    if prefilled == Flow::Stop {
-        return Ok(Outcome { finish: FinishReason::Cancelled, tokens: Vec::new(), stats });
-    }
-    sampler.see_prompt(&request.prompt);
-    let mut answer = Answer {
-        decoder: StreamDecoder::new(tokenizer),
-        stops: StopStrings::new(&request.stop)?,
-        sink,
-        tokens: Vec::new(),
+    let limits = session.token_limits();
+    limits.check(&request.prompt, 0)?;
+    let StartedAnswer { answer, known, finish } =
+        Answer::start(request.generation.clone(), &request.prompt, tokenizer, limits)?;
+    let stats = Stats { prompt_tokens: request.prompt.len(), ..Stats::default() };
+    let mut run = Run { session, answer, sink, tokens: Vec::new(), stats };
+    let finish = match run.show_all(&known).or(finish) {
+        Some(finish) => finish,
+        None => run.compute(&request.prompt)?,
     };
-    let begin = Instant::now();
-    let finish = decode(session, request, &mut sampler, &mut answer)?;
-    stats.decode_seconds = begin.elapsed().as_secs_f64();
-    stats.decode_steps = session.tokens().len().saturating_sub(request.prompt.len());
-    let tokens = answer.close(finish);
-    Ok(Outcome { finish, tokens, stats })
+    Ok(run.end(finish))
 }
 
-/// Computes the prompt step by step, so that a receiver can stop a long one.
-fn prefill(session: &mut Session, prompt: &[u32], sink: &mut Sink<'_>) -> Result<Flow, EngineError> {
-    let total = prompt.len();
-    loop {
-        let done = session.tokens().len();
-        if sink(Event::Prompt { done, total }) == Flow::Stop {
-            return Ok(Flow::Stop);
-        }
-        let rest = &prompt[done.min(total)..];
-        if rest.len() <= session.rows_per_step() {
-            session.feed(rest)?;
-            sink(Event::Prompt { done: total, total });
-            return Ok(Flow::Continue);
-        }
-        session.append(&rest[..session.rows_per_step()])?;
-    }
-}
-
-fn decode(
-    session: &mut Session,
-    request: &Request,
-    sampler: &mut Sampler,
-    answer: &mut Answer<'_, '_>,
-) -> Result<FinishReason, EngineError> {
-    loop {
-        if answer.tokens.len() >= request.max_tokens as usize {
-            return Ok(FinishReason::Length);
-        }
-        let position = session.tokens().len();
-        let token = sampler.sample(session.logits(), position as u32)?;
-        if request.stop_tokens.contains(&token) {
-            return Ok(FinishReason::Stop);
-        }
-        sampler.see_output(token);
-        if let Some(finish) = answer.push(token) {
-            return Ok(finish);
-        }
-        if session.room() == 0 {
-            return Ok(FinishReason::ContextFull);
-        }
-        if answer.tokens.len() < request.max_tokens as usize {
-            session.feed(&[token])?;
-        }
-    }
-}
-
-/// The answer so far, on its way from tokens to text that may be shown.
-struct Answer<'a, 'b> {
-    decoder: StreamDecoder,
-    stops: StopStrings,
+/// One request while it runs.
+struct Run<'a, 'b> {
+    session: &'a mut Session,
+    answer: Answer,
     sink: &'a mut Sink<'b>,
     tokens: Vec<u32>,
+    stats: Stats,
 }
 
-impl Answer<'_, '_> {
-    /// Takes one token; says why the answer ends here, if it does.
-    fn push(&mut self, token: u32) -> Option<FinishReason> {
-        self.tokens.push(token);
-        let text = self.decoder.push(token);
-        let checked = self.stops.push(&text);
-        // Even without text: the receiver must get a chance to stop.
-        if (self.sink)(Event::Text(&checked.text)) == Flow::Stop {
-            return Some(FinishReason::Cancelled);
+impl Run<'_, '_> {
+    /// Computes prompt and answer; returns why the answer ends.
+    fn compute(&mut self, prompt: &[u32]) -> Result<FinishReason, EngineError> {
+        let begin = Instant::now();
+        let prompt = [prompt, &self.tokens].concat();
+        self.stats.reused_tokens = self.session.reuse(&prompt).min(self.stats.prompt_tokens);
+        let flow = self.prefill(&prompt)?;
+        self.stats.prefill_seconds = begin.elapsed().as_secs_f64();
+        if flow == Flow::Stop {
+            return Ok(FinishReason::Cancelled);
         }
-        checked.hit.map(|_| FinishReason::Stop)
+        let begin = Instant::now();
+        let finish = self.decode();
+        self.stats.decode_seconds = begin.elapsed().as_secs_f64();
+        finish
     }
 
-    /// Shows what was held back, unless a stop text ended the answer; returns the tokens.
-    fn close(mut self, finish: FinishReason) -> Vec<u32> {
-        // After a stop text both are empty.
-        if finish != FinishReason::Cancelled {
-            let rest = self.decoder.finish();
-            let last = self.stops.push(&rest).text + &self.stops.finish();
-            if !last.is_empty() {
-                (self.sink)(Event::Text(&last));
+    /// Computes the prompt step by step, so that a receiver can stop a long one.
+    fn prefill(&mut self, prompt: &[u32]) -> Result<Flow, EngineError> {
+        let (total, rows_per_step) = (prompt.len(), self.session.rows_per_step());
+        loop {
+            let done = self.session.tokens().len();
+            if (self.sink)(Event::Prompt { done, total }) == Flow::Stop {
+                return Ok(Flow::Stop);
+            }
+            let rest = &prompt[done.min(total)..];
+            if rest.len() <= rows_per_step {
+                self.session.feed(rest)?;
+                (self.sink)(Event::Prompt { done: total, total });
+                return Ok(Flow::Continue);
+            }
+            self.session.append(&rest[..rows_per_step])?;
+        }
+    }
+
+    /// Samples tokens until the answer ends.
+    fn decode(&mut self) -> Result<FinishReason, EngineError> {
+        loop {
+            let Choice { token, finish } = self.answer.next(self.session.logits())?;
+            let cancelled = token.as_ref().and_then(|token| self.show(token));
+            if let Some(finish) = cancelled.or(finish) {
+                return Ok(finish);
+            }
+            if let Some(token) = token {
+                self.session.feed(&[token.token])?;
+                self.stats.decode_steps += 1;
             }
         }
-        self.tokens
+    }
+
+    fn show_all(&mut self, tokens: &[NewToken]) -> Option<FinishReason> {
+        tokens.iter().find_map(|token| self.show(token))
+    }
+
+    /// Passes a token on, even without text: the receiver must get a chance to stop.
+    fn show(&mut self, token: &NewToken) -> Option<FinishReason> {
+        self.tokens.push(token.token);
+        ((self.sink)(Event::Token(token)) == Flow::Stop).then_some(FinishReason::Cancelled)
+    }
+
+    /// Passes on what was held back, unless nobody wants it.
+    fn end(mut self, finish: FinishReason) -> Outcome {
+        let rest = if finish == FinishReason::Cancelled { String::new() } else { self.answer.rest() };
+        if !rest.is_empty() {
+            (self.sink)(Event::Rest(&rest));
+        }
+        Outcome { finish, tokens: self.tokens, stats: self.stats }
     }
 }

@@ -14,6 +14,7 @@ mod sampling;
 pub mod service;
 mod session;
 mod special_tokens;
+mod token_limits;
 mod vocabulary;
 
 use session::LOGITS_AT_ONCE;

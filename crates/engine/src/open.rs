@@ -64,12 +64,11 @@ const ROWS_PER_STEP: u32 = 512;
 /// Contexts beyond this cost much memory, so they have to be asked for.
 const DEFAULT_CONTEXT: u32 = 4096;
 
-/// An open model with one session on it.
+/// An open model, to be run by one [`Session`] or by a [`Service`](crate::service::Service).
 pub struct Engine {
     files: Arc<ModelFiles>,
     memory_bytes: u64,
-    /// The one sequence that this engine runs.
-    pub session: Session,
+    pipeline: Pipeline,
 }
 
 impl OpenOptions {
@@ -152,7 +151,7 @@ impl Engine {
         let cache_bytes = options.limits.cache.bytes(&spec);
         let memory_bytes = options.bytes_beside_cache(&files, &spec).saturating_add(cache_bytes);
         let pipeline = Pipeline::new(LoadedModel { spec, token_io, stages }, &options);
-        Ok(Engine { files, memory_bytes, session: Session::new(pipeline) })
+        Ok(Engine { files, memory_bytes, pipeline })
     }
 
     /// The files the model came from.
@@ -163,6 +162,21 @@ impl Engine {
     /// What weights, cache and buffers take when all of them are in memory.
     pub fn memory_bytes(&self) -> u64 {
         self.memory_bytes
+    }
+
+    /// An empty sequence on the model.
+    pub fn into_session(self) -> Session {
+        Session::new(self.pipeline)
+    }
+
+    /// What runs the model's steps.
+    pub fn into_pipeline(self) -> Pipeline {
+        self.pipeline
+    }
+
+    /// The model's description.
+    pub fn spec(&self) -> &ModelSpec {
+        self.pipeline.spec()
     }
 
     /// Reads tokenizer and template from the same files.

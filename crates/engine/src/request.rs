@@ -1,20 +1,14 @@
 //! A request for text and what comes back while it runs.
 
-use crate::Sampling;
+use crate::service::{Generation, NewToken};
 
 /// What to generate.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The whole prompt; the part that the session already holds is not computed again.
     pub prompt: Vec<u32>,
-    /// How tokens are chosen.
-    pub sampling: Sampling,
-    /// The most tokens to generate.
-    pub max_tokens: u32,
-    /// Texts that end the answer; none of them is part of it.
-    pub stop: Vec<String>,
-    /// Tokens that end the answer; none of them is part of it.
-    pub stop_tokens: Vec<u32>,
+    /// How it is answered.
+    pub generation: Generation,
 }
 
 /// Something that happened while a request runs.
@@ -27,14 +21,27 @@ pub enum Event<'a> {
         /// Tokens of the whole prompt.
         total: usize,
     },
+    /// The answer has one more token.
+    Token(&'a NewToken),
+    /// The answer has ended, and this text was held back until now.
+    Rest(&'a str),
+}
+
+impl Event<'_> {
     /// More of the answer: whole characters, never part of a stop text.
-    Text(&'a str),
+    pub fn text(&self) -> &str {
+        match self {
+            Event::Prompt { .. } => "",
+            Event::Token(token) => &token.text,
+            Event::Rest(text) => text,
+        }
+    }
 }
 
 /// What the receiver of an event wants next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// Go on.
+    /// Continue.
     Continue,
     /// End the request here; what was produced stays valid.
     Stop,
@@ -48,10 +55,8 @@ pub type Sink<'a> = dyn FnMut(Event<'_>) -> Flow + 'a;
 pub enum FinishReason {
     /// The model ended it, or a stop text did.
     Stop,
-    /// The most tokens asked for were produced.
+    /// The most tokens asked for were produced, or the context is full.
     Length,
-    /// The session's context is full.
-    ContextFull,
     /// The receiver asked to stop.
     Cancelled,
     /// Its time was over.
@@ -64,7 +69,6 @@ impl FinishReason {
         match self {
             FinishReason::Stop => "stop",
             FinishReason::Length => "length",
-            FinishReason::ContextFull => "context_full",
             FinishReason::Cancelled => "cancelled",
             FinishReason::Deadline => "deadline",
         }

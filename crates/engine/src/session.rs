@@ -2,6 +2,7 @@
 
 use cascadia_model::{ModelSpec, PAGE_TOKENS, SequenceStep, StageError, StepPlan, WindowPages};
 
+use crate::token_limits::TokenLimits;
 use crate::{EngineError, Pipeline};
 
 /// Logits held in memory at once when every row is wanted (16 MiB of them).
@@ -40,11 +41,6 @@ impl Session {
     /// The model's description.
     pub fn spec(&self) -> &ModelSpec {
         self.pipeline.spec()
-    }
-
-    /// Gives up the sequence.
-    pub fn into_pipeline(self) -> Pipeline {
-        self.pipeline
     }
 
     /// The tokens whose cache is held.
@@ -128,18 +124,11 @@ impl Session {
 
     /// An error unless these tokens belong to the vocabulary and still fit.
     pub fn check(&self, tokens: &[u32]) -> Result<(), EngineError> {
-        let vocabulary = self.spec().vocabulary;
-        if let Some(&token) = tokens.iter().find(|&&token| token as usize >= vocabulary) {
-            return Err(EngineError::UnknownToken { token, vocabulary });
-        }
-        if tokens.is_empty() {
-            return Err(EngineError::Setting { name: "prompt", value: "empty".into(), allowed: "at least one token" });
-        }
-        if tokens.len() > self.room() {
-            let (used, more) = (self.tokens.len(), tokens.len());
-            return Err(EngineError::ContextFull { used, more, context: self.context() });
-        }
-        Ok(())
+        self.token_limits().check(tokens, self.tokens.len())
+    }
+
+    pub(crate) fn token_limits(&self) -> TokenLimits {
+        TokenLimits { context: self.context(), vocabulary: self.spec().vocabulary }
     }
 
     fn step(&mut self, chunk: &[u32]) -> Result<(), EngineError> {

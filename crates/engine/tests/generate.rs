@@ -2,23 +2,26 @@
 
 mod fixture;
 
-use cascadia_engine::{Engine, Event, FinishReason, Flow, ModelText, Outcome, Request, Sampling, generate};
+use cascadia_engine::service::Generation;
+use cascadia_engine::{Event, FinishReason, Flow, ModelText, Outcome, Request, Sampling, Session, generate};
 use fixture::{Limits, open, path};
 
-fn engine(limits: Limits) -> (Engine, ModelText) {
+fn session(limits: Limits) -> (Session, ModelText) {
     let engine = open(&path("llama3"), limits);
     let text = engine.text().unwrap();
-    (engine, text)
+    (engine.into_session(), text)
+}
+
+fn generation() -> Generation {
+    Generation::new(Sampling { seed: 11, ..Sampling::default() }, 24)
 }
 
 fn request(prompt: &[u32]) -> Request {
-    Request {
-        prompt: prompt.to_vec(),
-        sampling: Sampling { seed: 11, ..Sampling::default() },
-        max_tokens: 24,
-        stop: Vec::new(),
-        stop_tokens: Vec::new(),
-    }
+    Request { prompt: prompt.to_vec(), generation: generation() }
+}
+
+fn request_with(generation: Generation) -> Request {
+    Request { prompt: PROMPT.to_vec(), generation }
 }
 
 const PROMPT: [u32; 40] = {
@@ -31,12 +34,10 @@ const PROMPT: [u32; 40] = {
     tokens
 };
 
-fn run(engine: &mut Engine, text: &ModelText, request: &Request) -> (String, Outcome) {
+fn run(session: &mut Session, text: &ModelText, request: &Request) -> (String, Outcome) {
     let mut shown = String::new();
-    let outcome = generate(text.tokenizer(), &mut engine.session, request, &mut |event| {
-        if let Event::Text(piece) = event {
-            shown.push_str(piece);
-        }
+    let outcome = generate(text.tokenizer(), session, request, &mut |event| {
+        shown.push_str(event.text());
         Flow::Continue
     });
     (shown, outcome.unwrap())
@@ -44,7 +45,7 @@ fn run(engine: &mut Engine, text: &ModelText, request: &Request) -> (String, Out
 
 #[test]
 fn the_same_request_gives_the_same_tokens_however_it_is_computed() {
-    let (mut first, text) = engine(Limits::default());
+    let (mut first, text) = session(Limits::default());
     let (shown, outcome) = run(&mut first, &text, &request(&PROMPT));
     assert_eq!(outcome.finish, FinishReason::Length);
     assert_eq!(outcome.tokens.len(), 24);
@@ -55,21 +56,21 @@ fn the_same_request_gives_the_same_tokens_however_it_is_computed() {
     for limits in
         [Limits { threads: 2, ..plain }, Limits { rows_per_step: 1, ..plain }, Limits { context: 256, ..plain }]
     {
-        let (mut other, text) = engine(limits);
+        let (mut other, text) = session(limits);
         assert_eq!(run(&mut other, &text, &request(&PROMPT)).1.tokens, outcome.tokens);
     }
 }
 
 #[test]
 fn a_longer_conversation_reuses_the_cache_and_gives_the_same_tokens() {
-    let (mut engine_one, text) = engine(Limits::default());
-    let (_, first) = run(&mut engine_one, &text, &request(&PROMPT));
+    let (mut session_one, text) = session(Limits::default());
+    let (_, first) = run(&mut session_one, &text, &request(&PROMPT));
     let mut longer = PROMPT.to_vec();
     longer.extend(&first.tokens);
     longer.extend([5, 6, 7]);
-    let (shown, second) = run(&mut engine_one, &text, &request(&longer));
+    let (shown, second) = run(&mut session_one, &text, &request(&longer));
     assert_eq!(second.stats.reused_tokens, 40 + 23);
-    let (mut fresh, text) = engine(Limits::default());
+    let (mut fresh, text) = session(Limits::default());
     let (fresh_shown, fresh_outcome) = run(&mut fresh, &text, &request(&longer));
     assert_eq!(fresh_outcome.stats.reused_tokens, 0);
     assert_eq!((shown, second.tokens), (fresh_shown, fresh_outcome.tokens));
@@ -77,57 +78,58 @@ fn a_longer_conversation_reuses_the_cache_and_gives_the_same_tokens() {
 
 #[test]
 fn another_seed_gives_another_answer() {
-    let (mut engine, text) = engine(Limits::default());
-    let one = run(&mut engine, &text, &request(&PROMPT)).1.tokens;
+    let (mut session, text) = session(Limits::default());
+    let one = run(&mut session, &text, &request(&PROMPT)).1.tokens;
     let mut other = request(&PROMPT);
-    other.sampling.seed = 12;
-    assert_ne!(run(&mut engine, &text, &other).1.tokens, one);
+    other.generation.sampling.seed = 12;
+    assert_ne!(run(&mut session, &text, &other).1.tokens, one);
 }
 
 #[test]
 fn answers_end_for_the_right_reason() {
-    let (mut engine, text) = engine(Limits { context: 50, ..Limits::default() });
-    let (whole, outcome) = run(&mut engine, &text, &Request { max_tokens: 8, ..request(&PROMPT) });
+    let (mut session, text) = session(Limits { context: 50, ..Limits::default() });
+    let (whole, outcome) = run(&mut session, &text, &request_with(Generation { max_tokens: 8, ..generation() }));
     assert_eq!(outcome.finish, FinishReason::Length);
 
     let stop_tokens = vec![outcome.tokens[4]];
     let first = outcome.tokens.iter().position(|token| *token == stop_tokens[0]).unwrap();
-    let (_, stopped) = run(&mut engine, &text, &Request { stop_tokens, ..request(&PROMPT) });
+    let (_, stopped) = run(&mut session, &text, &request_with(Generation { stop_tokens, ..generation() }));
     assert_eq!((stopped.finish, stopped.tokens.len()), (FinishReason::Stop, first));
 
     let middle: String = whole.chars().skip(3).take(2).collect();
     let before = whole.split(&middle).next().unwrap();
-    let (shown, stopped) = run(&mut engine, &text, &Request { stop: vec![middle.clone()], ..request(&PROMPT) });
+    let stop = vec![middle.clone()];
+    let (shown, stopped) = run(&mut session, &text, &request_with(Generation { stop, ..generation() }));
     assert_eq!((stopped.finish, shown.as_str()), (FinishReason::Stop, before));
 
-    let (_, full) = run(&mut engine, &text, &Request { max_tokens: 1000, ..request(&PROMPT) });
-    assert_eq!((full.finish, full.tokens.len()), (FinishReason::ContextFull, 11));
+    let (_, full) = run(&mut session, &text, &request_with(Generation { max_tokens: 1000, ..generation() }));
+    assert_eq!((full.finish, full.tokens.len()), (FinishReason::Length, 11));
 
-    let (_, nothing) = run(&mut engine, &text, &Request { max_tokens: 0, ..request(&PROMPT) });
+    let (_, nothing) = run(&mut session, &text, &request_with(Generation { max_tokens: 0, ..generation() }));
     assert_eq!((nothing.finish, nothing.tokens.len()), (FinishReason::Length, 0));
 }
 
 #[test]
 fn a_receiver_can_stop_the_prompt_and_the_answer() {
-    let (mut engine, text) = engine(Limits::default());
+    let (mut session, text) = session(Limits::default());
     let mut stop_after = |wanted: usize, want_text: fn(&Event<'_>) -> bool| {
         let mut count = 0;
-        let outcome = generate(text.tokenizer(), &mut engine.session, &request(&PROMPT), &mut |event| {
+        let outcome = generate(text.tokenizer(), &mut session, &request(&PROMPT), &mut |event| {
             count += usize::from(want_text(&event));
             if count >= wanted { Flow::Stop } else { Flow::Continue }
         });
-        engine.session.truncate(0);
+        session.truncate(0);
         outcome.unwrap()
     };
     let during_prompt = stop_after(2, |event| matches!(event, Event::Prompt { .. }));
     assert_eq!((during_prompt.finish, during_prompt.tokens.len()), (FinishReason::Cancelled, 0));
-    let during_answer = stop_after(3, |event| matches!(event, Event::Text(_)));
+    let during_answer = stop_after(3, |event| matches!(event, Event::Token(_)));
     assert_eq!((during_answer.finish, during_answer.tokens.len()), (FinishReason::Cancelled, 3));
 }
 
 #[test]
 fn special_tokens_and_plain_prompts_follow_the_files() {
-    let (_, text) = engine(Limits::default());
+    let (_, text) = session(Limits::default());
     assert_eq!(text.special().bos, Some(285));
     assert_eq!(text.special().stop, [286, 287]);
     let gguf = open(&path("llama3-gguf/model.gguf"), Limits::default()).text().unwrap();

@@ -10,7 +10,7 @@ fn tokens(count: u32) -> Vec<u32> {
 }
 
 fn session(limits: Limits) -> Session {
-    open(&path("llama3"), limits).session
+    open(&path("llama3"), limits).into_session()
 }
 
 fn bits(logits: &[f32]) -> Vec<u32> {
@@ -76,7 +76,7 @@ fn truncation_forgets_exactly_what_follows() {
 fn windows_that_are_gone_are_computed_again() {
     let limits = Limits { context: 256, rows_per_step: 5, threads: 1 };
     let tokens: Vec<u32> = (0..220).map(|at| at * 7 % 200).collect();
-    let mut session = open(&path("mistral"), limits).session;
+    let mut session = open(&path("mistral"), limits).into_session();
     let last = bits(session.feed(&tokens).unwrap());
     for (length, held) in [(215, 215), (200, 200), (60, 0)] {
         assert_eq!(session.truncate(length), held);

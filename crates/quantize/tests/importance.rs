@@ -19,9 +19,9 @@ fn measured(model: &str, rows_per_step: u32) -> EnergyMeter {
     let pool = Arc::new(Pool::new(2));
     let options =
         OpenOptions { context: Some(64), rows_per_step, meter: Some(meter.clone()), ..OpenOptions::new(pool) };
-    let mut engine = Engine::open(Source::Path(&path(model)), &options).unwrap();
+    let mut session = Engine::open(Source::Path(&path(model)), &options).unwrap().into_session();
     let tokens: Vec<u32> = (0..40).map(|index| index * 13 % 90).collect();
-    engine.session.feed_each(&tokens, |_, _| Ok::<_, EngineError>(())).unwrap();
+    session.feed_each(&tokens, |_, _| Ok::<_, EngineError>(())).unwrap();
     meter
 }
 

@@ -5,7 +5,7 @@ mod fixture;
 
 use std::path::Path;
 
-use cascadia_engine::{Engine, EngineError};
+use cascadia_engine::{EngineError, Session};
 use cascadia_kernels::{Layout, Pool};
 use cascadia_quantize::{PackJob, QuantizeError, QuantizeJob, QuantizeSummary, pack, quantize};
 use cascadia_weights::ModelFiles;
@@ -30,14 +30,14 @@ fn packed(source: &Path, out: &Path) -> Result<QuantizeSummary, QuantizeError> {
     Ok(summary)
 }
 
-fn logits(engine: &mut Engine) -> Vec<u32> {
+fn logits(mut session: Session) -> Vec<u32> {
     let tokens: Vec<u32> = (0..50).map(|index| index * 13 % 130).collect();
     let mut all = Vec::new();
     let collect = |_, row: &[f32]| {
         all.extend(row.iter().map(|logit| logit.to_bits()));
         Ok::<_, EngineError>(())
     };
-    engine.session.feed_each(&tokens, collect).unwrap();
+    session.feed_each(&tokens, collect).unwrap();
     all
 }
 
@@ -52,8 +52,8 @@ fn a_packed_model_says_the_same_to_the_bit() {
         assert!(growth < summary.bytes_before / 20, "{name}: {growth} bytes more");
         let files = ModelFiles::open(&interleaved).unwrap();
         assert!(files.tensors().iter().any(|tensor| tensor.layout() == Layout::Interleaved), "{name} {kind}");
-        let expected = logits(&mut open(&rows, Limits::default()));
-        assert!(expected == logits(&mut open(&interleaved, Limits::default())), "{name} {kind}");
+        let expected = logits(open(&rows, Limits::default()).into_session());
+        assert!(expected == logits(open(&interleaved, Limits::default()).into_session()), "{name} {kind}");
     }
 }
 

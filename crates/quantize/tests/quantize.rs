@@ -21,15 +21,14 @@ fn convert(source: &Path, out: &Path, kind: &str) -> Result<QuantizeSummary, Qua
     Ok(summary)
 }
 
-fn logits(engine: &mut Engine) -> Vec<f32> {
+fn logits(engine: Engine) -> Vec<f32> {
     let tokens: Vec<u32> = (0..50).map(|index| index * 13 % 90).collect();
     let mut all = Vec::new();
-    engine.session.truncate(0);
     let collect = |_, row: &[f32]| {
         all.extend_from_slice(row);
         Ok::<_, EngineError>(())
     };
-    engine.session.feed_each(&tokens, collect).unwrap();
+    engine.into_session().feed_each(&tokens, collect).unwrap();
     all
 }
 
@@ -57,8 +56,8 @@ fn every_folder_computes_the_same_after_conversion() {
         let (name, out) = (name.as_str(), folder.path().join(format!("{name}.gguf")));
         convert(&path(name), &out, "f32").unwrap_or_else(|error| panic!("{name}: {error}"));
         let limits = Limits { context: 96, ..Limits::default() };
-        let original = logits(&mut open(&path(name), limits));
-        let converted = logits(&mut open(&out, limits));
+        let original = logits(open(&path(name), limits));
+        let converted = logits(open(&out, limits));
         let worst = difference(&original, &converted);
         // Stored in blocks, weights meet activations of 8 bits; as floats they do not.
         let limit = if name.ends_with("mxfp4") { 0.05 } else { 2e-5 };
@@ -74,8 +73,8 @@ fn every_folder_runs_quantised_with_the_same_bits_in_any_steps() {
         for kind in ["q8_0", "q4_0"] {
             let (name, out) = (name.as_str(), folder.path().join(format!("{name}-{kind}.gguf")));
             convert(&path(name), &out, kind).unwrap_or_else(|error| panic!("{name}: {error}"));
-            let whole = logits(&mut open(&out, Limits { context: 96, rows_per_step: 50, threads: 2 }));
-            let pieces = logits(&mut open(&out, Limits { context: 96, rows_per_step: 1, threads: 1 }));
+            let whole = logits(open(&out, Limits { context: 96, rows_per_step: 50, threads: 2 }));
+            let pieces = logits(open(&out, Limits { context: 96, rows_per_step: 1, threads: 1 }));
             assert!(whole.iter().all(|logit| logit.is_finite()), "{name} {kind}");
             assert!(whole.iter().zip(&pieces).all(|(a, b)| a.to_bits() == b.to_bits()), "{name} {kind}");
         }
@@ -141,8 +140,7 @@ fn gguf_can_be_converted_again() {
     let after = ModelFiles::open(&small).unwrap();
     assert_eq!(after.tensor("blk.0.attn_q.weight").unwrap().dtype(), Dtype::Q8_0);
     assert_eq!(after.tensor("blk.0.attn_norm.weight").unwrap().dtype(), Dtype::F32);
-    let worst =
-        difference(&logits(&mut open(&source, Limits::default())), &logits(&mut open(&small, Limits::default())));
+    let worst = difference(&logits(open(&source, Limits::default())), &logits(open(&small, Limits::default())));
     // Random weights magnify every rounding; a wrong scale or order would be far beyond this.
     assert!(worst > 0.0 && worst < 0.3, "{worst}");
 }

@@ -190,8 +190,8 @@ impl AnswerStream {
         }
     }
 
-    fn tell(&mut self, choice: usize, NewToken { token, text, chance }: NewToken) {
-        let token = chance.map(|chance| (token, chance));
+    fn tell(&mut self, choice: usize, NewToken { token, text, logprobs }: NewToken) {
+        let token = logprobs.map(|logprobs| (token, logprobs));
         let pieces = self.read(choice, text);
         self.say(Delta { choice, pieces, token });
     }

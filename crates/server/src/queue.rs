@@ -84,8 +84,8 @@ impl Receiver {
 /// Bytes that an update takes while it waits.
 fn size(update: &Update) -> usize {
     let inner = match update {
-        Update::Token(NewToken { text, chance, .. }) => {
-            text.len() + chance.as_ref().map_or(0, |chance| size_of_val(chance.alternatives.as_slice()))
+        Update::Token(NewToken { text, logprobs, .. }) => {
+            text.len() + logprobs.as_ref().map_or(0, |logprobs| size_of_val(logprobs.alternatives.as_slice()))
         }
         Update::Finished(outcome) => outcome.text.len(),
         // One per request, as large as the model is wide or as long as an answer.
@@ -135,7 +135,7 @@ mod tests {
     }
 
     fn token() -> Update {
-        Update::Token(NewToken { token: 0, text: "word".to_owned(), chance: None })
+        Update::Token(NewToken { token: 0, text: "word".to_owned(), logprobs: None })
     }
 
     #[tokio::test]

@@ -53,12 +53,12 @@ impl ActiveJob {
         }
     }
 
-    /// Chooses the token at `position`, and says so; ends the job if this was the last.
-    pub(super) fn choose(&mut self, logits: &[f32], position: u32, context: u32) -> Progress {
+    /// Samples the next token and reports it; ends the job if this was the last.
+    pub(super) fn choose(&mut self, logits: &[f32]) -> Progress {
         let ActiveTask::Answer(answer) = &mut self.task else {
             return Progress { token: None, ending: None };
         };
-        let Choice { token, finish } = match answer.next(logits, position, context) {
+        let Choice { token, finish } = match answer.next(logits) {
             Ok(choice) => choice,
             Err(error) => return Progress { token: None, ending: Some(self.fail(error)) },
         };

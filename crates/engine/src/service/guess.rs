@@ -41,7 +41,7 @@ impl Runner {
         let wish = |&(id, depth): &(JobId, usize)| Wish { id, tokens: scheduler.tokens(id).unwrap_or(&[]), depth };
         let wanted: Vec<Wish<'_>> = wishes.iter().map(wish).collect();
         let choose = |id: JobId, logits: &[f32], position: u32| match jobs.get_mut(&id) {
-            Some(ActiveJob { task: ActiveTask::Answer(answer), .. }) => answer.guess(logits, position),
+            Some(ActiveJob { task: ActiveTask::Answer(answer), .. }) => answer.draft(logits, position),
             _ => None,
         };
         // Guesses are a help, never a need: a small model that fails is not asked again.

@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 use cascadia_model::{CachePages, ModelLimits, ModelSpec, PAGE_TOKENS};
 
 use super::active_job::{ActiveJob, ActiveTask};
-use super::answer::{Answer, Beginning};
+use super::answer::{Answer, StartedAnswer};
 use super::embedding::Embedding;
 use super::queue::{Full, Queue, QueueLimits};
 use super::run::{Runner, Submitted};
 use super::schedule::{Needs, Work};
 use super::speculate::{DraftModel, Guesser};
 use super::{Job, JobId, ServiceOptions, Snapshot, Task};
+use crate::token_limits::TokenLimits;
 use crate::{Engine, EngineError, ModelText};
 
 /// A running service; dropping it ends what it is doing.
@@ -65,8 +66,7 @@ pub(super) struct Shared {
     pub(super) snapshot: Mutex<Snapshot>,
     refused: AtomicU64,
     text: Arc<ModelText>,
-    context: u32,
-    vocabulary: usize,
+    limits: TokenLimits,
     begin: Instant,
 }
 
@@ -89,7 +89,7 @@ impl Service {
         text: Arc<ModelText>,
         options: ServiceOptions,
     ) -> Result<Service, EngineError> {
-        let draft = DraftModel::new(draft, &text, engine.session.spec().vocabulary)?;
+        let draft = DraftModel::new(draft, &text, engine.spec().vocabulary)?;
         Service::start_with(engine, Some(draft), text, options)
     }
 
@@ -99,7 +99,7 @@ impl Service {
         text: Arc<ModelText>,
         options: ServiceOptions,
     ) -> Result<Service, EngineError> {
-        let pipeline = engine.session.into_pipeline();
+        let pipeline = engine.into_pipeline();
         let limits = pipeline.limits();
         check_cache(&limits, pipeline.spec())?;
         let (commands, received) = channel();
@@ -114,9 +114,11 @@ impl Service {
             snapshot: Mutex::default(),
             refused: AtomicU64::new(0),
             text,
-            // A sequence that cannot fit even alone is never taken in.
-            context: limits.context.min(limits.cache.pages.saturating_mul(PAGE_TOKENS)),
-            vocabulary: pipeline.spec().vocabulary,
+            limits: TokenLimits {
+                // A sequence that does not fit even alone is refused.
+                context: limits.context.min(limits.cache.pages.saturating_mul(PAGE_TOKENS)),
+                vocabulary: pipeline.spec().vocabulary,
+            },
             begin: Instant::now(),
         });
         let runner = Runner::new((pipeline, draft), Arc::clone(&shared), options);
@@ -193,7 +195,7 @@ impl ServiceHandle {
 
     /// The most tokens of prompt and answer together.
     pub fn context(&self) -> u32 {
-        self.shared.context
+        self.shared.context()
     }
 
     /// What the service is doing now.
@@ -214,7 +216,7 @@ impl Shared {
     }
 
     pub(super) fn context(&self) -> u32 {
-        self.context
+        self.limits.context
     }
 
     fn entrance(&self) -> MutexGuard<'_, Option<Entrance>> {
@@ -229,33 +231,21 @@ impl Shared {
     /// A job that can be done, or why it cannot.
     fn check(&self, job: Job) -> Result<Submitted, EngineError> {
         let Job { prompt: mut tokens, task, tenant, priority, deadline, sink } = job;
-        let (vocabulary, context) = (self.vocabulary, self.context);
+        self.limits.check(&tokens, 0)?;
         let prompt_tokens = tokens.len();
-        if tokens.is_empty() {
-            return Err(EngineError::Setting { name: "prompt", value: "empty".into(), allowed: "at least one token" });
-        }
-        if prompt_tokens > context as usize {
-            return Err(EngineError::ContextFull { used: 0, more: prompt_tokens, context });
-        }
-        if let Some(&token) = tokens.iter().find(|token| **token as usize >= vocabulary) {
-            return Err(EngineError::UnknownToken { token, vocabulary });
-        }
         let mut told = (Vec::new(), None);
         let (needs, task) = match task {
-            Task::Generate(mut wanted) => {
-                if wanted.known.iter().any(|token| *token as usize >= vocabulary) {
-                    wanted.known.clear();
-                }
-                let begin = Answer::begin(wanted, &tokens, (self.text.tokenizer(), context))?;
-                let Beginning { answer, known, finish } = begin;
+            Task::Generate(generation) => {
+                let StartedAnswer { answer, known, finish } =
+                    Answer::start(generation, &tokens, self.text.tokenizer(), self.limits)?;
                 tokens.extend(known.iter().map(|token| token.token));
                 told = (known, finish);
                 (Needs::NextToken, ActiveTask::Answer(Box::new(answer)))
             }
             Task::Embed => (Needs::EveryRow, ActiveTask::Embedding(Embedding::default())),
         };
-        // A token that fills the context is told and never computed.
-        tokens.truncate(context as usize);
+        // A token that fills the context is shown and never computed.
+        tokens.truncate(self.limits.context as usize);
         let deadline = deadline.map(|deadline| deadline.saturating_duration_since(self.begin).as_secs_f64());
         let live = ActiveJob {
             task,

@@ -119,8 +119,8 @@ pub struct NewToken {
     pub token: u32,
     /// Text that may be shown now: whole characters, never part of a stop text, possibly none.
     pub text: String,
-    /// Its chance, where that was asked for.
-    pub chance: Option<TokenLogprobs>,
+    /// Its log probability, where that was asked for.
+    pub logprobs: Option<TokenLogprobs>,
 }
 
 /// How likely a token was, before penalties, temperature and filters.

@@ -4,8 +4,8 @@ use std::cmp::Ordering;
 
 use super::{Alternative, TokenLogprobs};
 
-/// The chance of `token` and of the `count` most likely ones; among equals the lower id comes first.
-pub(super) fn chance(logits: &[f32], token: u32, count: u32) -> TokenLogprobs {
+/// The log probability of `token` and of the `count` most likely ones; among equals the lower id comes first.
+pub(super) fn logprobs(logits: &[f32], token: u32, count: u32) -> TokenLogprobs {
     let best = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     // The library's own functions, so that every machine says the same.
     let total: f64 = logits.iter().map(|logit| libm::exp(f64::from(*logit) - f64::from(best))).sum();
@@ -30,8 +30,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chances_are_of_the_raw_logits_and_ranked() {
-        let found = chance(&[0.0, 2.0, 2.0, f32::NEG_INFINITY], 0, 3);
+    fn log_probabilities_are_of_the_raw_logits_and_ranked() {
+        let found = logprobs(&[0.0, 2.0, 2.0, f32::NEG_INFINITY], 0, 3);
         let total = 1.0 + 2.0 * 2.0_f64.exp();
         let expected = [(1, 2.0 - total.ln()), (2, 2.0 - total.ln()), (0, -total.ln())];
         assert!((f64::from(found.log_probability) + total.ln()).abs() < 1e-6);
@@ -40,7 +40,7 @@ mod tests {
             assert!((f64::from(alternative.log_probability) - log_probability).abs() < 1e-6);
         }
         assert_eq!(found.alternatives.len(), 3);
-        assert!(chance(&[1.0], 0, 0).alternatives.is_empty());
-        assert_eq!(chance(&[1.0], 0, 9).alternatives.len(), 1);
+        assert!(logprobs(&[1.0], 0, 0).alternatives.is_empty());
+        assert_eq!(logprobs(&[1.0], 0, 9).alternatives.len(), 1);
     }
 }

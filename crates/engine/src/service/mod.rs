@@ -1,7 +1,7 @@
 //! Many requests on one model: jobs go in through a handle, updates come out through their sinks.
 
 mod active_job;
-mod answer;
+pub(crate) mod answer;
 mod embedding;
 mod guess;
 mod handle;

@@ -70,8 +70,7 @@ impl Runner {
     /// Chooses the token after one row, if all guesses before it were right.
     fn read_row(&mut self, plan: &Plan, (part, row): (&Part, u32), logits: &[f32], reading: &mut Reading) {
         let Some(live) = self.jobs.get_mut(&part.id).filter(|_| !reading.closed && !reading.failed) else { return };
-        let position = part.position + (row - part.wanted.start) + 1;
-        let progress = live.choose(logits, position, self.shared.context());
+        let progress = live.choose(logits);
         reading.tokens.extend(progress.token);
         self.counted.generated_tokens += u64::from(progress.token.is_some());
         let guess = (row + 1 < part.rows.end).then(|| plan.step.tokens[row as usize + 1]);

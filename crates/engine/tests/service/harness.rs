@@ -12,7 +12,7 @@ use cascadia_engine::service::{
     Update,
 };
 use cascadia_engine::{
-    CacheSize, Engine, EngineError, Flow, ModelText, OpenOptions, Request, Sampling, Source, generate,
+    CacheSize, Engine, EngineError, Flow, ModelText, OpenOptions, Outcome, Sampling, Session, Source, generate,
 };
 use cascadia_kernels::Pool;
 use cascadia_model::CachePages;
@@ -29,6 +29,16 @@ pub(crate) struct Setup {
     pub(crate) rows_per_step: u32,
     pub(crate) threads: usize,
     pub(crate) options: ServiceOptions,
+}
+
+/// What a test asks for, of a service or of a session.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) prompt: Vec<u32>,
+    pub(crate) sampling: Sampling,
+    pub(crate) max_tokens: u32,
+    pub(crate) stop: Vec<String>,
+    pub(crate) stop_tokens: Vec<u32>,
 }
 
 /// What became of a job.
@@ -110,14 +120,38 @@ impl Setup {
 
     /// What each request gives alone.
     pub(crate) fn alone(&self, requests: &[Request]) -> Vec<Vec<u32>> {
-        let mut session = self.engine(CacheSize::Sequences(1)).session;
-        let text = text();
-        let run = |request: &Request| {
-            session.truncate(0);
-            generate(text.tokenizer(), &mut session, request, &mut |_| Flow::Continue).unwrap().tokens
-        };
-        requests.iter().map(run).collect()
+        let mut session = self.session();
+        requests
+            .iter()
+            .map(|request| on_session(&mut session, &request.prompt, request.generation()).1.tokens)
+            .collect()
     }
+
+    pub(crate) fn session(&self) -> Session {
+        self.engine(CacheSize::Sequences(1)).into_session()
+    }
+}
+
+impl Request {
+    pub(crate) fn generation(&self) -> Generation {
+        Generation {
+            stop: self.stop.clone(),
+            stop_tokens: self.stop_tokens.clone(),
+            ..Generation::new(self.sampling.clone(), self.max_tokens)
+        }
+    }
+}
+
+/// The text that an empty session gives, and how it ends.
+pub(crate) fn on_session(session: &mut Session, prompt: &[u32], generation: Generation) -> (String, Outcome) {
+    let request = cascadia_engine::Request { prompt: prompt.to_vec(), generation };
+    let mut shown = String::new();
+    session.truncate(0);
+    let outcome = generate(text().tokenizer(), session, &request, &mut |event| {
+        shown.push_str(event.text());
+        Flow::Continue
+    });
+    (shown, outcome.unwrap())
 }
 
 /// One tokenizer for all models: what text tokens become does not matter here.
@@ -141,14 +175,9 @@ pub(crate) fn job(request: &Request, leave: Leave) -> (Job, Receiver<Update>) {
         let _ = sender.send(update);
         if leave == Leave::After(tokens) { Flow::Stop } else { Flow::Continue }
     };
-    let wanted = Generation {
-        stop: request.stop.clone(),
-        stop_tokens: request.stop_tokens.clone(),
-        ..Generation::new(request.sampling.clone(), request.max_tokens)
-    };
     let job = Job {
         prompt: request.prompt.clone(),
-        task: Task::Generate(wanted),
+        task: Task::Generate(request.generation()),
         tenant: Tenant(0),
         priority: Priority::Normal,
         deadline: None,

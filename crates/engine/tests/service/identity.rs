@@ -1,10 +1,10 @@
 //! Mixed requests on a pool that is too small give exactly the tokens that each gives alone.
 
+use cascadia_engine::FinishReason;
 use cascadia_engine::service::{ServiceOptions, Snapshot, Tenant};
-use cascadia_engine::{FinishReason, Request};
 use cascadia_model::CachePages;
 
-use crate::harness::{Leave, Setup, hear, hold, job, long, rainier, request};
+use crate::harness::{Leave, Request, Setup, hear, hold, job, long, rainier, request};
 
 /// Some requests: every fourth begins with a text they share, half are greedy, half leave early.
 struct Mix {

@@ -1,10 +1,10 @@
 //! What jobs say: text, chances, embeddings, reuse, and errors that stay with the job that caused them.
 
 use cascadia_engine::service::{Job, Task};
-use cascadia_engine::{EngineError, FinishReason, Request, Sampling};
+use cascadia_engine::{EngineError, FinishReason, Sampling};
 use cascadia_model::CachePages;
 
-use crate::harness::{Leave, Setup, fixture, hear, job, long, request, text};
+use crate::harness::{Leave, Request, Setup, fixture, hear, job, long, request, text};
 
 fn setup() -> Setup {
     Setup::new(long("llama3"), 512, CachePages { pages: 40, window: 0 })
@@ -49,12 +49,12 @@ fn chances_are_those_of_the_model() {
     }
     service.handle().submit(job).unwrap();
     for token in hear(&updates).tokens {
-        let chance = token.chance.expect("it was asked for");
-        assert_eq!(chance.alternatives.len(), 3);
-        assert!(chance.alternatives.is_sorted_by(|one, other| one.log_probability >= other.log_probability));
-        assert!(chance.log_probability <= chance.alternatives[0].log_probability);
-        let known = chance.alternatives.iter().find(|alternative| alternative.token == token.token);
-        assert!(known.is_none_or(|known| known.log_probability == chance.log_probability));
+        let logprobs = token.logprobs.expect("it was asked for");
+        assert_eq!(logprobs.alternatives.len(), 3);
+        assert!(logprobs.alternatives.is_sorted_by(|one, other| one.log_probability >= other.log_probability));
+        assert!(logprobs.log_probability <= logprobs.alternatives[0].log_probability);
+        let known = logprobs.alternatives.iter().find(|alternative| alternative.token == token.token);
+        assert!(known.is_none_or(|known| known.log_probability == logprobs.log_probability));
     }
 }
 

@@ -1,11 +1,11 @@
 //! A job of which tokens are known from before gives the answer that it gives without.
 
+use cascadia_engine::FinishReason;
 use cascadia_engine::service::{Generation, NewToken, Service, Task};
-use cascadia_engine::{FinishReason, Request};
 use cascadia_model::CachePages;
 use cascadia_text::{GrammarCompiler, OutputFormat};
 
-use crate::harness::{Heard, Leave, Setup, hear, job, long, request, text};
+use crate::harness::{Heard, Leave, Request, Setup, hear, job, long, on_session, request, text};
 
 /// What a test does to how an answer is generated.
 type Change<'a> = &'a dyn Fn(&mut Generation);
@@ -46,10 +46,20 @@ fn check(name: &str, request: &Request, change: Change<'_>) -> Heard {
         assert_eq!(seen(&heard), seen(&whole), "{name} with {count} known tokens");
         assert_eq!(heard.known, count, "{name}");
     }
+    let mut session = setup().session();
+    for count in [0, numbers.len() / 2, numbers.len()] {
+        let mut generation = Generation { known: numbers[..count].to_vec(), ..request.generation() };
+        change(&mut generation);
+        let (shown, outcome) = on_session(&mut session, &request.prompt, generation);
+        let said: String = whole.tokens.iter().map(|token| token.text.as_str()).collect();
+        let ended = whole.outcome.as_ref().expect("it has an answer");
+        assert_eq!((shown, outcome.finish), (said + &ended.text, ended.finish), "{name} on a session");
+        assert_eq!(outcome.tokens, numbers, "{name} on a session");
+    }
     let handle = service.handle();
     service.drain();
-    let (drawn, asked) = (handle.snapshot().generated_tokens as usize, numbers.len());
-    assert_eq!(drawn, (0..=asked).sum::<usize>(), "{name}: what is known is not drawn again");
+    let (sampled_tokens, asked) = (handle.snapshot().generated_tokens as usize, numbers.len());
+    assert_eq!(sampled_tokens, (0..=asked).sum::<usize>(), "{name}: what is known is not sampled again");
     whole
 }
 

@@ -3,11 +3,11 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use cascadia_engine::FinishReason;
 use cascadia_engine::service::{Job, ServiceOptions, SubmitError};
-use cascadia_engine::{FinishReason, Request};
 use cascadia_model::CachePages;
 
-use crate::harness::{Leave, Setup, hear, hold, job, long, request};
+use crate::harness::{Leave, Request, Setup, hear, hold, job, long, request};
 
 fn setup() -> Setup {
     Setup::new(long("llama3"), 2048, CachePages { pages: 32, window: 0 })

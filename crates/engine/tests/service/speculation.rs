@@ -1,10 +1,10 @@
 //! Guessing ahead changes how fast an answer comes, and nothing else.
 
+use cascadia_engine::CacheSize;
 use cascadia_engine::service::{Service, ServiceOptions, Snapshot};
-use cascadia_engine::{CacheSize, Request};
 use cascadia_model::CachePages;
 
-use crate::harness::{Leave, Setup, fixture, hear, hold, job, long, request, text};
+use crate::harness::{Leave, Request, Setup, fixture, hear, hold, job, long, request, text};
 
 fn setup() -> Setup {
     Setup::new(long("llama3"), 512, CachePages { pages: 40, window: 0 })

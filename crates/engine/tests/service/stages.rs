@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc::Receiver};
 
 use cascadia_engine::service::{Service, Update};
-use cascadia_engine::{CacheSize, EngineError, Pipeline, Request, Session, Source};
+use cascadia_engine::{CacheSize, Engine, EngineError, OpenOptions, Source};
 use cascadia_kernels::Pool;
-use cascadia_model::{CachePages, Hidden, LoadOptions, LocalStage, ModelLimits, Stage, StageError, StepPlan, load};
+use cascadia_model::{CachePages, Hidden, LoadOptions, LocalStage, Stage, StageError, StepPlan};
 
-use crate::harness::{Leave, Setup, hear, job, long, request, text};
+use crate::harness::{Leave, Request, Setup, hear, job, long, request, text};
 
 /// A token that no step with it survives.
 const POISON: u32 = 250;
@@ -78,25 +78,28 @@ fn start(lost: fn(u32) -> Option<Loss>) -> Service {
 
 /// A service over stages that are here, with the threads of both ends, or have a thread of their own.
 fn start_stages(lost: fn(u32) -> Option<Loss>, here: &[bool]) -> Service {
-    let limits = ModelLimits { context: 512, rows_per_step: 64, cache: setup().cache };
-    let of = |pool: Arc<Pool>| LoadOptions::new(limits, pool);
-    // Two threads notice it if anything shares them without taking turns.
-    let own = of(Arc::new(Pool::new(2)));
-    let files = Arc::new(Source::Path(&setup().model).files().unwrap());
-    let mut engine = setup().engine(CacheSize::Sequences(1));
-    let mut model = load(&files, &own).unwrap();
-    let (layers, stages) = (model.spec.layers.len() as u32, here.len() as u32);
-    let stage = |at: u32| {
-        let range = at * layers / stages..(at + 1) * layers / stages;
-        let is_here = here[at as usize];
-        let options = if is_here { own.clone() } else { of(Arc::new(Pool::new(1))) };
-        let inner = Box::new(LocalStage::new(&files, &model.spec, range, &options).unwrap());
-        let (runs, generation) = (AtomicU32::new(at), AtomicU64::new(0));
-        Box::new(Flaky { inner, runs, lost, generation, is_here }) as Box<dyn Stage>
+    let options = OpenOptions {
+        context: Some(512),
+        rows_per_step: 64,
+        cache: CacheSize::Pages(setup().cache),
+        // Two threads notice it if anything shares them without taking turns.
+        ..OpenOptions::new(Arc::new(Pool::new(2)))
     };
-    model.stages = (0..stages).map(stage).collect();
-    engine.session = Session::new(Pipeline::new(model, &own));
-    Service::start(engine, text(), setup().options).unwrap()
+    let files = Arc::new(Source::Path(&setup().model).files().unwrap());
+    let engine = Engine::with_stages(Arc::clone(&files), &options, |spec, own| {
+        let (layers, stages) = (spec.layers.len() as u32, here.len() as u32);
+        let stage = |at: u32| {
+            let range = at * layers / stages..(at + 1) * layers / stages;
+            let is_here = here[at as usize];
+            let pool = if is_here { Arc::clone(&own.pool) } else { Arc::new(Pool::new(1)) };
+            let options = LoadOptions { pool, ..own.clone() };
+            let inner = Box::new(LocalStage::new(&files, spec, range, &options).unwrap());
+            let (runs, generation) = (AtomicU32::new(at), AtomicU64::new(0));
+            Box::new(Flaky { inner, runs, lost, generation, is_here }) as Box<dyn Stage>
+        };
+        Ok::<_, EngineError>((0..stages).map(stage).collect())
+    });
+    Service::start(engine.unwrap(), text(), setup().options).unwrap()
 }
 
 fn requests() -> Vec<Request> {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use cascadia_engine::{CacheSize, Engine, EngineError, OpenOptions, Source};
+use cascadia_engine::{CacheSize, Engine, EngineError, OpenOptions, Session, Source};
 use cascadia_fleet::link::{LinkFaults, channel_pair};
 use cascadia_fleet::{
     Digest, MANIFEST_VERSION, Manifest, ModelWorkers, Numerics, RemoteStage, RowFormat, Shard, ShardOptions,
@@ -170,8 +170,7 @@ pub(crate) fn open_whole(path: &Path) -> Engine {
 }
 
 /// Feeds a prompt and continues with the likeliest tokens; gives the bits of all logits on the way.
-pub(crate) fn continuation(engine: &mut Engine, prompt: &[u32], count: usize) -> (Vec<u32>, Vec<u32>) {
-    let session = &mut engine.session;
+pub(crate) fn continuation(session: &mut Session, prompt: &[u32], count: usize) -> (Vec<u32>, Vec<u32>) {
     session.truncate(0);
     let (mut tokens, mut bits) = (Vec::new(), Vec::new());
     let mut next = prompt.to_vec();

@@ -17,11 +17,12 @@ pub(crate) fn cuts(layers: u32, stages: usize) -> Vec<Vec<u32>> {
 
 fn check(model: &str, precision: Option<&'static str>, cuts: &[Vec<u32>]) {
     let workshop = Workshop::new(model, precision);
-    let mut whole = open_whole(&workshop.whole());
+    let mut whole = open_whole(&workshop.whole()).into_session();
     let expected = continuation(&mut whole, &prompt(40), 30);
     for cut in cuts {
         let manifest = workshop.export(cut);
-        let (mut fleet, traffic) = workshop.fleet(&manifest);
+        let (fleet, traffic) = workshop.fleet(&manifest);
+        let mut fleet = fleet.into_session();
         assert!(continuation(&mut fleet, &prompt(40), 30) == expected, "{model} {precision:?} cut at {cut:?}");
         let row = manifest.numerics.hidden_width as usize * 4;
         let tokens = if manifest.numerics.stages_need_tokens { 4 } else { 0 };

@@ -163,7 +163,7 @@ fn strangers_who_dribble_do_not_keep_members_out() {
 fn tokens_over_encrypted_sockets_are_those_of_one_process() {
     let office = Office::open();
     let workshop = Workshop::new("llama3", Some("int4"));
-    let expected = continuation(&mut open_whole(&workshop.whole()), &prompt(20), 20);
+    let expected = continuation(&mut open_whole(&workshop.whole()).into_session(), &prompt(20), 20);
     let manifest = workshop.export(&[0, 1]);
     let members = ["node-a", "node-b"].map(|name| {
         let identity = key(office.folder.path(), name);
@@ -179,7 +179,7 @@ fn tokens_over_encrypted_sockets_are_those_of_one_process() {
             worker.serve(&mut link)
         });
     }
-    let mut fleet = workshop.open(&manifest, |model_workers, stage, _| {
+    let fleet = workshop.open(&manifest, |model_workers, stage, _| {
         if stage == 0 {
             for _ in 0..2 {
                 let Arrival::Member { node, link } = office.next() else { panic!("only members come") };
@@ -189,7 +189,7 @@ fn tokens_over_encrypted_sockets_are_those_of_one_process() {
         }
         Box::new(RemoteStage::new(model_workers, stage, PATIENCE))
     });
-    assert!(continuation(&mut fleet, &prompt(20), 20) == expected);
+    assert!(continuation(&mut fleet.into_session(), &prompt(20), 20) == expected);
 }
 
 #[test]

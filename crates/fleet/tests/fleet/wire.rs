@@ -17,7 +17,7 @@ fn every_format_has_its_bytes() {
     // The second has rows of several streams and sends tokens, the third rows of 40 numbers.
     for model in ["llama3", "gemma3n", "llama2"] {
         let mut workshop = Workshop::new(model, None);
-        let whole = continuation(&mut open_whole(&workshop.whole()), &prompt(40), 8);
+        let whole = continuation(&mut open_whole(&workshop.whole()).into_session(), &prompt(40), 8);
         for wire in FORMATS {
             workshop.wire = wire;
             let manifest = workshop.export(&[0, 1]);
@@ -27,7 +27,8 @@ fn every_format_has_its_bytes() {
                 RowFormat::Int8 if width.is_multiple_of(32) => width + 2 * (width / 32),
                 RowFormat::F16 | RowFormat::Int8 => 2 * width,
             };
-            let (mut fleet, traffic) = workshop.fleet(&manifest);
+            let (fleet, traffic) = workshop.fleet(&manifest);
+            let mut fleet = fleet.into_session();
             let same = continuation(&mut fleet, &prompt(40), 8) == whole;
             assert_eq!(same, wire == RowFormat::F32, "{model} {wire:?}: nothing else is rounded");
             let tokens = if manifest.numerics.stages_need_tokens { 4 } else { 0 };

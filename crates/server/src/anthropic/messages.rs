@@ -248,7 +248,7 @@ fn stop_reason(end: &End) -> &'static str {
         _ if end.calls_functions() => "tool_use",
         FinishReason::Stop | FinishReason::Cancelled if end.stop.is_some() => "stop_sequence",
         FinishReason::Stop | FinishReason::Cancelled => "end_turn",
-        FinishReason::Length | FinishReason::ContextFull | FinishReason::Deadline => "max_tokens",
+        FinishReason::Length | FinishReason::Deadline => "max_tokens",
     }
 }
 

@@ -86,7 +86,7 @@ pub(crate) fn last(mut object: Value, end: Option<&End>, used: Usage, begin: Ins
     let nanoseconds = begin.elapsed().as_nanos() as u64;
     let reason = match end.map(|end| end.finish) {
         None | Some(FinishReason::Stop | FinishReason::Cancelled) => "stop",
-        Some(FinishReason::Length | FinishReason::ContextFull | FinishReason::Deadline) => "length",
+        Some(FinishReason::Length | FinishReason::Deadline) => "length",
     };
     let more = json!({
         "done": true,

@@ -15,7 +15,7 @@ pub(crate) fn finish_reason(end: &End) -> &'static str {
     match end.finish {
         _ if end.calls_functions() => "tool_calls",
         FinishReason::Stop | FinishReason::Cancelled => "stop",
-        FinishReason::Length | FinishReason::ContextFull | FinishReason::Deadline => "length",
+        FinishReason::Length | FinishReason::Deadline => "length",
     }
 }
 

@@ -170,7 +170,7 @@ mod tests {
             counting.fetch_add(1, Ordering::Relaxed);
             Flow::Continue
         }));
-        let mut tell = |token| sink(Update::Token(NewToken { token, text: String::new(), chance: None }));
+        let mut tell = |token| sink(Update::Token(NewToken { token, text: String::new(), logprobs: None }));
         assert!((10..14).all(|token| tell(token) == Flow::Continue));
         let written = || -> Vec<(usize, u32)> {
             let tokens = received.try_iter().filter_map(|order| match order {

@@ -42,7 +42,7 @@ impl DraftModel {
     /// An error unless both models mean the same by every token.
     pub(in crate::service) fn new(draft: Engine, target: &ModelText, size: usize) -> Result<DraftModel, EngineError> {
         let text = draft.text()?;
-        let pipeline = draft.session.into_pipeline();
+        let pipeline = draft.into_pipeline();
         let same = |id: u32| text.tokenizer().token_bytes(id) == target.tokenizer().token_bytes(id);
         if pipeline.spec().vocabulary != size || !(0..size as u32).all(same) {
             return Err(EngineError::Setting {

@@ -175,7 +175,7 @@ fn status(end: Option<&End>) -> &'static str {
     match end.map(|end| end.finish) {
         None => "in_progress",
         Some(FinishReason::Stop | FinishReason::Cancelled) => "completed",
-        Some(FinishReason::Length | FinishReason::ContextFull | FinishReason::Deadline) => "incomplete",
+        Some(FinishReason::Length | FinishReason::Deadline) => "incomplete",
     }
 }
 

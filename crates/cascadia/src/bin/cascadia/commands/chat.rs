@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
-use cascadia_engine::{FinishReason, Flow, Message};
+use cascadia_engine::{Flow, Message};
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
 
@@ -140,7 +140,7 @@ impl Chat {
         })?;
         print("\n")?;
         self.history.push(Message { role: "assistant", content: answer });
-        if outcome.finish == FinishReason::ContextFull {
+        if self.runner.is_full(&outcome) {
             remark(&format!("The context of {context} tokens is full. /reset starts afresh; --ctx gives more room."));
         }
         remark(&speed_line(&outcome));

@@ -14,9 +14,9 @@ pub(crate) fn logits(flags: &LogitsFlags) -> anyhow::Result<()> {
     let context = u32::try_from(flags.tokens.len())?;
     let options =
         OpenOptions { context: Some(context), rows_per_step: flags.chunk, ..OpenOptions::new(pool(&flags.threads)) };
-    let mut engine = Engine::from_files(Located::find(&flags.model)?.files()?, &options)?;
-    write_logits(&mut engine.session, &flags.tokens, &flags.out)?;
-    let (positions, vocabulary) = (flags.tokens.len(), engine.session.spec().vocabulary);
+    let mut session = Engine::from_files(Located::find(&flags.model)?.files()?, &options)?.into_session();
+    write_logits(&mut session, &flags.tokens, &flags.out)?;
+    let (positions, vocabulary) = (flags.tokens.len(), session.spec().vocabulary);
     if flags.json {
         print_json(&json!({"out": flags.out, "positions": positions, "vocabulary": vocabulary}))?;
     } else {

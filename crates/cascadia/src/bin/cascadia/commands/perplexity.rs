@@ -1,7 +1,7 @@
 //! `cascadia eval perplexity`.
 
 use anyhow::Context;
-use cascadia_engine::{Engine, OpenOptions};
+use cascadia_engine::{Engine, OpenOptions, Session};
 use cascadia_eval::{Divergence, Perplexity, Reference, perplexity as score};
 use serde_json::{Value, json};
 
@@ -25,18 +25,18 @@ pub(crate) fn perplexity(flags: &PerplexityFlags) -> anyhow::Result<()> {
     let reference = match &flags.against {
         None => None,
         Some(name) => {
-            let (mut engine, text) = open(flags, name)?;
-            Some(Reference::record(&mut engine.session, &text.tokens, text.cut, progress)?)
+            let (mut session, text) = open(flags, name)?;
+            Some(Reference::record(&mut session, &text.tokens, text.cut, progress)?)
         }
     };
     let mut results = Vec::new();
     for name in &flags.models {
-        let (mut engine, text) = open(flags, name)?;
+        let (mut session, text) = open(flags, name)?;
         bar.label(name);
         results.push(match &reference {
-            None => Found::Alone(score(&mut engine.session, &text.tokens, text.cut, progress)?),
+            None => Found::Alone(score(&mut session, &text.tokens, text.cut, progress)?),
             Some(reference) => {
-                let compared = reference.compare(&mut engine.session, text.cut.windows, progress);
+                let compared = reference.compare(&mut session, text.cut.windows, progress);
                 Found::Beside(compared.with_context(|| format!("cannot compare {name} with --against"))?)
             }
         });
@@ -45,14 +45,14 @@ pub(crate) fn perplexity(flags: &PerplexityFlags) -> anyhow::Result<()> {
     report(flags, &results)
 }
 
-fn open(flags: &PerplexityFlags, name: &str) -> anyhow::Result<(Engine, ScoredText)> {
+fn open(flags: &PerplexityFlags, name: &str) -> anyhow::Result<(Session, ScoredText)> {
     let files = Located::find(name)?.files()?;
     let limits = WindowLimits { windows: flags.windows, window: flags.window };
     let text = ScoredText::read(&flags.text, &files, limits)?;
     let options = OpenOptions { context: Some(flags.window), ..OpenOptions::new(pool(&flags.threads)) };
     let engine = Engine::from_files(files, &options)
         .with_context(|| format!("cannot score windows of {} tokens (--window)", flags.window))?;
-    Ok((engine, text))
+    Ok((engine.into_session(), text))
 }
 
 /// One object for one model, a list of them for several.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
-use cascadia_engine::{Engine, OpenOptions, Source};
+use cascadia_engine::{Engine, OpenOptions, Session, Source};
 use cascadia_eval::{Reference, perplexity};
 use cascadia_kernels::Pool;
 use cascadia_model::EnergyMeter;
@@ -109,19 +109,19 @@ impl Command<'_> {
         }
         let Some(path) = &self.flags.calibrate else { return Ok(None) };
         let meter = EnergyMeter::default();
-        let (mut engine, text) = self.open(path, Some(meter.clone()))?;
+        let (mut session, text) = self.open(path, Some(meter.clone()))?;
         let bar = Progress::new("calibrating");
-        perplexity(&mut engine.session, &text.tokens, text.cut, |done, total| bar.set(done as u64, total as u64))
+        perplexity(&mut session, &text.tokens, text.cut, |done, total| bar.set(done as u64, total as u64))
             .with_context(|| format!("cannot calibrate on {}", path.display()))?;
         Ok(Some(Importance::measured(&meter, path)?))
     }
 
     /// The source model and a text for it.
-    fn open(&self, text: &Path, meter: Option<EnergyMeter>) -> anyhow::Result<(Engine, ScoredText)> {
+    fn open(&self, text: &Path, meter: Option<EnergyMeter>) -> anyhow::Result<(Session, ScoredText)> {
         let limits = WindowLimits { windows: self.flags.windows, window: self.flags.window };
         let files = self.located.files()?;
         let text = ScoredText::read(text, &files, limits)?;
-        Ok((Engine::from_files(files, &self.options(meter))?, text))
+        Ok((Engine::from_files(files, &self.options(meter))?.into_session(), text))
     }
 
     fn options(&self, meter: Option<EnergyMeter>) -> OpenOptions {
@@ -145,20 +145,20 @@ impl Command<'_> {
             }
             .into());
         };
-        let (mut engine, text) = self.open(path, None)?;
+        let (mut session, text) = self.open(path, None)?;
         let bar = Progress::new("source model");
-        let reference = Reference::record(&mut engine.session, &text.tokens, text.cut, |done, total| {
+        let reference = Reference::record(&mut session, &text.tokens, text.cut, |done, total| {
             bar.set(done as u64, total as u64);
         })
         .with_context(|| format!("cannot measure on {}", path.display()))?;
-        drop(engine);
+        drop(session);
         let search = MixSearch { files, out: &self.flags.out, importance, target, pool: &self.pool };
         let mut last = (0.0, 0.0);
         let mut best = last;
         let measure = |candidate: &Path, depth: Depth| {
-            let mut engine = Engine::open(Source::Path(candidate), &self.options(None))?;
+            let mut session = Engine::open(Source::Path(candidate), &self.options(None))?.into_session();
             let windows = if depth == Depth::Probe { PROBE_WINDOWS } else { text.cut.windows };
-            let result = reference.compare(&mut engine.session, windows, |_, _| {})?;
+            let result = reference.compare(&mut session, windows, |_, _| {})?;
             last = (result.perplexity_growth(), result.top1_loss());
             let loss = last.0.max(last.1).max(result.divergence);
             if depth == Depth::Full && loss <= target {

@@ -4,8 +4,9 @@ use std::io::{self, IsTerminal, Read};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
+use cascadia_engine::service::Generation;
 use cascadia_engine::{
-    Engine, EngineError, Event, FinishReason, Flow, Message, ModelText, Outcome, Request, Sampling, generate,
+    Engine, EngineError, FinishReason, Flow, Message, ModelText, Outcome, Request, Sampling, Session, generate,
 };
 use serde_json::json;
 
@@ -27,7 +28,7 @@ pub(crate) fn run(flags: &RunFlags) -> anyhow::Result<()> {
 
 /// A model with the settings of this run.
 pub(crate) struct Runner {
-    engine: Engine,
+    session: Session,
     text: ModelText,
     sampling: Sampling,
     max_tokens: u32,
@@ -45,7 +46,13 @@ impl Runner {
         };
         let engine = Engine::from_files(located.files()?, &open_options(&flags.machine))?;
         let text = engine.text()?;
-        Ok(Runner { engine, text, sampling, max_tokens: flags.max_tokens, stop: flags.stop.clone() })
+        Ok(Runner {
+            session: engine.into_session(),
+            text,
+            sampling,
+            max_tokens: flags.max_tokens,
+            stop: flags.stop.clone(),
+        })
     }
 
     /// The text side of the model.
@@ -55,7 +62,13 @@ impl Runner {
 
     /// The most tokens of prompt and answer together.
     pub(crate) fn context(&self) -> u32 {
-        self.engine.session.context()
+        self.session.context()
+    }
+
+    /// Whether an answer ended because prompt and answer fill the context.
+    pub(crate) fn is_full(&self, outcome: &Outcome) -> bool {
+        let tokens = outcome.stats.prompt_tokens + outcome.tokens.len();
+        outcome.finish == FinishReason::Length && tokens > self.context() as usize
     }
 
     /// Generates an answer; each piece of text goes to `show`, which says whether to go on.
@@ -66,25 +79,21 @@ impl Runner {
     ) -> anyhow::Result<Outcome> {
         let request = Request {
             prompt,
-            sampling: self.sampling.clone(),
-            max_tokens: self.max_tokens,
-            stop: self.stop.clone(),
-            stop_tokens: self.text.special().stop.clone(),
+            generation: Generation {
+                stop: self.stop.clone(),
+                stop_tokens: self.text.special().stop.clone(),
+                ..Generation::new(self.sampling.clone(), self.max_tokens)
+            },
         };
         let mut shown = Ok(());
-        let outcome = generate(self.text.tokenizer(), &mut self.engine.session, &request, &mut |event| {
-            let text = match event {
-                Event::Text(text) => text,
-                Event::Prompt { .. } => "",
-            };
-            match show(text) {
+        let outcome =
+            generate(self.text.tokenizer(), &mut self.session, &request, &mut |event| match show(event.text()) {
                 Ok(flow) => flow,
                 Err(error) => {
                     shown = Err(error);
                     Flow::Stop
                 }
-            }
-        })?;
+            })?;
         shown?;
         Ok(outcome)
     }
@@ -141,7 +150,7 @@ fn answer_once(mut runner: Runner, flags: &RunFlags, prompt: &str) -> anyhow::Re
         return Ok(print_json(&object)?);
     }
     print("\n")?;
-    if outcome.finish == FinishReason::ContextFull {
+    if runner.is_full(&outcome) {
         remark(&format!("The context of {} tokens is full; --ctx gives it more room.", runner.context()));
     }
     remark(&format!("{} seed {}", speed_line(&outcome), runner.sampling.seed));

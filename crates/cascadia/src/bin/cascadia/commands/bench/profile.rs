@@ -27,8 +27,8 @@ pub(crate) fn profile(flags: &BenchFlags) -> anyhow::Result<()> {
     options.profile = Arc::clone(&profile);
     let files = files(flags)?;
     let ceilings = Ceilings::measure(options.pool.threads(), largest_part(&files).as_ref(), |_, _| {});
-    let mut engine = Engine::from_files(files, &options)?;
-    let phases = profile_speed(&mut engine.session, &plan, &profile)?;
+    let mut session = Engine::from_files(files, &options)?.into_session();
+    let phases = profile_speed(&mut session, &plan, &profile)?;
     if let Some(path) = &flags.trace {
         write(&profile, path).with_context(|| format!("cannot write the trace {}", path.display()))?;
     }

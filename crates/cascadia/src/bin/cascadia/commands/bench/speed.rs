@@ -18,12 +18,12 @@ pub(crate) fn speed(flags: &BenchFlags) -> anyhow::Result<()> {
     let threads = options.pool.threads();
     let begin = Instant::now();
     let files = files(flags)?;
-    let mut engine = Engine::from_files(files, &options)?;
+    let mut session = Engine::from_files(files, &options)?.into_session();
     let load_ms = begin.elapsed().as_secs_f64() * 1e3;
-    engine.session.feed(&[0])?;
+    session.feed(&[0])?;
     let first_token_ms = begin.elapsed().as_secs_f64() * 1e3;
     let bar = Progress::new("measurements");
-    let runs = measure_speed(&mut engine.session, &plan, |done, total| bar.set(done as u64, total as u64))?;
+    let runs = measure_speed(&mut session, &plan, |done, total| bar.set(done as u64, total as u64))?;
     drop(bar);
     if flags.json {
         let object = json!({
