@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod audit;
+pub mod clock;
 mod error;
 mod failover;
 mod json_file;
@@ -16,11 +17,12 @@ pub use audit::{
     AuditLog, Auditor, Decision, Entry, Head, LogLimits, Position, Record, Seal, SignedHead, Verb, Verdict, Witness,
     Witnesses,
 };
+pub use clock::{Clock, seconds_now};
 pub use error::FleetError;
 pub use failover::{RemoteStage, StageStatus, Timeouts};
 pub use json_file::{read_json, write_json};
 pub use membership::{
-    Announcement, Arrival, Identity, Invitation, Listener, Member, Members, Quarantine, join, look_around, seconds_now,
+    Announcement, Arrival, Identity, Invitation, Listener, Member, Members, Quarantine, join, look_around,
 };
 pub use planning::{
     Candidate, Cost, FleetPlan, MOST_MACHINES, ModelCosts, PlannedStage, StageSplit, Suggestion, Task, holds_ends,

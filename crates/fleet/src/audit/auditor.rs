@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -11,7 +10,7 @@ use super::head::parse_testimony;
 use super::record::{Decision, Entry, Verb};
 use super::{AuditLog, Refusals, SignedHead, Witness};
 use crate::json_file::{read_json, write_json};
-use crate::{FleetError, Identity, Members};
+use crate::{Clock, FleetError, Identity, Members};
 
 /// A head is signed after so many records, or so long after the one before if there is anything new.
 const HEAD_RECORDS: u64 = 1000;
@@ -58,6 +57,11 @@ impl Auditor {
         Auditor { log, identity, refusals, doubts, pending, head, writing: Mutex::new(()) }
     }
 
+    /// The clock of its log.
+    fn clock(&self) -> &Clock {
+        self.log.clock()
+    }
+
     /// Adds a record of something that happens after this, and signs a head with it at once.
     pub fn record(&self, entry: Entry) -> Result<(), FleetError> {
         self.log.append(entry)?;
@@ -86,19 +90,19 @@ impl Auditor {
     }
 
     fn count(&self, refusals: &Mutex<Refusals>, who: &str, problem: &str) {
-        let entry = hold(refusals).count(who, problem, Instant::now());
+        let entry = hold(refusals).count(who, problem, self.clock().now());
         entry.into_iter().for_each(|entry| self.note(entry));
     }
 
     /// Writes what waits as long as the program runs; `hear` is told of every record and of every failure.
     pub fn run(self: &Arc<Auditor>, mut hear: impl FnMut(Result<&Entry, FleetError>) + Send + 'static) {
         let auditor = Arc::clone(self);
-        thread::spawn(move || {
+        self.clock().spawn(move || -> ! {
             loop {
                 if let Err(error) = auditor.tick(|entry| hear(Ok(entry))) {
                     hear(Err(error));
                 }
-                thread::sleep(TICK);
+                auditor.clock().sleep(TICK);
             }
         });
     }
@@ -107,7 +111,7 @@ impl Auditor {
     pub fn tick(&self, mut hear: impl FnMut(&Entry)) -> Result<(), FleetError> {
         let _writing = hold(&self.writing);
         for refusals in [&self.refusals, &self.doubts] {
-            let over = hold(refusals).over(Instant::now());
+            let over = hold(refusals).over(self.clock().now());
             over.into_iter().for_each(|entry| self.note(entry));
         }
         loop {
@@ -140,13 +144,13 @@ impl Auditor {
             None => position.count > 0,
             Some((last, time)) => {
                 let new = position.count.saturating_sub(last.head.count);
-                new >= HEAD_RECORDS || (new > 0 && time.elapsed() >= age)
+                new >= HEAD_RECORDS || (new > 0 && self.clock().since(*time) >= age)
             }
         };
         if due {
-            let signed = SignedHead::new(&self.identity, position)?;
+            let signed = SignedHead::new(&self.identity, position, self.clock().unix_seconds())?;
             write_json(&self.log.folder().join("head.json"), &signed)?;
-            *head = Some((signed, Instant::now()));
+            *head = Some((signed, self.clock().now()));
         }
         Ok(())
     }

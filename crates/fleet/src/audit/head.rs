@@ -10,7 +10,7 @@ use super::seal::{SEAL_BYTES, Seal};
 use crate::json_file::{read_json, write_json};
 use crate::wire::link::LinkError;
 use crate::wire::message::{Reader, Writer};
-use crate::{Digest, FleetError, Identity, seconds_now};
+use crate::{Digest, FleetError, Identity};
 
 /// What the two signatures are made for, so that they are of no use for anything else.
 const HEAD: &[u8] = b"cascadia fleet audit head, version 1";
@@ -64,10 +64,10 @@ impl Head {
 }
 
 impl SignedHead {
-    /// Signs how far a log goes.
-    pub fn new(identity: &Identity, position: Position) -> Result<SignedHead, FleetError> {
+    /// Signs how far a log goes at this time, in seconds since 1970.
+    pub fn new(identity: &Identity, position: Position, time: u64) -> Result<SignedHead, FleetError> {
         let Position { count, hash } = position;
-        let head = Head { coordinator: identity.pin(), count, hash, time: seconds_now() };
+        let head = Head { coordinator: identity.pin(), count, hash, time };
         Ok(SignedHead { head, seal: Seal::new(identity, &head.message())? })
     }
 

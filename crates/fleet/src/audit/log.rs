@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::record::{Decision, Entry, MOST_LINE, Position, Record, Verb};
 use crate::json_file::sync_folder;
-use crate::{Digest, FleetError, seconds_now};
+use crate::{Clock, Digest, FleetError};
 
 /// How the first line of a file begins.
 const HEADER: &str = "cascadia-audit-1";
@@ -33,17 +33,27 @@ impl Default for LogLimits {
 pub struct AuditLog {
     folder: PathBuf,
     limits: LogLimits,
+    clock: Clock,
 }
 
 impl AuditLog {
     /// The log in a folder, which is made with the first record.
     pub fn at(folder: &Path) -> AuditLog {
-        AuditLog { folder: folder.to_owned(), limits: LogLimits::default() }
+        AuditLog { folder: folder.to_owned(), limits: LogLimits::default(), clock: Clock::default() }
     }
 
     /// The same with other limits.
     pub fn with_limits(self, limits: LogLimits) -> AuditLog {
         AuditLog { limits, ..self }
+    }
+
+    /// The same with the times of another clock than the system's.
+    pub fn on_clock(self, clock: &Clock) -> AuditLog {
+        AuditLog { clock: clock.clone(), ..self }
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     pub(crate) fn limits(&self) -> LogLimits {
@@ -62,10 +72,10 @@ impl AuditLog {
         let mut end = self.end()?;
         if end.length >= self.limits.file_bytes {
             end = self.begin(end.position)?;
-            end.add(entry)?;
+            end.add(entry, self.clock.unix_seconds())?;
             self.forget(&mut end)?;
         } else {
-            end.add(entry)?;
+            end.add(entry, self.clock.unix_seconds())?;
         }
         Ok(end.position)
     }
@@ -113,20 +123,20 @@ impl AuditLog {
     }
 
     /// The end of the newest file.
-    fn end(&self) -> Result<End, FleetError> {
+    fn end(&self) -> Result<LogEnd, FleetError> {
         let Some(path) = self.files()?.pop() else { return self.begin(Position::START) };
-        let (mut end, torn) = End::find(&path)?;
+        let (mut end, torn) = LogEnd::find(&path)?;
         if torn > 0 {
             end.file.set_len(end.length).map_err(FleetError::io("write", &path))?;
             let mut entry = Entry::new("coordinator", Verb::Recover, Decision::Noted);
             entry.note = format!("{torn} bytes of a record that was never finished are cut off");
-            end.add(entry)?;
+            end.add(entry, self.clock.unix_seconds())?;
         }
         Ok(end)
     }
 
     /// Begins a file for the records after `position`; it is there with its first line or not at all.
-    fn begin(&self, position: Position) -> Result<End, FleetError> {
+    fn begin(&self, position: Position) -> Result<LogEnd, FleetError> {
         let path = self.folder.join(format!("{:020}.log", position.count));
         let header = header(position);
         let written = tempfile::NamedTempFile::new_in(&self.folder).and_then(|mut file| {
@@ -136,18 +146,18 @@ impl AuditLog {
         });
         let file = written.map_err(FleetError::io("begin", &path))?;
         sync_folder(&self.folder);
-        Ok(End { path, file, length: header.len() as u64, position })
+        Ok(LogEnd { path, file, length: header.len() as u64, position })
     }
 
     /// Removes the oldest files when there are too many.
-    fn forget(&self, end: &mut End) -> Result<(), FleetError> {
+    fn forget(&self, end: &mut LogEnd) -> Result<(), FleetError> {
         let files = self.files()?;
         let excess = files.len().saturating_sub(self.limits.files.max(1));
         let Some(kept) = files.get(excess).filter(|_| excess > 0) else { return Ok(()) };
         let first = read_header(kept)?.count;
         let mut entry = Entry::new("coordinator", Verb::Forget, Decision::Noted);
         entry.note = format!("{UP_TO}{first}");
-        end.add(entry)?;
+        end.add(entry, self.clock.unix_seconds())?;
         files[..excess].iter().try_for_each(|path| fs::remove_file(path).map_err(FleetError::io("remove", path)))
     }
 }
@@ -182,16 +192,16 @@ fn broken(path: &Path) -> FleetError {
 }
 
 /// Where the next record goes.
-struct End {
+struct LogEnd {
     path: PathBuf,
     file: File,
     length: u64,
     position: Position,
 }
 
-impl End {
+impl LogEnd {
     /// The end of a file, and how many bytes of an unfinished line come after it.
-    fn find(path: &Path) -> Result<(End, u64), FleetError> {
+    fn find(path: &Path) -> Result<(LogEnd, u64), FleetError> {
         let mut file = OpenOptions::new().read(true).write(true).open(path).map_err(FleetError::io("open", path))?;
         let read = file.metadata().and_then(|metadata| {
             // The last whole line and an unfinished one are in there.
@@ -208,11 +218,11 @@ impl End {
         let record = || Record::parse(line).ok().map(|(hash, record)| Position { count: record.count, hash });
         let position = parse_header(line).or_else(record).ok_or_else(|| broken(path))?;
         let torn = (bytes.len() - whole - 1) as u64;
-        Ok((End { path: path.to_owned(), file, length: begin + whole as u64 + 1, position }, torn))
+        Ok((LogEnd { path: path.to_owned(), file, length: begin + whole as u64 + 1, position }, torn))
     }
 
-    fn add(&mut self, entry: Entry) -> Result<(), FleetError> {
-        let next = Record::after(self.position, seconds_now(), entry);
+    fn add(&mut self, entry: Entry, time: u64) -> Result<(), FleetError> {
+        let next = Record::after(self.position, time, entry);
         let (line, _, position) = next.ok_or_else(|| FleetError::file(&self.path, "no more records fit"))?;
         let written = self.file.seek(SeekFrom::Start(self.length)).and_then(|_| {
             self.file.write_all(line.as_bytes())?;

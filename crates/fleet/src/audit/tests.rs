@@ -34,7 +34,7 @@ impl Office {
     }
 
     fn sign(&self) -> SignedHead {
-        SignedHead::new(&self.coordinator, self.log().position().expect("a log")).expect("a key signs")
+        SignedHead::new(&self.coordinator, self.log().position().expect("a log"), seconds_now()).expect("a key signs")
     }
 
     /// What `audit verify --heads` says.
@@ -240,7 +240,8 @@ fn files_roll_over_and_old_ones_are_let_go_openly() {
     assert!(verify(&heads, &[heads[..3].to_vec()]).is_err_and(|problem| problem.contains("are no longer kept")));
     // The place where it begins is compared too.
     let hash = Digest::of(b"anything");
-    let other = SignedHead::new(&office.coordinator, Position { hash, ..verdict.begin }).expect("a key signs");
+    let other =
+        SignedHead::new(&office.coordinator, Position { hash, ..verdict.begin }, seconds_now()).expect("a key signs");
     assert!(verify(&[other], &[]).is_err_and(|problem| problem.contains("not those that were signed")));
     // Nobody else may let go of more.
     fs::remove_file(&files[0]).expect("it is there");
@@ -280,7 +281,7 @@ fn a_worker_remembers_a_long_past_in_little_space() {
     let worker = office.worker();
     for count in 1..=300 {
         let hash = Digest::of(&u64::to_le_bytes(count));
-        let head = SignedHead::new(&office.coordinator, Position { count, hash }).expect("a key signs");
+        let head = SignedHead::new(&office.coordinator, Position { count, hash }, seconds_now()).expect("a key signs");
         let witness = worker.see(head).expect("it goes on");
         assert!(witness.is_signed_by(witness.seal.pin()) && !witness.is_signed_by(office.coordinator.pin()));
     }

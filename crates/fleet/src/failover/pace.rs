@@ -36,14 +36,14 @@ fn size(plan: &StepPlan) -> Size {
 
 impl Pace {
     /// A step is sent.
-    pub(crate) fn begin(&mut self, plan: &StepPlan) {
-        self.begun = Some((size(plan), Instant::now()));
+    pub(crate) fn begin(&mut self, plan: &StepPlan, now: Instant) {
+        self.begun = Some((size(plan), now));
     }
 
     /// Its rows are there.
-    pub(crate) fn end(&mut self) {
+    pub(crate) fn end(&mut self, now: Instant) {
         if let Some((size, begin)) = self.begun.take() {
-            self.see(size, begin.elapsed());
+            self.see(size, now.saturating_duration_since(begin));
         }
     }
 

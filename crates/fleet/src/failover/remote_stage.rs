@@ -102,11 +102,13 @@ impl RemoteStage {
         let (numerics, limits) = (&model_workers.manifest().numerics, model_workers.limits());
         let [start, end] = model_workers.manifest().stages[stage].layers;
         let codec = Codec::new(limits.wire, numerics.hidden_width as usize);
+        let stage_workers = Arc::clone(&model_workers.stages_workers()[stage]);
+        let now = stage_workers.clock().now();
         RemoteStage {
             layers: start..end,
             rows: limits.model.rows_per_step,
             terms: StepTerms { codec, patience },
-            stage_workers: Arc::clone(&model_workers.stages_workers()[stage]),
+            stage_workers,
             is_shadowed: true,
             tally: Arc::default(),
             status: Mutex::new(StageStatus { layers: [start, end], ..StageStatus::default() }),
@@ -116,8 +118,8 @@ impl RemoteStage {
                 served: None,
                 taken_for: 0,
                 suspected: None,
-                seen: Instant::now(),
-                asked: Instant::now(),
+                seen: now,
+                asked: now,
                 frame: Frame::default(),
                 row_bytes: Arc::default(),
             }),
@@ -144,6 +146,10 @@ impl RemoteStage {
         format!("layers {} to {}", self.layers.start, self.layers.end)
     }
 
+    fn now(&self) -> Instant {
+        self.stage_workers.clock().now()
+    }
+
     fn note(&self, change: impl FnOnce(&mut StageStatus)) {
         change(&mut self.status.lock().unwrap_or_else(PoisonError::into_inner));
     }
@@ -163,7 +169,7 @@ impl RemoteStage {
         }
         // One that waits is there as well as one that computes: if it goes, it is given as long to come back.
         if state.current.is_none() && !self.stage_workers.spares().is_empty() {
-            state.seen = Instant::now();
+            state.seen = self.now();
         }
         self.find_shadow(&mut state);
     }
@@ -173,7 +179,8 @@ impl RemoteStage {
         self.stage_workers.note(Verb::StageTaken, &worker_link.node, self.shows());
         self.note(|status| status.node = Some(worker_link.node.clone()));
         state.current = Some(worker_link);
-        (state.seen, state.asked) = (Instant::now(), Instant::now());
+        let now = self.now();
+        (state.seen, state.asked) = (now, now);
     }
 
     /// Makes sure of a machine that computes steps of this generation, or says why there is none.
@@ -190,10 +197,10 @@ impl RemoteStage {
             self.stage_workers.put(worker_link);
         }
         if let Some(worker_link) = &state.current {
-            if state.asked.elapsed() < MEMBERSHIP {
+            if self.now().saturating_duration_since(state.asked) < MEMBERSHIP {
                 return Ok(());
             }
-            state.asked = Instant::now();
+            state.asked = self.now();
             if self.stage_workers.admits(&worker_link.node) {
                 return Ok(());
             }
@@ -229,13 +236,13 @@ impl RemoteStage {
         state.row_bytes = Arc::new(row_bytes);
         let sent = worker_link.send(plan, &state.row_bytes);
         // Whatever became of that: if the machine is lost, its shadow answers.
-        state.company.tell(&worker_link.node, |shadow| shadow.step(plan, &state.row_bytes));
+        state.company.tell((&worker_link.node, self.now()), |shadow| shadow.step(plan, &state.row_bytes));
         let sent = sent?;
         let answer = worker_link.answer(plan.tokens.len() as u16, &self.terms, &self.stage_workers, &mut state.frame);
         let late = std::mem::take(&mut worker_link.sent.late);
         self.note(|status| (status.sent_bytes, status.late) = (status.sent_bytes + sent as u64, status.late + late));
         let computed = self.judge(plan, (&worker_link.node, answer?), (&state.frame, hidden), &mut state.suspected)?;
-        state.company.tell(&worker_link.node, |shadow| shadow.compare(state.frame.rows()));
+        state.company.tell((&worker_link.node, self.now()), |shadow| shadow.compare(state.frame.rows()));
         Ok(computed)
     }
 
@@ -281,7 +288,8 @@ impl State {
             .filter(|worker_link| stage_workers.admits(&worker_link.node))
             .ok_or(LinkError::Closed)?;
         worker_link.ping(patience, stage_workers)?;
-        (self.seen, self.asked) = (Instant::now(), Instant::now());
+        let now = stage_workers.clock().now();
+        (self.seen, self.asked) = (now, now);
         Ok(())
     }
 }
@@ -305,16 +313,16 @@ impl Stage for RemoteStage {
         self.find_shadow(state);
         self.check_caches(plan, state).map_err(lost)?;
         state.served = state.served.max(Some(plan.generation));
-        let begin = Instant::now();
+        let begin = self.now();
         let computed = self.exchange(plan, hidden, state);
         match computed.or_else(|failure| self.go_on(failure, plan, hidden, state)) {
             Ok(computed) => {
                 self.confirm(plan, state).map_err(lost)?;
-                state.seen = Instant::now();
+                state.seen = self.now();
                 self.note(|status| {
                     status.steps += 1;
                     status.rows += plan.tokens.len() as u64;
-                    status.microseconds += begin.elapsed().as_micros() as u64;
+                    status.microseconds += self.stage_workers.clock().since(begin).as_micros() as u64;
                     status.computing_microseconds += u64::from(computed);
                 });
                 Ok(())

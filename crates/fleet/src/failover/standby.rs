@@ -3,26 +3,22 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use cascadia_model::StepPlan;
 
-use crate::Digest;
+use crate::clock::{Receiver, RecvError, Sender, Task, channel};
 use crate::failover::coverage::Coverage;
 use crate::wire::exchange::{StepReply, StepTerms};
 use crate::wire::frame::Frame;
 use crate::wire::link::LinkError;
 use crate::workers::stage_workers::{StageWorkers, WorkerLink};
+use crate::{Clock, Digest};
 
 /// Steps that it may be behind.
 const MOST_BEHIND: usize = 8;
 /// How often it is asked for a sign of life, and whether it belongs to the fleet.
 const HEARTBEAT: Duration = Duration::from_secs(1);
-
-/// A look at whether it has finished.
-const GLANCE: Duration = Duration::from_micros(100);
 
 /// What a shadow is told, in this order.
 enum Order {
@@ -31,7 +27,7 @@ enum Order {
     /// What that machine made of it.
     Compare(Digest),
     /// Say whether the last step was compared, once it was.
-    Confirm(SyncSender<()>),
+    Confirm(Sender<()>),
     /// Go on in its place.
     HandOver,
 }
@@ -58,14 +54,15 @@ struct Progress {
 pub(crate) struct Standby {
     /// What people call it.
     pub(crate) node: String,
-    orders: SyncSender<Order>,
+    orders: Sender<Order>,
     tally: Arc<Tally>,
     /// What was compared before it came.
     before: u64,
     /// Steps that it was given.
     told: u64,
     progress: Arc<Progress>,
-    thread: JoinHandle<End>,
+    thread: Task<End>,
+    clock: Clock,
 }
 
 /// How it ended.
@@ -100,16 +97,17 @@ impl Standby {
         terms: StepTerms,
         tally: &Arc<Tally>,
     ) -> Standby {
-        let (orders, told) = sync_channel(2 * MOST_BEHIND);
+        let (orders, told) = channel(stage_workers.clock(), 2 * MOST_BEHIND);
         let (node, before) = (worker_link.node.clone(), tally.compared.load(Ordering::Relaxed));
         let followed = Followed { worker_link, coverage: Coverage::default(), answer: None, frame: Frame::default() };
         let (stage_workers, tally) = (Arc::clone(stage_workers), Arc::clone(tally));
         let progress = Arc::<Progress>::default();
         progress.is_slow.store(followed.worker_link.pace.is_slow(), Ordering::Relaxed);
         let (counts, shown) = (Arc::clone(&tally), Arc::clone(&progress));
-        let follower = Follower { followed, stage_workers, terms, tally, progress, step: 0, asked: Instant::now() };
-        let thread = thread::spawn(move || follower.follow(&told));
-        Standby { node, orders, tally: counts, before, told: 0, progress: shown, thread }
+        let clock = stage_workers.clock().clone();
+        let follower = Follower { followed, stage_workers, terms, tally, progress, step: 0, asked: clock.now() };
+        let thread = clock.spawn(move || follower.follow(&told));
+        Standby { node, orders, tally: counts, before, told: 0, progress: shown, thread, clock }
     }
 
     /// Gives it a step; `false` if it has too many to do.
@@ -125,13 +123,13 @@ impl Standby {
 
     /// One that has ended is not behind; why it has is heard later.
     fn order(&self, order: Order) -> bool {
-        !matches!(self.orders.try_send(order), Err(TrySendError::Full(_)))
+        self.orders.try_send(order)
     }
 
     /// Waits until it has compared the last step; whether its rows are the same.
     pub(crate) fn confirms(&self) -> bool {
-        let (sender, confirmed) = sync_channel(1);
-        self.orders.send(Order::Confirm(sender)).is_ok() && confirmed.recv().is_ok()
+        let (sender, confirmed) = channel(&self.clock, 1);
+        self.orders.send(Order::Confirm(sender)) && confirmed.receive(None).is_ok()
     }
 
     /// Steps in which it gave the rows of the machine that computes.
@@ -158,22 +156,16 @@ impl Standby {
 
     /// Lets it finish what it was told, and says how it ended. One that takes longer than that is of no use.
     pub(crate) fn hand_over(self, patience: Duration) -> End {
-        let deadline = Instant::now() + patience;
+        let deadline = self.clock.now() + patience;
         // One that has ended hears nothing, and has its reason.
-        if let Err(TrySendError::Full(_)) = self.orders.try_send(Order::HandOver) {
+        if !self.orders.try_send(Order::HandOver) {
             return End::Lost;
         }
-        while !self.thread.is_finished() {
-            if Instant::now() >= deadline {
-                return End::Lost;
-            }
-            thread::sleep(GLANCE);
-        }
-        self.thread.join().unwrap_or(End::Lost)
+        self.thread.join(Some(deadline)).unwrap_or(End::Lost)
     }
 
     /// Lets it finish what it was told and be a spare again, and says where to hear how it ended.
-    pub(crate) fn dismiss(self) -> JoinHandle<End> {
+    pub(crate) fn dismiss(self) -> Task<End> {
         self.thread
     }
 }
@@ -196,7 +188,7 @@ impl Follower {
         // One that has waited may have gone meanwhile.
         let mut went_well = self.ask();
         while went_well.is_ok() {
-            went_well = match orders.recv_timeout(HEARTBEAT) {
+            went_well = match orders.receive(Some(self.now() + HEARTBEAT)) {
                 Ok(Order::Step { plan, row_bytes }) => self.run(&plan, &row_bytes),
                 Ok(Order::Compare(digest)) => match self.compare(digest) {
                     Ok(false) => return End::Differs(self.followed.worker_link),
@@ -207,13 +199,13 @@ impl Follower {
                 Ok(Order::Confirm(sender)) => {
                     // Who waits hears that the sender is gone where nothing was compared.
                     if self.followed.answer.is_some() {
-                        let _ = sender.send(());
+                        sender.send(());
                     }
                     Ok(())
                 }
                 Ok(Order::HandOver) => return End::HandedOver(self.followed),
-                Err(RecvTimeoutError::Timeout) => self.ask(),
-                Err(RecvTimeoutError::Disconnected) => {
+                Err(RecvError::TimedOut) => self.ask(),
+                Err(RecvError::Disconnected) => {
                     // If enough wait there, it has to come again.
                     self.stage_workers.put(self.followed.worker_link);
                     return End::LetGo;
@@ -229,14 +221,18 @@ impl Follower {
         self.followed.worker_link.ping(self.terms.patience.silence, &self.stage_workers)
     }
 
+    fn now(&self) -> Instant {
+        self.stage_workers.clock().now()
+    }
+
     fn belongs(&mut self) -> Result<(), LinkError> {
-        self.asked = Instant::now();
+        self.asked = self.now();
         if self.stage_workers.admits(&self.followed.worker_link.node) { Ok(()) } else { Err(LinkError::Closed) }
     }
 
     /// Computes a step as every other machine does. What a step makes of rows that are not held is of no use to anyone.
     fn run(&mut self, plan: &StepPlan, row_bytes: &[u8]) -> Result<(), LinkError> {
-        if self.asked.elapsed() >= HEARTBEAT {
+        if self.now().saturating_duration_since(self.asked) >= HEARTBEAT {
             self.belongs()?;
         }
         let Followed { worker_link, coverage, answer, frame } = &mut self.followed;

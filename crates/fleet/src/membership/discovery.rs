@@ -4,11 +4,11 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mdns_sd::{MDNS_PORT, ServiceDaemon, ServiceEvent, ServiceInfo};
 
-use crate::{Digest, FleetError};
+use crate::{Clock, Digest, FleetError};
 
 const SERVICE: &str = "_cascadia._tcp.local.";
 /// The property that says whose service it is.
@@ -56,7 +56,7 @@ fn announce_at(port: u16, coordinator: Digest, address: SocketAddr) -> Result<An
 }
 
 fn look_around_at(port: u16, coordinator: Digest, patience: Duration) -> Result<Vec<String>, mdns_sd::Error> {
-    let end = Instant::now() + patience;
+    let end = Clock::system().now() + patience;
     let key = coordinator.to_string();
     let daemon = ServiceDaemon::new_with_port(port)?;
     let heard = daemon.browse(SERVICE)?;

@@ -17,7 +17,7 @@ use crate::wire::message::{MOST_MESSAGE, Reader, Writer, reason};
 use crate::wire::tcp::HANDSHAKE;
 use crate::wire::tls;
 use crate::wire::verbs::Expecting;
-use crate::{Digest, FleetError, Identity, Invitation, Members, TcpLink};
+use crate::{Clock, Digest, FleetError, Identity, Invitation, Members, TcpLink};
 
 /// A pause when the system has no more connections to give.
 const BREATH: Duration = Duration::from_millis(50);
@@ -90,7 +90,7 @@ impl Listener {
             for socket in socket.incoming() {
                 // A connection that failed before it began, or more at once than can be: both may come again.
                 let Ok(socket) = socket else {
-                    thread::sleep(BREATH);
+                    Clock::system().sleep(BREATH);
                     continue;
                 };
                 let Some(place) = proving.take() else { continue };
@@ -112,7 +112,7 @@ fn answer(socket: TcpStream, config: &Arc<ServerConfig>, members: &Members) -> O
     let address = socket.peer_addr().ok()?;
     let turned_away = |problem: String| Some(Arrival::TurnedAway { address, problem });
     // So long in all, whatever is proved in that time.
-    let deadline = Instant::now() + HANDSHAKE;
+    let deadline = Clock::system().now() + HANDSHAKE;
     let mut link = match TcpLink::accept(socket, config, deadline) {
         Ok(link) => link,
         Err(error) => return turned_away(error.to_string()),
@@ -137,7 +137,7 @@ fn take_in(
 ) -> Result<Option<String>, String> {
     let mut frame = Frame::default();
     let bounds = Bounds::table(Expecting::Proof, MOST_MESSAGE);
-    let wait = Wait { end: deadline, silence: HANDSHAKE };
+    let wait = Wait::Until { end: deadline, silence: HANDSHAKE };
     receive(link, &bounds, &mut frame, wait).map_err(|error| error.to_string())?;
     let mut reader = Reader(frame.table());
     let read = |reader: &mut Reader<'_>| Ok::<_, LinkError>((reader.text()?, reader.array()?));
@@ -155,7 +155,7 @@ fn take_in(
 /// Joins the fleet of an invitation with this machine's key; gives the name that it was given there.
 pub fn join(invitation: &Invitation, identity: &Identity, wanted: &str) -> Result<String, FleetError> {
     let refuse = |problem: String| FleetError::Invitation { problem };
-    if crate::seconds_now() >= invitation.expires {
+    if Clock::system().unix_seconds() >= invitation.expires {
         return Err(refuse("it has expired; ask for a new one".to_owned()));
     }
     let failed = |error: LinkError| refuse(format!("{error}; is the coordinator waiting for machines to join?"));
@@ -164,7 +164,7 @@ pub fn join(invitation: &Invitation, identity: &Identity, wanted: &str) -> Resul
     let message = Writer::default().text(wanted).bytes(&proof).0;
     Outgoing::message(Kind::Join, &message).send(&mut link, &mut Vec::new()).map_err(failed)?;
     let mut frame = Frame::default();
-    let heard = receive(&mut link, &Bounds::table(Expecting::Welcome, MOST_MESSAGE), &mut frame, Wait::of(JOINING));
+    let heard = receive(&mut link, &Bounds::table(Expecting::Welcome, MOST_MESSAGE), &mut frame, Wait::For(JOINING));
     heard.map_err(|error| refuse(format!("the coordinator did not accept it ({error}); ask for a new one")))?;
     reason(frame.table()).map_err(failed)
 }

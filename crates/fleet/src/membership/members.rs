@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +10,7 @@ use crate::audit::{AuditLog, Decision, Entry, Verb};
 use crate::json_file::{read_json, write_json};
 use crate::membership::invitation::is_proof;
 use crate::shards::own_stage::HERE;
-use crate::{Digest, FleetError, Invitation};
+use crate::{Clock, Digest, FleetError, Invitation};
 
 /// The most members, and the most open invitations.
 const MOST: usize = 1024;
@@ -35,13 +34,13 @@ pub struct Member {
 #[serde(deny_unknown_fields)]
 struct Content {
     members: Vec<Member>,
-    invitations: Vec<Open>,
+    invitations: Vec<OpenInvitation>,
 }
 
 /// An invitation that is not used up.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Open {
+struct OpenInvitation {
     proof_key: Digest,
     expires: u64,
     /// Machines that it still lets in.
@@ -55,17 +54,23 @@ pub struct Members {
     log: Option<AuditLog>,
     /// What was in it when it was last asked who goes on taking part.
     seen: Mutex<Content>,
+    clock: Clock,
 }
 
 impl Members {
     /// The members in a file; there are none while it does not exist.
     pub fn at(path: &Path) -> Members {
-        Members { path: path.to_owned(), log: None, seen: Mutex::default() }
+        Members { path: path.to_owned(), log: None, seen: Mutex::default(), clock: Clock::default() }
     }
 
     /// The same, with every change in an audit log before it is made: what cannot be recorded does not happen.
     pub fn audited(self, log: AuditLog) -> Members {
         Members { log: Some(log), ..self }
+    }
+
+    /// The same with invitations that expire by another clock than the system's.
+    pub fn on_clock(self, clock: &Clock) -> Members {
+        Members { clock: clock.clone(), ..self }
     }
 
     /// Everyone who belongs to the fleet.
@@ -123,14 +128,16 @@ impl Members {
 
     /// Whether a machine that is no member may try to become one.
     pub fn invites(&self) -> bool {
-        self.read().is_ok_and(|content| content.invitations.iter().any(Open::is_open))
+        let now = self.clock.unix_seconds();
+        self.read().is_ok_and(|content| content.invitations.iter().any(|open| open.is_open(now)))
     }
 
     /// Opens an invitation for so many machines.
     pub fn invite(&self, invitation: &Invitation, uses: u32) -> Result<(), FleetError> {
         self.change(|content| {
-            content.invitations.retain(Open::is_open);
-            let open = Open { proof_key: Digest(invitation.proof_key()), expires: invitation.expires, uses };
+            let now = self.clock.unix_seconds();
+            content.invitations.retain(|open| open.is_open(now));
+            let open = OpenInvitation { proof_key: Digest(invitation.proof_key()), expires: invitation.expires, uses };
             content.invitations.push(open);
             let note = format!("for {uses} machines until {}", invitation.expires);
             let entry = Entry { note, ..Entry::admin(Verb::Invite) };
@@ -147,7 +154,8 @@ impl Members {
     ) -> Result<Option<String>, FleetError> {
         let mut joined = None;
         self.change(|content| {
-            let shown = |open: &Open| open.is_open() && is_proof(&open.proof_key.0, session, key, proof);
+            let now = self.clock.unix_seconds();
+            let shown = |open: &OpenInvitation| open.is_open(now) && is_proof(&open.proof_key.0, session, key, proof);
             let at = content.invitations.iter().position(shown).filter(|_| content.members.len() < MOST)?;
             content.invitations[at].uses -= 1;
             let taken = |name: &str| content.members.iter().any(|member| member.name == name);
@@ -194,9 +202,10 @@ impl Content {
     }
 }
 
-impl Open {
-    fn is_open(&self) -> bool {
-        self.uses > 0 && seconds_now() < self.expires
+impl OpenInvitation {
+    /// At this time, in seconds since 1970.
+    fn is_open(&self, now: u64) -> bool {
+        self.uses > 0 && now < self.expires
     }
 }
 
@@ -207,11 +216,6 @@ const RESERVED: [&str; 2] = [HERE, "all"];
 fn is_name(name: &str) -> bool {
     let letter = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'_' | b'-');
     !name.is_empty() && name.len() <= MOST_NAME && name.bytes().all(letter) && !RESERVED.contains(&name)
-}
-
-/// Seconds since 1970.
-pub fn seconds_now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
 #[cfg(test)]

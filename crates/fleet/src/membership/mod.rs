@@ -12,5 +12,5 @@ pub use discovery::{Announcement, look_around};
 pub use identity::Identity;
 pub use invitation::Invitation;
 pub use listener::{Arrival, Listener, join};
-pub use members::{Member, Members, seconds_now};
+pub use members::{Member, Members};
 pub use quarantine::Quarantine;

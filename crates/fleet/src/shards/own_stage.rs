@@ -3,12 +3,11 @@
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
 
 use cascadia_model::{Hidden, LoadOptions, LocalStage, Stage, StageError, StepPlan};
 
 use crate::shards::shard::OpenShard;
-use crate::{FleetError, Shard, StageStatus};
+use crate::{Clock, FleetError, Shard, StageStatus};
 
 /// What the coordinator is called among its machines.
 pub const HERE: &str = "here";
@@ -45,9 +44,9 @@ impl Stage for OwnStage {
     /// What it cached for steps whose other stages were lost needs no fence: nobody else writes to pages of a step that
     /// is under way, and rows are written again before they are read.
     fn run(&self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {
-        let begin = Instant::now();
+        let begin = Clock::system().now();
         self.stage.run(plan, hidden)?;
-        let microseconds = begin.elapsed().as_micros() as u64;
+        let microseconds = Clock::system().since(begin).as_micros() as u64;
         let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         status.steps += 1;
         status.rows += plan.tokens.len() as u64;

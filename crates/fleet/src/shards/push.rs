@@ -75,7 +75,7 @@ impl PendingWorker {
 
 /// How much of the file the worker has.
 fn held(link: &mut dyn Link, frame: &mut Frame) -> Result<u64, LinkError> {
-    receive(link, &answer_bounds(), frame, Wait::of(PATIENCE))?;
+    receive(link, &answer_bounds(), frame, Wait::For(PATIENCE))?;
     match frame.header.kind {
         Kind::Have => {
             let bytes = frame.table().try_into().map_err(|_| LinkError::Broken("it answered nonsense".to_owned()))?;

@@ -156,7 +156,7 @@ impl Store {
         have(link, done)?;
         let (mut frame, mut piece) = (Frame::default(), Vec::new());
         while done < offer.bytes {
-            receive(link, &chunk_bounds(), &mut frame, Wait::of(PATIENCE))?;
+            receive(link, &chunk_bounds(), &mut frame, Wait::For(PATIENCE))?;
             let (digest, came) = frame.table().split_at_checked(32).ok_or_else(damaged)?;
             let expected = (offer.bytes - done).min(CHUNK as u64);
             piece.resize(expected as usize, 0);

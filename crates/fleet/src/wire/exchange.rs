@@ -1,6 +1,6 @@
 //! A step with one machine: what goes there, and what comes back.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cascadia_model::StepPlan;
 
@@ -63,7 +63,7 @@ impl WorkerLink {
         let written = table.write(plan, table_bytes);
         written.ok_or_else(|| broken("the step has more sequences than it can remember"))?;
         let rows = plan.tokens.len() as u16;
-        self.pace.begin(plan);
+        self.pace.begin(plan, self.link.clock().now());
         let frame = Outgoing { kind: Kind::Step, epoch: self.epoch, step: *step, table: table_bytes, rows, row_bytes };
         let sent = frame.send(&mut *self.link, buffer);
         sent.map_err(|error| if error == LinkError::Closed { self.last_words().unwrap_or(error) } else { error })
@@ -71,7 +71,7 @@ impl WorkerLink {
 
     /// Why it left, if it said so before it closed the connection.
     fn last_words(&mut self) -> Option<LinkError> {
-        let (mut frame, wait) = (Frame::default(), Wait::of(LAST_WORDS));
+        let (mut frame, wait) = (Frame::default(), self.within(LAST_WORDS));
         loop {
             receive(&mut *self.link, &Bounds::table(Expecting::Result, MOST_MESSAGE), &mut frame, wait).ok()?;
             if let Some(farewell) = self.farewell(&frame) {
@@ -96,8 +96,8 @@ impl WorkerLink {
         frame: &mut Frame,
     ) -> Result<StepReply, LinkError> {
         let StepTerms { codec, patience } = *terms;
-        let end = Instant::now() + patience.step + patience.row * u32::from(rows);
-        let wait = Wait { end, silence: patience.silence };
+        let end = self.link.clock().now() + patience.step + patience.row * u32::from(rows);
+        let wait = Wait::Until { end, silence: patience.silence };
         let row_bytes = codec.row_bytes();
         let bounds = Bounds { hearing: Expecting::Result, rows: rows.into(), row_bytes, table: MOST_MESSAGE };
         let asked = (self.epoch, self.sent.step);
@@ -122,7 +122,7 @@ impl WorkerLink {
             let expected = (epoch, step) == asked;
             return match kind {
                 Kind::Rows if expected && came == rows => {
-                    self.pace.end();
+                    self.pace.end(self.link.clock().now());
                     Ok(StepReply::Rows(microseconds(frame.table())?))
                 }
                 Kind::Refused if expected && came == 0 => Ok(StepReply::Refused(reason(frame.table())?)),

@@ -225,33 +225,37 @@ impl<'a> Outgoing<'a> {
     }
 }
 
-/// How long to wait for a frame.
+/// How long to wait for a frame, by the clock of its link.
 #[derive(Clone, Copy, Debug)]
-pub struct Wait {
-    /// Until all of it has come.
-    pub end: Instant,
-    /// The longest time in which nothing of it comes.
-    pub silence: Duration,
+pub enum Wait {
+    /// So long from now on.
+    For(Duration),
+    /// Until some time, which may be the same for several frames.
+    Until {
+        /// When all of the frame has come.
+        end: Instant,
+        /// The longest time in which nothing of it comes.
+        silence: Duration,
+    },
 }
 
-impl Wait {
-    /// So long and no longer, however little of it comes meanwhile.
-    pub fn of(time: Duration) -> Wait {
-        Wait { end: Instant::now() + time, silence: time }
-    }
-}
-
-/// Fills all of `out`.
-fn fill(link: &mut dyn Link, mut out: &mut [u8], wait: Wait) -> Result<(), LinkError> {
+/// Fills all of `out` before `end`.
+fn fill(link: &mut dyn Link, mut out: &mut [u8], (end, silence): (Instant, Duration)) -> Result<(), LinkError> {
     while !out.is_empty() {
-        let count = link.read(out, wait.end.min(Instant::now() + wait.silence))?;
+        let deadline = end.min(link.clock().now() + silence);
+        let count = link.read(out, deadline)?;
         out = &mut out[count..];
     }
     Ok(())
 }
 
-/// Waits for a frame within `bounds`; one that may not come now is refused. Memory follows the bounds, never what the peer announces beyond them.
+/// Waits for a frame within `bounds`; one that may not come now is refused. Memory follows the bounds, never what the
+/// peer announces beyond them.
 pub fn receive(link: &mut dyn Link, bounds: &Bounds, frame: &mut Frame, wait: Wait) -> Result<(), LinkError> {
+    let wait = match wait {
+        Wait::For(time) => (link.clock().now() + time, time),
+        Wait::Until { end, silence } => (end, silence),
+    };
     let mut bytes = [0; HEADER_BYTES];
     fill(link, &mut bytes, wait)?;
     frame.header = Header::parse(&bytes)?;

@@ -10,7 +10,7 @@ use rustls::{ClientConnection, Connection, ServerConfig, ServerConnection};
 
 use crate::wire::link::{Link, LinkError};
 use crate::wire::tls;
-use crate::{Digest, Identity};
+use crate::{Clock, Digest, Identity};
 
 /// How long a connection may take to prove its key.
 pub(crate) const HANDSHAKE: Duration = Duration::from_secs(5);
@@ -40,7 +40,7 @@ impl TcpLink {
                         // Nobody is known by name: the key is all that counts.
                         let name = ServerName::IpAddress(IpAddr::V4(Ipv4Addr::LOCALHOST).into());
                         let connection = ClientConnection::new(Arc::clone(&config), name).map_err(broken)?;
-                        match TcpLink::prove(socket, connection.into(), Instant::now() + HANDSHAKE) {
+                        match TcpLink::prove(socket, connection.into(), Clock::system().now() + HANDSHAKE) {
                             Ok(link) => return Ok(link),
                             Err(error) => problem = error,
                         }
@@ -114,7 +114,7 @@ impl TcpLink {
     fn flush(&mut self, deadline: Instant) -> Result<(), LinkError> {
         let mut allowed = STALL;
         while self.connection.wants_write() {
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = deadline.saturating_duration_since(self.clock().now());
             if left.is_zero() {
                 return Err(LinkError::TimedOut);
             }
@@ -141,7 +141,7 @@ impl TcpLink {
 
     /// Lets the next read wait no longer than `deadline`.
     fn wait_until(&self, deadline: Instant) -> Result<(), LinkError> {
-        let left = deadline.saturating_duration_since(Instant::now());
+        let left = deadline.saturating_duration_since(self.clock().now());
         if left.is_zero() {
             return Err(LinkError::TimedOut);
         }
@@ -150,9 +150,14 @@ impl TcpLink {
 }
 
 impl Link for TcpLink {
+    /// Sockets wait by the system's clock.
+    fn clock(&self) -> &Clock {
+        Clock::system()
+    }
+
     fn write(&mut self, bytes: &[u8]) -> Result<(), LinkError> {
         let time = STALL + Duration::from_secs(bytes.len() as u64) / SLOWEST;
-        self.write_before(bytes, Instant::now() + time)
+        self.write_before(bytes, self.clock().now() + time)
     }
 
     fn read(&mut self, out: &mut [u8], deadline: Instant) -> Result<usize, LinkError> {
@@ -203,14 +208,14 @@ mod tests {
             link.socket.set_read_timeout(None).expect("it can be set");
             let mut piece = vec![0; 16 << 10];
             while link.socket.read(&mut piece).is_ok_and(|count| count > 0) {
-                thread::sleep(Duration::from_millis(20));
+                Clock::system().sleep(Duration::from_millis(20));
             }
         });
         let config = tls::server(&here, Arc::new(|_| true)).expect("a key");
         let (socket, _) = listener.accept().expect("it dials");
-        let mut link = TcpLink::accept(socket, &config, Instant::now() + HANDSHAKE).expect("it proves its key");
+        let mut link = TcpLink::accept(socket, &config, Clock::system().now() + HANDSHAKE).expect("it proves its key");
         // What the system itself keeps for the peer is far less than this.
-        let sent = link.write_before(&vec![0; 32 << 20], Instant::now() + Duration::from_millis(500));
+        let sent = link.write_before(&vec![0; 32 << 20], Clock::system().now() + Duration::from_millis(500));
         assert_eq!(sent, Err(LinkError::TimedOut));
     }
 }

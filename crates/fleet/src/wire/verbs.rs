@@ -95,7 +95,7 @@ mod tests {
                 let (mut here, mut there) = channel_pair([fair(), fair()]);
                 let mut sent = Vec::new();
                 Outgoing::message(kind, b"payload").send(&mut here, &mut sent).expect("it can be sent");
-                let wait = Wait::of(Duration::from_secs(5));
+                let wait = Wait::For(Duration::from_secs(5));
                 let heard = receive(&mut there, &Bounds::table(hearing, 64), &mut Frame::default(), wait);
                 assert_eq!(heard.is_ok(), allowed.contains(&kind), "{kind:?} while waiting for {hearing:?}");
                 if let Err(error) = heard {

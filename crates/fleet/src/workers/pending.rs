@@ -1,6 +1,6 @@
 //! A worker that has connected, before anything is decided about it: who it is, and how fast the way to it.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::wire::frame::{Bounds, Frame, Kind, Outgoing, Wait, receive};
 use crate::wire::link::{Link, LinkError};
@@ -60,9 +60,9 @@ impl PendingWorker {
     fn quickest(&mut self, message: &[u8]) -> Result<(MachineSpeed, Duration), LinkError> {
         let (mut speed, mut least) = (MachineSpeed::default(), PATIENCE);
         for _ in 0..PROBES {
-            let begin = Instant::now();
+            let begin = self.link.clock().now();
             speed = self.ask(message, PATIENCE)?;
-            least = least.min(begin.elapsed());
+            least = least.min(self.link.clock().since(begin));
         }
         Ok((speed, least))
     }
@@ -70,7 +70,7 @@ impl PendingWorker {
     fn ask(&mut self, message: &[u8], patience: Duration) -> Result<MachineSpeed, LinkError> {
         let (mut frame, bounds) = (Frame::default(), Bounds::table(Expecting::Measure, MOST_MESSAGE));
         Outgoing::message(Kind::Ping, message).send(&mut *self.link, &mut Vec::new())?;
-        receive(&mut *self.link, &bounds, &mut frame, Wait::of(patience))?;
+        receive(&mut *self.link, &bounds, &mut frame, Wait::For(patience))?;
         MachineSpeed::parse(frame.table())
     }
 }

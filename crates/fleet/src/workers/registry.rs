@@ -1,16 +1,16 @@
 //! Where machines arrive while models come and go: each finds the harbour its shard belongs to, or waits to be sent one.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::clock::Monitor;
 use crate::membership::connection_slots::Places;
 use crate::wire::link::{Link, LinkError};
 use crate::workers::pending::PendingWorker;
 use crate::workers::stage_workers::{ModelWorkers, refuse};
-use crate::{FleetError, LinkSpeed, MachineSpeed, Shard};
+use crate::{Clock, FleetError, LinkSpeed, MachineSpeed, Shard};
 
 /// A look at whether all have come.
 const GLANCE: Duration = Duration::from_millis(50);
@@ -23,8 +23,7 @@ const ATTEMPTS: u32 = 3;
 pub struct WorkerRegistry {
     open: Mutex<Vec<Open>>,
     /// Machines that wait for a shard, each on its latest connection.
-    waiting: Mutex<HashMap<String, PendingWorker>>,
-    arrived: Condvar,
+    waiting: Monitor<BTreeMap<String, PendingWorker>>,
     /// For those that have not docked yet.
     arriving: Places,
     /// What each machine has said that it holds, for people.
@@ -49,6 +48,15 @@ pub enum Admission {
 }
 
 impl WorkerRegistry {
+    /// One that waits for machines by this clock.
+    pub fn on_clock(clock: &Clock) -> WorkerRegistry {
+        WorkerRegistry { waiting: Monitor::new(clock, BTreeMap::new()), ..WorkerRegistry::default() }
+    }
+
+    fn clock(&self) -> &Clock {
+        self.waiting.clock()
+    }
+
     /// Lets machines dock at a harbour from now on.
     pub fn open(&self, model_workers: &Arc<ModelWorkers>) {
         self.models().push(Open { model_workers: Arc::clone(model_workers), problem: None });
@@ -103,15 +111,15 @@ impl WorkerRegistry {
         if let Some(problem) = first.and_then(fits) {
             return Err(refuse(&mut *pending_worker.link, problem));
         }
-        lock(&self.waiting).insert(pending_worker.node.clone(), pending_worker);
-        self.arrived.notify_all();
+        self.waiting.lock().insert(pending_worker.node.clone(), pending_worker);
+        self.waiting.notify();
         Ok(Admission::Waits)
     }
 
     /// Lets a machine wait on, unless it has come again meanwhile.
     fn keep(&self, pending_worker: PendingWorker) {
-        lock(&self.waiting).entry(pending_worker.node.clone()).or_insert(pending_worker);
-        self.arrived.notify_all();
+        self.waiting.lock().entry(pending_worker.node.clone()).or_insert(pending_worker);
+        self.waiting.notify();
     }
 
     /// What machines have measured of themselves, and the ways to them: of all of these that wait for a shard, or come to
@@ -139,7 +147,7 @@ impl WorkerRegistry {
         let problem = "it did not connect in time; is `cascadia worker start` running there?".to_owned();
         let mut failed = FleetError::Push { node: node.to_owned(), file: shard.file.clone(), problem };
         for attempt in 1..=ATTEMPTS {
-            let Some(mut pending_worker) = self.take(node, Instant::now() + patience) else { return Err(failed) };
+            let Some(mut pending_worker) = self.take(node, self.clock().now() + patience) else { return Err(failed) };
             match pending_worker.send((folder, shard), &mut progress) {
                 Ok(()) => {
                     say(&format!("{node} holds {} ({})", shard.file, shard.digest.short()));
@@ -156,16 +164,15 @@ impl WorkerRegistry {
 
     /// A machine that waits for a shard.
     fn take(&self, node: &str, deadline: Instant) -> Option<PendingWorker> {
-        let mut waiting = lock(&self.waiting);
+        let mut waiting = self.waiting.lock();
         loop {
             if let Some(pending_worker) = waiting.remove(node) {
                 return Some(pending_worker);
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if self.clock().now() >= deadline {
                 return None;
             }
-            waiting = self.arrived.wait_timeout(waiting, left).unwrap_or_else(PoisonError::into_inner).0;
+            waiting = self.waiting.wait(waiting, Some(deadline));
         }
     }
 
@@ -192,11 +199,11 @@ impl WorkerRegistry {
             if let Some(problem) = problem {
                 return Err(refused(problem));
             }
-            if Instant::now() >= deadline {
+            if self.clock().now() >= deadline {
                 let missing: Vec<String> = missing.iter().map(|stage| format!("stage {stage}")).collect();
                 return Err(refused(format!("no machine came for {}; {}", missing.join(", "), self.holdings())));
             }
-            thread::sleep(GLANCE);
+            self.clock().sleep(GLANCE);
         }
     }
 
@@ -208,9 +215,9 @@ impl WorkerRegistry {
             .iter()
             .flat_map(|model_workers| model_workers.stages_workers())
             .for_each(|stage_workers| stage_workers.sweep(patience));
-        let nodes: Vec<String> = lock(&self.waiting).keys().cloned().collect();
+        let nodes: Vec<String> = self.waiting.lock().keys().cloned().collect();
         for node in nodes {
-            let Some(mut pending_worker) = lock(&self.waiting).remove(&node) else { continue };
+            let Some(mut pending_worker) = self.waiting.lock().remove(&node) else { continue };
             if belongs(&node) && pending_worker.is_there(patience) {
                 self.keep(pending_worker);
             }
@@ -220,7 +227,7 @@ impl WorkerRegistry {
     /// What every machine holds, as far as it has said so.
     pub fn holdings(&self) -> String {
         let mut held = lock(&self.held).clone();
-        for node in lock(&self.waiting).keys() {
+        for node in self.waiting.lock().keys() {
             held.entry(node.clone()).or_insert_with(|| "no shard".to_owned());
         }
         let held: Vec<String> = held.iter().map(|(node, holds)| format!("{node} holds {holds}")).collect();

@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crate::audit::{Auditor, Decision, Entry, Verb};
+use crate::clock::Monitor;
 use crate::failover::pace::Pace;
 use crate::failover::trust::Trust;
 use crate::membership::connection_slots::Places;
@@ -14,7 +15,7 @@ use crate::wire::frame::{Bounds, Frame, Header, Kind, Outgoing, Wait, receive};
 use crate::wire::link::{Link, LinkError};
 use crate::wire::message::{Hello, MOST_MESSAGE, StageLimits, Writer, reason};
 use crate::wire::verbs::Expecting;
-use crate::{Digest, Manifest, Members, Quarantine, Shard};
+use crate::{Clock, Digest, Manifest, Members, Quarantine, Shard};
 
 /// Workers that may wait for one stage; more are told to come back.
 const MOST_SPARES: usize = 8;
@@ -43,6 +44,11 @@ pub struct WorkerLink {
 }
 
 impl WorkerLink {
+    /// Waits for so long in all, however many frames come meanwhile.
+    pub(crate) fn within(&self, time: Duration) -> Wait {
+        Wait::Until { end: self.link.clock().now() + time, silence: time }
+    }
+
     /// Asks for a sign of life, and waits for it. Shows the head of the audit log, if there is a new one.
     pub(crate) fn ping(&mut self, patience: Duration, stage_workers: &StageWorkers) -> Result<(), LinkError> {
         let step = self.sent.step;
@@ -54,7 +60,7 @@ impl WorkerLink {
         }
         let ping = Outgoing { epoch: self.epoch, step, ..Outgoing::message(Kind::Ping, &[]) };
         ping.send(&mut *self.link, &mut Vec::new())?;
-        let (mut frame, wait) = (Frame::default(), Wait::of(patience));
+        let (mut frame, wait) = (Frame::default(), self.within(patience));
         loop {
             receive(&mut *self.link, &Bounds::table(Expecting::Result, MOST_MESSAGE), &mut frame, wait)?;
             if let Some(farewell) = self.farewell(&frame) {
@@ -74,10 +80,9 @@ impl WorkerLink {
 /// The workers of one stage: the first that came computes, the others are spares.
 #[derive(Default)]
 pub struct StageWorkers {
-    waiting: Mutex<VecDeque<WorkerLink>>,
+    waiting: Monitor<VecDeque<WorkerLink>>,
     /// Others that wait, but are asked for a sign of life just now.
     pub(crate) asked: AtomicUsize,
-    arrived: Condvar,
     closed: AtomicBool,
     rules: AdmissionRules,
     /// Which machines are believed.
@@ -93,6 +98,8 @@ struct AdmissionRules {
     auditor: Option<Arc<Auditor>>,
     /// Who was lost too often.
     quarantine: Arc<Quarantine>,
+    /// By which clock all that is decided.
+    clock: Clock,
 }
 
 impl StageWorkers {
@@ -102,8 +109,8 @@ impl StageWorkers {
     pub fn take(&self, deadline: Instant) -> Option<WorkerLink> {
         let mut waiting = self.waiting();
         while !self.is_closed() {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let is_over = left.is_zero() && self.asked.load(Ordering::Acquire) == 0;
+            let now = self.clock().now();
+            let is_over = now >= deadline && self.asked.load(Ordering::Acquire) == 0;
             let ranked = (0..waiting.len()).filter_map(|at| Some((self.rank(&waiting[at].node)?, at)));
             let best = ranked.min().map(|(_, at)| at);
             let chosen = best.or_else(|| is_over.then_some(0));
@@ -113,8 +120,7 @@ impl StageWorkers {
             if is_over {
                 return None;
             }
-            let pause = left.max(GLANCE);
-            waiting = self.arrived.wait_timeout(waiting, pause).unwrap_or_else(PoisonError::into_inner).0;
+            waiting = self.waiting.wait(waiting, Some(deadline.max(now + GLANCE)));
         }
         None
     }
@@ -142,7 +148,7 @@ impl StageWorkers {
     /// The less, the better to compute with: whether a machine is in doubt, and how often it was lost lately. Nothing
     /// while it is held back.
     fn rank(&self, node: &str) -> Option<(bool, usize)> {
-        let losses = self.rules.quarantine.losses(node, Instant::now())?;
+        let losses = self.rules.quarantine.losses(node, self.clock().now())?;
         Some((self.doubts(node), losses))
     }
 
@@ -150,7 +156,7 @@ impl StageWorkers {
     fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.waiting().clear();
-        self.arrived.notify_all();
+        self.waiting.notify();
     }
 
     fn is_closed(&self) -> bool {
@@ -163,7 +169,7 @@ impl StageWorkers {
         if self.is_closed() {
             return;
         }
-        if let Some(time) = self.rules.quarantine.lost(node, Instant::now()) {
+        if let Some(time) = self.rules.quarantine.lost(node, self.clock().now()) {
             self.note(Verb::Quarantine, node, format!("lost too often, and held back for {} s", time.as_secs()));
         }
     }
@@ -177,13 +183,18 @@ impl StageWorkers {
             return false;
         }
         waiting.push_back(worker_link);
-        self.arrived.notify_one();
+        self.waiting.notify();
         true
     }
 
     /// Whether a machine belongs to the fleet, and here.
     pub(crate) fn belongs(&self, node: &str) -> bool {
         !self.is_closed() && self.members().is_none_or(|members| members.has(node))
+    }
+
+    /// The clock by which machines are waited for.
+    pub(crate) fn clock(&self) -> &Clock {
+        self.waiting.clock()
     }
 
     /// The list of those that do.
@@ -226,14 +237,13 @@ impl StageWorkers {
 
     /// The names of those that would take over.
     pub fn spares(&self) -> Vec<String> {
-        let (mut names, now) = (self.names(), Instant::now());
+        let (mut names, now) = (self.names(), self.clock().now());
         names.retain(|node| self.rules.quarantine.losses(node, now).is_some());
         names
     }
 
     pub(crate) fn waiting(&self) -> MutexGuard<'_, VecDeque<WorkerLink>> {
-        // Nothing in there can be left half done.
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 }
 
@@ -277,12 +287,21 @@ impl ModelWorkers {
         self.ruled(|rules| rules.quarantine = Arc::clone(quarantine))
     }
 
+    /// The same by another clock than the system's.
+    pub fn on_clock(self, clock: &Clock) -> ModelWorkers {
+        self.ruled(|rules| rules.clock = clock.clone())
+    }
+
     /// The same with other rules, before anyone has docked.
     fn ruled(self, change: impl Fn(&mut AdmissionRules)) -> ModelWorkers {
         let stage_workers = |stage_workers: &Arc<StageWorkers>| {
             let mut rules = stage_workers.rules.clone();
             change(&mut rules);
-            Arc::new(StageWorkers { rules, ..StageWorkers::default() })
+            Arc::new(StageWorkers {
+                waiting: Monitor::new(&rules.clock, VecDeque::new()),
+                rules,
+                ..StageWorkers::default()
+            })
         };
         ModelWorkers { stages_workers: self.stages_workers.iter().map(stage_workers).collect(), ..self }
     }
@@ -332,7 +351,7 @@ impl ModelWorkers {
         let limits = self.limits.bytes();
         let welcome = Outgoing { epoch, ..Outgoing::message(Kind::Welcome, &limits) };
         welcome.send(&mut *link, &mut buffer)?;
-        receive(&mut *link, &Bounds::table(Expecting::Load, MOST_MESSAGE), &mut frame, Wait::of(LOADING))?;
+        receive(&mut *link, &Bounds::table(Expecting::Load, MOST_MESSAGE), &mut frame, Wait::For(LOADING))?;
         match frame.header.kind {
             Kind::Ready if frame.header.epoch == epoch => {}
             Kind::Refused => return Err(LinkError::Broken(format!("{node} says: {}", reason(frame.table())?))),
@@ -385,6 +404,6 @@ pub(crate) fn refuse(link: &mut dyn Link, problem: String) -> LinkError {
 
 /// What a worker that has connected says of itself. Nothing is sent before it has.
 pub(crate) fn hear_hello(link: &mut dyn Link, frame: &mut Frame) -> Result<Hello, LinkError> {
-    receive(link, &Bounds::table(Expecting::Greeting, MOST_MESSAGE), frame, Wait::of(GREETING))?;
+    receive(link, &Bounds::table(Expecting::Greeting, MOST_MESSAGE), frame, Wait::For(GREETING))?;
     Hello::parse(frame.table())
 }

@@ -2,23 +2,23 @@
 
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cascadia_model::{Hidden, Stage, StageError};
 
 use crate::Availability;
 use crate::audit::Countersigner;
 use crate::audit::{SignedHead, Witnesses, testimony_bytes};
+use crate::clock::{Clock, spawn_scoped};
 use crate::wire::codec::Codec;
 use crate::wire::frame::{Bounds, Frame, Kind, Outgoing, Wait, receive};
 use crate::wire::link::{Link, LinkError};
 use crate::wire::message::{Hello, MOST_MESSAGE, Offer, StageLimits, Writer, reason};
 use crate::wire::plan_codec::PlanDecoder;
 use crate::wire::verbs::Expecting;
-use crate::workers::heartbeat::{Heartbeat, hold, keep_alive};
+use crate::workers::heartbeat::Heartbeat;
 use crate::workers::machine::MachineSpeed;
 use crate::workers::pending::PROBE;
 use crate::workers::stage_workers::refuse;
@@ -112,21 +112,25 @@ impl WorkerStage {
             table: table.most_bytes(limits.model.rows_per_step).max(MOST_MESSAGE),
         };
         let hidden = Hidden { values: Vec::new(), width: self.shape.hidden_width };
-        let link = Heartbeat::new(link, epoch);
+        let clock = link.clock().clone();
+        let heartbeat = &Heartbeat::new(link, epoch);
         let testify = self.witnesses.clone().map(Countersigner::start);
-        let (stage, link, rows) = (&**stage, &link, Vec::new());
-        let mut work = Work { stage, link, epoch, step: 0, table, codec, hidden, rows, buffer, testify };
+        let (stage, rows) = (&**stage, Vec::new());
+        let mut work = Work { stage, clock, heartbeat, epoch, step: 0, table, codec, hidden, rows, buffer, testify };
         thread::scope(|scope| {
-            // Dropped at the end of this closure, which ends the signs of life.
-            let (_working, ended) = channel();
-            scope.spawn(move || keep_alive(link, &ended));
-            loop {
+            let beating = spawn_scoped(&work.clock, scope, || heartbeat.run());
+            let ended = loop {
                 if let Some(reason) = self.turn.reason() {
-                    return work.leave(&reason);
+                    break work.leave(&reason);
                 }
-                receive(&mut *hold(link), &bounds, &mut frame, Wait::of(self.lease))?;
-                work.obey(&frame)?;
-            }
+                let received = receive(&mut *heartbeat.link(), &bounds, &mut frame, Wait::For(self.lease));
+                if let Err(error) = received.and_then(|()| work.obey(&frame)) {
+                    break Err(error);
+                }
+            };
+            heartbeat.end();
+            beating.join(None);
+            ended
         })
     }
 
@@ -168,7 +172,7 @@ pub fn greet_measured(
     let (mut frame, mut buffer) = (Frame::default(), Vec::new());
     Outgoing::message(Kind::Hello, &hello.bytes()).send(link, &mut buffer)?;
     loop {
-        receive(link, &Bounds::table(Expecting::Order, PROBE.max(MOST_MESSAGE)), &mut frame, Wait::of(DECISION))?;
+        receive(link, &Bounds::table(Expecting::Order, PROBE.max(MOST_MESSAGE)), &mut frame, Wait::For(DECISION))?;
         if frame.header.kind != Kind::Ping {
             break;
         }
@@ -192,7 +196,8 @@ pub fn greet_measured(
 /// One connection at work.
 struct Work<'a> {
     stage: &'a dyn Stage,
-    link: &'a Mutex<Heartbeat<'a>>,
+    clock: Clock,
+    heartbeat: &'a Heartbeat<'a>,
     epoch: u32,
     /// The last step.
     step: u32,
@@ -210,13 +215,13 @@ impl Work<'_> {
         while let Some(countersignature) = self.testify.as_ref().and_then(Countersigner::next) {
             let message = testimony_bytes(&countersignature);
             let witness = Outgoing { epoch: self.epoch, ..Outgoing::message(Kind::Witness, &message) };
-            witness.send(&mut *hold(self.link), &mut self.buffer)?;
+            witness.send(&mut *self.heartbeat.link(), &mut self.buffer)?;
         }
         match header.kind {
             _ if header.epoch != self.epoch => Err(LinkError::Broken("a frame of another connection came".to_owned())),
             Kind::Ping => {
                 let pong = Outgoing { epoch: self.epoch, step: header.step, ..Outgoing::message(Kind::Pong, &[]) };
-                pong.send(&mut *hold(self.link), &mut self.buffer).map(|_| ())
+                pong.send(&mut *self.heartbeat.link(), &mut self.buffer).map(|_| ())
             }
             Kind::Head => {
                 let head = SignedHead::parse(frame.table())?;
@@ -234,7 +239,7 @@ impl Work<'_> {
     fn leave(&mut self, reason: &str) -> Result<Infallible, LinkError> {
         let message = Writer::default().text(reason).0;
         let leaving = Outgoing { epoch: self.epoch, ..Outgoing::message(Kind::Leaving, &message) };
-        leaving.send(&mut *hold(self.link), &mut self.buffer)?;
+        leaving.send(&mut *self.heartbeat.link(), &mut self.buffer)?;
         Err(LinkError::Broken(format!("this machine left, because {reason}")))
     }
 
@@ -246,9 +251,11 @@ impl Work<'_> {
         if !self.codec.decode(frame.rows(), &mut self.hidden.values) {
             return Err(LinkError::Broken("numbers came that are not finite".to_owned()));
         }
-        let begin = Instant::now();
-        let ran = catch_unwind(AssertUnwindSafe(|| self.stage.run(&plan, &mut self.hidden)));
-        let time = begin.elapsed();
+        let begin = self.clock.now();
+        let (stage, hidden) = (self.stage, &mut self.hidden);
+        let compute = || catch_unwind(AssertUnwindSafe(|| stage.run(&plan, hidden)));
+        let ran = self.heartbeat.while_computing(compute);
+        let time = self.clock.since(begin);
         let broken = || Err(StageError::Plan { problem: "it broke off; this is a bug worth reporting".to_owned() });
         let mut answer = Outgoing { epoch: self.epoch, step: self.step, ..Outgoing::message(Kind::Rows, &[]) };
         let message;
@@ -265,6 +272,6 @@ impl Work<'_> {
             }
             Err(error) => return Err(LinkError::Broken(error.to_string())),
         }
-        answer.send(&mut *hold(self.link), &mut self.buffer).map(|_| ())
+        answer.send(&mut *self.heartbeat.link(), &mut self.buffer).map(|_| ())
     }
 }

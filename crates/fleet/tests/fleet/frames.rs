@@ -7,7 +7,7 @@ use std::time::Duration;
 use cascadia_fleet::frame::{Bounds, Frame, HEADER_BYTES, Kind, Outgoing, Wait, receive};
 use cascadia_fleet::link::{Link, LinkError, channel_pair, fair};
 use cascadia_fleet::verbs::Expecting;
-use cascadia_fleet::{Hello, Order, RemoteStage, RowShape, StageLimits, Timeouts, WorkerStage, greet};
+use cascadia_fleet::{Clock, Hello, Order, RemoteStage, RowShape, StageLimits, Timeouts, WorkerStage, greet};
 use cascadia_model::{Hidden, Stage, StageError, StepPlan};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -36,7 +36,7 @@ impl Stage for Checked {
 }
 
 fn soon() -> Wait {
-    Wait::of(Duration::from_secs(1))
+    Wait::For(Duration::from_secs(1))
 }
 
 fn kind() -> impl Strategy<Value = Kind> {
@@ -64,7 +64,7 @@ proptest! {
         let (mut here, mut there) = channel_pair([fair(), fair()]);
         let mut sent = Vec::new();
         Outgoing::message(Kind::Step, &table).send(&mut here, &mut sent).unwrap();
-        there.read(&mut vec![0; HEADER_BYTES + table.len()], soon().end).unwrap();
+        there.read(&mut vec![0; HEADER_BYTES + table.len()], Clock::system().now() + Duration::from_secs(1)).unwrap();
         let at = at.index(sent.len());
         sent[at] ^= 1 << bit;
         here.write(&sent).unwrap();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use cascadia_fleet::link::{ChannelLink, Link, LinkError, LinkFaults, channel_pair};
 use cascadia_fleet::{
-    Digest, Hello, MANIFEST_VERSION, Manifest, ModelWorkers, Numerics, RowFormat, RowShape, Shard, StageLimits,
+    Clock, Digest, Hello, MANIFEST_VERSION, Manifest, ModelWorkers, Numerics, RowFormat, RowShape, Shard, StageLimits,
     TOKEN_IO_FILE, WorkerStage, stage_file,
 };
 use cascadia_model::{
@@ -134,6 +134,10 @@ pub(crate) struct Watched {
 }
 
 impl Link for Watched {
+    fn clock(&self) -> &Clock {
+        self.link.clock()
+    }
+
     fn write(&mut self, bytes: &[u8]) -> Result<(), LinkError> {
         self.link.write(bytes)
     }

@@ -93,7 +93,7 @@ fn rows_that_cannot_be_written_are_an_error_of_their_step_alone() {
 
 fn hear(link: &mut ChannelLink, hearing: Expecting) -> (Kind, String) {
     let mut frame = Frame::default();
-    receive(link, &Bounds::table(hearing, 2048), &mut frame, Wait::of(PATIENCE.silence)).expect("it speaks");
+    receive(link, &Bounds::table(hearing, 2048), &mut frame, Wait::For(PATIENCE.silence)).expect("it speaks");
     (frame.header.kind, String::from_utf8_lossy(frame.table()).into_owned())
 }
 

@@ -1,12 +1,12 @@
 //! The machine that computes and its shadow: who goes on where one is lost, and whom to believe where they differ.
 
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use cascadia_model::{Hidden, StepPlan};
 
 use super::{Failure, GONE, RemoteStage, State};
 use crate::audit::Verb;
+use crate::clock::Task;
 use crate::failover::coverage::Coverage;
 use crate::failover::standby::{End, Followed, Standby};
 use crate::wire::exchange::StepReply;
@@ -26,7 +26,7 @@ const TRIAL: u64 = 512;
 pub(super) struct StandbyState {
     pub(super) shadow: Option<Standby>,
     /// Those that were let go and have something to finish, with whom they compute along: what they find still counts.
-    leaving: Vec<(String, JoinHandle<End>)>,
+    leaving: Vec<(String, Task<End>)>,
     /// When a shadow fell behind.
     fell_behind: Option<Instant>,
     /// What the machine holds if it was a shadow, and the last generation in which that is not everything.
@@ -37,9 +37,9 @@ pub(super) struct StandbyState {
 
 impl StandbyState {
     /// Tells the shadow of this machine something. One that cannot keep up is a spare again.
-    pub(super) fn tell(&mut self, node: &str, tell: impl FnOnce(&mut Standby) -> bool) {
+    pub(super) fn tell(&mut self, (node, now): (&str, Instant), tell: impl FnOnce(&mut Standby) -> bool) {
         if self.shadow.as_mut().is_some_and(|shadow| !tell(shadow)) {
-            self.fell_behind = Some(Instant::now());
+            self.fell_behind = Some(now);
             self.dismiss(node);
         }
     }
@@ -59,7 +59,7 @@ impl RemoteStage {
             (status.lost, status.node, status.shadow) = (status.lost + 1, None, None);
             status.slow.clear();
         });
-        state.seen = Instant::now();
+        state.seen = self.now();
         let node = state.current.take().map(|worker_link| worker_link.node).unwrap_or_default();
         self.stage_workers.remember_loss(&node);
         self.stage_workers.note(Verb::StageLost, &node, self.shows());
@@ -130,7 +130,8 @@ impl RemoteStage {
                 company.dismiss(node);
             }
         }
-        let rests = company.fell_behind.is_some_and(|time| time.elapsed() < REST) && !self.stage_workers.doubts(node);
+        let rests = company.fell_behind.is_some_and(|time| self.now().saturating_duration_since(time) < REST)
+            && !self.stage_workers.doubts(node);
         if self.is_shadowed && company.shadow.is_none() && !rests {
             let spare = self.stage_workers.take_beside(node);
             company.shadow = spare.map(|spare| Standby::start(spare, &self.stage_workers, self.terms, &self.tally));
@@ -163,7 +164,7 @@ impl RemoteStage {
         ended.into_iter().for_each(|shadow| self.part_from(shadow, state));
         let left: Vec<_> = state.company.leaving.extract_if(.., |(_, thread)| thread.is_finished()).collect();
         for (node, thread) in left {
-            if let Ok(End::Differs(other)) = thread.join() {
+            if let Some(End::Differs(other)) = thread.join(None) {
                 self.dispute(&node, other, state);
             }
         }
