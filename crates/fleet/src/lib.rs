@@ -25,8 +25,8 @@ pub use membership::{
     Announcement, Arrival, Identity, Invitation, Listener, Member, Members, Quarantine, join, look_around,
 };
 pub use planning::{
-    Candidate, Cost, FleetPlan, MOST_MACHINES, ModelCosts, PlannedStage, StageSplit, Suggestion, Task, holds_ends,
-    plan, plan_with_stages, possible_starts, predict, suggestions, tells_stage,
+    Candidate, Cost, FleetPlan, MOST_MACHINES, ModelCosts, PlannedStage, ReplanTimer, StageSplit, Suggestion, Task,
+    holds_ends, plan, plan_with_stages, possible_starts, predict, suggestions, tells_stage,
 };
 pub use shards::{
     Digest, HERE, MANIFEST_FILE, MANIFEST_VERSION, Manifest, Numerics, OwnStage, Shard, ShardOptions, Store,

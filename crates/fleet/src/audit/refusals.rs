@@ -60,10 +60,11 @@ impl Refusals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Clock;
 
     #[test]
     fn a_stranger_who_knocks_a_thousand_times_makes_two_records() {
-        let (mut refusals, begin) = (Refusals::of(Verb::Connect), Instant::now());
+        let (mut refusals, begin) = (Refusals::of(Verb::Connect), Clock::system().now());
         let mut knock = |who: &str| refusals.count(who, "no key", begin).map(|entry| entry.who);
         assert_eq!(knock("10.0.0.1").as_deref(), Some("10.0.0.1"));
         assert!((0..1000).all(|_| knock("10.0.0.1").is_none()));

@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 pub(crate) use channel::{Receiver, RecvError, Sender, channel};
-pub use monitor::Monitor;
+pub use monitor::{Guard, Monitor};
 use simulation::Scheduler;
 pub use simulation::{Simulation, Trace};
 pub use task::Task;

@@ -5,12 +5,13 @@ mod standby_state;
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use cascadia_model::{Hidden, Stage, StageError, StepPlan};
 
 use crate::audit::Verb;
+use crate::clock::Monitor;
 use crate::failover::stage_status::StageStatus;
 use crate::failover::standby::Tally;
 use crate::wire::codec::Codec;
@@ -60,7 +61,7 @@ pub struct RemoteStage {
     is_shadowed: bool,
     tally: Arc<Tally>,
     status: Mutex<StageStatus>,
-    state: Mutex<State>,
+    state: Monitor<State>,
 }
 
 struct State {
@@ -103,7 +104,8 @@ impl RemoteStage {
         let [start, end] = model_workers.manifest().stages[stage].layers;
         let codec = Codec::new(limits.wire, numerics.hidden_width as usize);
         let stage_workers = Arc::clone(&model_workers.stages_workers()[stage]);
-        let now = stage_workers.clock().now();
+        let clock = stage_workers.clock().clone();
+        let now = clock.now();
         RemoteStage {
             layers: start..end,
             rows: limits.model.rows_per_step,
@@ -112,17 +114,20 @@ impl RemoteStage {
             is_shadowed: true,
             tally: Arc::default(),
             status: Mutex::new(StageStatus { layers: [start, end], ..StageStatus::default() }),
-            state: Mutex::new(State {
-                current: None,
-                company: StandbyState::default(),
-                served: None,
-                taken_for: 0,
-                suspected: None,
-                seen: now,
-                asked: now,
-                frame: Frame::default(),
-                row_bytes: Arc::default(),
-            }),
+            state: Monitor::new(
+                &clock,
+                State {
+                    current: None,
+                    company: StandbyState::default(),
+                    served: None,
+                    taken_for: 0,
+                    suspected: None,
+                    seen: now,
+                    asked: now,
+                    frame: Frame::default(),
+                    row_bytes: Arc::default(),
+                },
+            ),
         }
     }
 
@@ -158,11 +163,7 @@ impl RemoteStage {
     /// give none, or no longer belong to the fleet, are let go.
     pub fn check(&self) {
         self.stage_workers.sweep(self.terms.patience.silence);
-        let mut state = match self.state.try_lock() {
-            Ok(state) => state,
-            Err(TryLockError::Poisoned(state)) => state.into_inner(),
-            Err(TryLockError::WouldBlock) => return,
-        };
+        let Some(mut state) = self.state.try_lock() else { return };
         self.hear_shadow(&mut state);
         if state.current.is_some() && state.still_there(&self.stage_workers, self.terms.patience.silence).is_err() {
             self.lose(&mut state);
@@ -302,7 +303,7 @@ impl Stage for RemoteStage {
     fn run(&self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {
         self.check_rows(plan, hidden)?;
         // A step that panicked left a link that is out of step, and such a link fails.
-        let state = &mut *self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = &mut *self.state.lock();
         self.hear_shadow(state);
         if let Some(problem) = state.company.doubt.take() {
             return Err(StageError::Wrong { layers: self.layers.clone(), problem });

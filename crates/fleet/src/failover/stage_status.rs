@@ -1,4 +1,7 @@
-//! What is known of a stage on another machine: for people who look, never for decisions.
+//! What is known of a stage on another machine: for people who look, and for planning again.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -42,4 +45,11 @@ pub struct StageStatus {
     pub compared: u64,
     /// Steps in whose middle the machine was lost, and that its shadow answered.
     pub saved: u64,
+}
+
+impl StageStatus {
+    /// Whether nobody computes it or waits for it but machines that are held back.
+    pub fn lacks_machine(&self, held_back: &BTreeMap<String, Duration>) -> bool {
+        self.spares.is_empty() && self.node.as_ref().is_none_or(|node| held_back.contains_key(node))
+    }
 }

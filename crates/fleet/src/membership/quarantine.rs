@@ -93,12 +93,13 @@ impl Quarantine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Clock;
 
     const MINUTE: u64 = 60;
 
     #[test]
     fn three_losses_in_a_minute_hold_a_machine_back_for_longer_every_time() {
-        let (begin, quarantine) = (Instant::now(), Quarantine::lasting(Duration::from_secs(5 * MINUTE)));
+        let (begin, quarantine) = (Clock::system().now(), Quarantine::lasting(Duration::from_secs(5 * MINUTE)));
         let at = |seconds: u64| begin + Duration::from_secs(seconds);
         let lost = |seconds: u64| quarantine.lost("flapper", at(seconds)).map(|time| time.as_secs() / MINUTE);
         // What is a minute ago counts no more.
@@ -121,7 +122,7 @@ mod tests {
 
     #[test]
     fn without_a_time_nobody_is_held_back_and_what_is_remembered_is_bounded() {
-        let (begin, quarantine) = (Instant::now(), Quarantine::default());
+        let (begin, quarantine) = (Clock::system().now(), Quarantine::default());
         for number in 0..2 * MOST_MACHINES {
             for _ in 0..2 * TOO_MANY {
                 assert_eq!(quarantine.lost(&number.to_string(), begin), None);

@@ -172,6 +172,7 @@ fn against(limits: &OwnerLimits, reading: &Reading) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Clock;
 
     #[test]
     fn a_share_of_processors_is_threads() {
@@ -213,7 +214,7 @@ mod tests {
         let hours = Some("18-8".parse().expect("hours"));
         let limits = OwnerLimits { hours, busy_percent: Some(50), celsius: Some(80), ..OwnerLimits::default() };
         let well = Reading { busy: Some(0.1), on_battery: Some(false), celsius: Some(60.0), hour: Some(20) };
-        let begin = Instant::now();
+        let begin = Clock::system().now();
         let check = |reading: Reading, times: u32, expected: Option<&str>| {
             let turn = Availability::default();
             (0..times).for_each(|_| turn.update(&limits, &reading, begin));

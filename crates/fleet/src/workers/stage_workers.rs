@@ -1,12 +1,12 @@
 //! Where workers arrive: each is checked against the manifest and waits at the dock of its stage.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crate::audit::{Auditor, Decision, Entry, Verb};
-use crate::clock::Monitor;
+use crate::clock::{Guard, Monitor};
 use crate::failover::pace::Pace;
 use crate::failover::trust::Trust;
 use crate::membership::connection_slots::Places;
@@ -242,7 +242,7 @@ impl StageWorkers {
         names
     }
 
-    pub(crate) fn waiting(&self) -> MutexGuard<'_, VecDeque<WorkerLink>> {
+    pub(crate) fn waiting(&self) -> Guard<'_, VecDeque<WorkerLink>> {
         self.waiting.lock()
     }
 }

@@ -4,30 +4,31 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use cascadia_fleet::link::{LinkFaults, channel_pair, fair};
+use cascadia_fleet::link::{Link, LinkFaults, channel_pair, fair, timed_pair};
 use cascadia_fleet::{
-    Availability, Digest, Hello, OwnerLimits, Reading, RemoteStage, RowShape, StageLimits, Timeouts, WorkerStage,
+    Availability, Clock, Digest, Hello, OwnerLimits, Reading, RemoteStage, RowShape, StageLimits, Timeouts, WorkerStage,
 };
 use cascadia_model::{Hidden, SequenceStep, Stage, StageError, StepPlan, WindowPages};
 
 use crate::harness::PROGRAM;
-use crate::hash_model::{LEASE, WIDTH, Watched, model_workers, worker};
+use crate::hash_model::{LEASE, WIDTH, hello, model_workers, shape, simulated, worker, worker_on};
 use crate::shadowing::deadly;
 
-/// A machine under load is not taken for one that hangs.
+/// A machine that hangs is noticed by its silence alone.
 const PATIENCE: Timeouts = Timeouts {
     step: Duration::from_secs(3600),
     row: Duration::ZERO,
     worker: Duration::from_millis(20),
     silence: Duration::from_secs(60),
 };
-/// A machine that hangs is noticed by its silence alone; one that does not gives a hundred signs of life in that time.
-const WATCHFUL: Timeouts = Timeouts { silence: Duration::from_secs(5), ..PATIENCE };
 
 /// A stage that takes its time and adds one.
-struct Slow(Duration);
+struct Slow {
+    clock: Clock,
+    time: Duration,
+}
 
 impl Stage for Slow {
     fn layers(&self) -> Range<u32> {
@@ -35,14 +36,20 @@ impl Stage for Slow {
     }
 
     fn run(&self, _: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {
-        thread::sleep(self.0);
+        self.clock.sleep(self.time);
         hidden.values.iter_mut().for_each(|value| *value += 1.0);
         Ok(())
     }
 }
 
-fn slow(time: Duration) -> impl Fn() -> Box<dyn Stage> + Send {
-    move || Box::new(Slow(time))
+/// A worker that takes so long for a step.
+fn slow(clock: &Clock, time: Duration, faults: [LinkFaults; 2]) -> Box<dyn Link> {
+    let slow = clock.clone();
+    Box::new(worker_on(clock, 0, move || Box::new(Slow { clock: slow.clone(), time }), faults))
+}
+
+fn quick(clock: &Clock, faults: [LinkFaults; 2]) -> Box<dyn Link> {
+    slow(clock, Duration::ZERO, faults)
 }
 
 /// Fair until so many pieces have passed besides signs of life; then nothing does, and nobody is told.
@@ -64,90 +71,95 @@ fn step(stage: &RemoteStage, generation: u64) -> Result<Vec<f32>, StageError> {
 
 #[test]
 fn a_busy_machine_is_waited_for() {
-    let model_workers = model_workers();
-    let link = worker(0, slow(WATCHFUL.silence + Duration::from_secs(1)), [fair(), fair()]);
-    model_workers.admit(Box::new(link), "busy").expect("it fits");
-    let stage = RemoteStage::new(&model_workers, 0, WATCHFUL);
-    assert_eq!(step(&stage, 0).expect("it answers in the end"), [1.0; WIDTH]);
-    assert_eq!(stage.status().lost, 0);
+    simulated(|clock| {
+        let (model_workers, minutes) = (model_workers().on_clock(clock), Duration::from_secs(600));
+        model_workers.admit(slow(clock, minutes, [fair(), fair()]), "busy").expect("it fits");
+        let (stage, begin) = (RemoteStage::new(&model_workers, 0, PATIENCE), clock.now());
+        assert_eq!(step(&stage, 0).expect("it answers in the end"), [1.0; WIDTH]);
+        assert_eq!((stage.status().lost, clock.since(begin)), (0, minutes));
+    });
 }
 
 #[test]
 fn a_machine_that_falls_silent_is_left_for_a_spare() {
-    let model_workers = model_workers();
-    // What the first says: hello, ready, a sign of life when it is taken. Its rows never come.
-    let silent = worker(0, slow(Duration::ZERO), [fair(), partition(3)]);
-    model_workers.admit(Box::new(silent), "silent").expect("it fits");
-    // The second says nothing any more while it waits.
-    let gone = worker(0, slow(Duration::ZERO), [fair(), partition(2)]);
-    model_workers.admit(Box::new(gone), "gone").expect("it fits");
-    model_workers.admit(Box::new(worker(0, slow(Duration::ZERO), [fair(), fair()])), "spare").expect("it fits");
-    let stage = RemoteStage::new(&model_workers, 0, WATCHFUL).without_shadow();
-    let error = step(&stage, 0).expect_err("it is silent").to_string();
-    assert!(error.contains("silent: it did not answer in time"), "{error}");
-    let error = step(&stage, 0).expect_err("it counts on what is lost").to_string();
-    assert!(error.contains("the machine that ran them is gone"), "{error}");
-    assert_eq!(step(&stage, 1).expect("the spare computes"), [1.0; WIDTH]);
-    let error = step(&stage, 0).expect_err("the spare never had its cache").to_string();
-    assert!(error.contains("the machine that ran them is gone"), "{error}");
-    stage.check();
-    assert_eq!(stage.status().node.as_deref(), Some("spare"));
-    assert_eq!(model_workers.stages_workers()[0].count(), 0, "the one that was gone was let go");
+    simulated(|clock| {
+        let model_workers = model_workers().on_clock(clock);
+        // What the first says: hello, ready, a heartbeat when it is taken. Its rows never come.
+        model_workers.admit(quick(clock, [fair(), partition(3)]), "silent").expect("it fits");
+        // The second says nothing any more while it waits.
+        model_workers.admit(quick(clock, [fair(), partition(2)]), "gone").expect("it fits");
+        model_workers.admit(quick(clock, [fair(), fair()]), "spare").expect("it fits");
+        let stage = RemoteStage::new(&model_workers, 0, PATIENCE).without_shadow();
+        let begin = clock.now();
+        let error = step(&stage, 0).expect_err("it is silent").to_string();
+        assert!(error.contains("silent: it did not answer in time"), "{error}");
+        assert_eq!(clock.since(begin), PATIENCE.silence);
+        let error = step(&stage, 0).expect_err("it counts on what is lost").to_string();
+        assert!(error.contains("the machine that ran them is gone"), "{error}");
+        assert_eq!(step(&stage, 1).expect("the spare computes"), [1.0; WIDTH]);
+        let error = step(&stage, 0).expect_err("the spare never had its cache").to_string();
+        assert!(error.contains("the machine that ran them is gone"), "{error}");
+        stage.check();
+        assert_eq!(stage.status().node.as_deref(), Some("spare"));
+        assert_eq!(model_workers.stages_workers()[0].count(), 0, "the one that was gone was released");
+    });
 }
 
 #[test]
 fn a_machine_whose_owner_needs_it_leaves_between_steps() {
-    let (model_workers, turn) = (model_workers(), Arc::new(Availability::default()));
-    let (here, mut there) = channel_pair([fair(), fair()]);
-    let hello = Hello { program: PROGRAM.to_owned(), shard: Some(model_workers.manifest().stages[0].digest) };
-    let shape = RowShape { hidden_width: WIDTH, needs_tokens: false };
-    let load = |_: &StageLimits| Ok(Box::new(Slow(Duration::ZERO)) as Box<dyn Stage>);
-    let worker = WorkerStage::new(hello, shape, LEASE, Box::new(load));
-    let mut worker = worker.with_turn(Arc::clone(&turn));
-    let left = thread::spawn(move || worker.serve(&mut there).to_string());
-    model_workers.admit(Box::new(here), "laptop").expect("it fits");
-    model_workers.admit(Box::new(self::worker(0, slow(Duration::ZERO), [fair(), fair()])), "spare").expect("it fits");
-    let stage = RemoteStage::new(&model_workers, 0, PATIENCE).without_shadow();
-    assert_eq!(step(&stage, 0).expect("it computes"), [1.0; WIDTH]);
-    let reading = Reading { on_battery: Some(true), ..Reading::default() };
-    turn.update(&OwnerLimits::default(), &reading, Instant::now());
-    // It answers what comes while it decides, and then it is gone.
-    let error = (0..).find_map(|_| step(&stage, 0).err()).expect("it leaves").to_string();
-    assert!(error.contains("laptop: it left, because it runs on battery"), "{error}");
-    assert!(left.join().expect("it ends").contains("this machine left, because it runs on battery"));
-    assert_eq!(step(&stage, 1).expect("the spare computes"), [1.0; WIDTH]);
-    assert_eq!(stage.status().node.as_deref(), Some("spare"));
+    simulated(|clock| {
+        let (model_workers, turn) = (model_workers().on_clock(clock), Arc::new(Availability::default()));
+        let (here, mut there) = timed_pair(clock, Duration::ZERO, [fair(), fair()]);
+        let quick_stage = Slow { clock: clock.clone(), time: Duration::ZERO };
+        let mut stage = Some(quick_stage);
+        let load = move |_: &StageLimits| Ok(Box::new(stage.take().expect("it is loaded once")) as Box<dyn Stage>);
+        let worker = WorkerStage::new(hello(0), shape(), LEASE, Box::new(load));
+        let mut worker = worker.with_turn(Arc::clone(&turn));
+        let left = clock.spawn(move || worker.serve(&mut there).to_string());
+        model_workers.admit(Box::new(here), "laptop").expect("it fits");
+        model_workers.admit(quick(clock, [fair(), fair()]), "spare").expect("it fits");
+        let stage = RemoteStage::new(&model_workers, 0, PATIENCE).without_shadow();
+        assert_eq!(step(&stage, 0).expect("it computes"), [1.0; WIDTH]);
+        let reading = Reading { on_battery: Some(true), ..Reading::default() };
+        turn.update(&OwnerLimits::default(), &reading, clock.now());
+        // It answers what comes while it decides, and then it is gone.
+        let error = (0..).find_map(|_| step(&stage, 0).err()).expect("it leaves").to_string();
+        assert!(error.contains("laptop: it left, because it runs on battery"), "{error}");
+        assert!(left.join(None).expect("it ends").contains("this machine left, because it runs on battery"));
+        assert_eq!(step(&stage, 1).expect("the spare computes"), [1.0; WIDTH]);
+        assert_eq!(stage.status().node.as_deref(), Some("spare"));
+    });
 }
 
 #[test]
 fn old_signs_of_life_of_a_spare_do_not_count() {
-    let model_workers = model_workers();
-    // Hello, ready, and answers to two questions, each after signs of life that nobody asked for.
-    let link = worker(0, slow(Duration::ZERO), [fair(), partition(4)]);
-    model_workers.admit(Box::new(link), "spare").expect("it fits");
-    let short = Duration::from_millis(200);
-    for (left, patience) in [(1, PATIENCE.silence), (1, PATIENCE.silence), (0, short), (0, short)] {
-        thread::sleep(Duration::from_millis(80));
-        model_workers.stages_workers()[0].sweep(patience);
-        assert_eq!(model_workers.stages_workers()[0].count(), left);
-    }
+    simulated(|clock| {
+        let model_workers = model_workers().on_clock(clock);
+        // Hello, ready, and answers to two questions, each after signs of life that nobody asked for.
+        model_workers.admit(quick(clock, [fair(), partition(4)]), "spare").expect("it fits");
+        for left in [1, 1, 0, 0] {
+            clock.sleep(Duration::from_millis(80));
+            model_workers.stages_workers()[0].sweep(PATIENCE.silence);
+            assert_eq!(model_workers.stages_workers()[0].count(), left);
+        }
+    });
 }
 
 #[test]
 fn machines_that_are_lost_often_come_last() {
-    let model_workers = model_workers();
-    let stage_workers = |name: &str, says: u32| {
-        let (faults, is_silent) = deadly(says, false);
-        let link = Watched { link: worker(0, slow(Duration::ZERO), [fair(), faults]), is_silent };
-        model_workers.admit(Box::new(link), name).expect("it fits");
-    };
-    stage_workers("flapping", 3);
-    let stage = RemoteStage::new(&model_workers, 0, PATIENCE);
-    step(&stage, 0).expect_err("it falls silent");
-    stage_workers("flapping", u32::MAX);
-    stage_workers("steady", u32::MAX);
-    step(&stage, 1).expect("someone computes");
-    assert_eq!(stage.status().node.as_deref(), Some("steady"));
+    simulated(|clock| {
+        let model_workers = model_workers().on_clock(clock);
+        let admit = |name: &str, says: u32| {
+            model_workers.admit(quick(clock, [fair(), partition(says)]), name).expect("it fits");
+        };
+        admit("flapping", 3);
+        let stage = RemoteStage::new(&model_workers, 0, PATIENCE);
+        step(&stage, 0).expect_err("it falls silent");
+        admit("flapping", u32::MAX);
+        admit("steady", u32::MAX);
+        step(&stage, 1).expect("someone computes");
+        assert_eq!(stage.status().node.as_deref(), Some("steady"));
+    });
 }
 
 /// A stage whose rows are no numbers.

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use cascadia_fleet::link::{ChannelLink, Link, LinkError, LinkFaults, channel_pair};
+use cascadia_fleet::clock::Simulation;
+use cascadia_fleet::link::{ChannelLink, Link, LinkError, LinkFaults, timed_pair};
 use cascadia_fleet::{
     Clock, Digest, Hello, MANIFEST_VERSION, Manifest, ModelWorkers, Numerics, RowFormat, RowShape, Shard, StageLimits,
     TOKEN_IO_FILE, WorkerStage, stage_file,
@@ -22,8 +22,15 @@ pub(crate) const WIDTH: usize = 3;
 pub(crate) const STAGES: usize = 2;
 /// How long workers wait for a coordinator that says nothing: nobody looks after spares here, and a test may take long.
 pub(crate) const LEASE: Duration = Duration::from_secs(600);
-const SEQUENCES: u64 = 3;
-const TOKENS: usize = 70;
+/// How much is generated.
+#[derive(Clone, Copy)]
+pub(crate) struct Sizes {
+    pub(crate) sequences: u64,
+    /// Of each sequence, with its prompt.
+    pub(crate) tokens: usize,
+}
+
+const SIZES: Sizes = Sizes { sequences: 3, tokens: 70 };
 
 /// Numbers from a seed.
 #[derive(Clone)]
@@ -108,6 +115,16 @@ pub(crate) fn model_workers() -> ModelWorkers {
     ModelWorkers::new(manifest(), StageLimits { model, wire: RowFormat::F32 }, PROGRAM)
 }
 
+/// What the worker of a stage says of itself.
+pub(crate) fn hello(stage: usize) -> Hello {
+    Hello { program: PROGRAM.to_owned(), shard: Some(manifest().stages[stage].digest) }
+}
+
+/// The rows of the model.
+pub(crate) fn shape() -> RowShape {
+    RowShape { hidden_width: WIDTH, needs_tokens: false }
+}
+
 /// A worker on a thread that runs whatever stage it is given, and says that it holds the shard of stage `number`. Gives
 /// the coordinator's end of the link.
 pub(crate) fn worker(
@@ -115,12 +132,27 @@ pub(crate) fn worker(
     stage: impl Fn() -> Box<dyn Stage> + Send + 'static,
     faults: [LinkFaults; 2],
 ) -> ChannelLink {
-    let hello = Hello { program: PROGRAM.to_owned(), shard: Some(manifest().stages[number].digest) };
-    let shape = RowShape { hidden_width: WIDTH, needs_tokens: false };
-    let mut worker = WorkerStage::new(hello, shape, LEASE, Box::new(move |_| Ok(stage())));
-    let (here, mut there) = channel_pair(faults);
-    thread::spawn(move || worker.serve(&mut there));
+    worker_on(Clock::system(), number, stage, faults)
+}
+
+/// The same by another clock.
+pub(crate) fn worker_on(
+    clock: &Clock,
+    number: usize,
+    stage: impl Fn() -> Box<dyn Stage> + Send + 'static,
+    faults: [LinkFaults; 2],
+) -> ChannelLink {
+    let mut worker = WorkerStage::new(hello(number), shape(), LEASE, Box::new(move |_| Ok(stage())));
+    let (here, mut there) = timed_pair(clock, Duration::ZERO, faults);
+    clock.spawn(move || worker.serve(&mut there));
     here
+}
+
+/// Runs a test in simulated time; whatever it has started ends with it.
+pub(crate) fn simulated(test: impl FnOnce(&Clock)) {
+    let simulation = Simulation::new(1);
+    test(simulation.clock());
+    simulation.finish();
 }
 
 /// How long to listen to a machine that has fallen silent.
@@ -145,8 +177,9 @@ impl Link for Watched {
     fn read(&mut self, out: &mut [u8], deadline: Instant) -> Result<usize, LinkError> {
         loop {
             let was_silent = self.is_silent.load(Ordering::SeqCst);
-            let heard = self.link.read(out, deadline.min(Instant::now() + GLANCE));
-            if heard != Err(LinkError::TimedOut) || was_silent || Instant::now() >= deadline {
+            let glance = self.clock().now() + GLANCE;
+            let heard = self.link.read(out, deadline.min(glance));
+            if heard != Err(LinkError::TimedOut) || was_silent || self.clock().now() >= deadline {
                 return heard;
             }
         }
@@ -158,21 +191,38 @@ pub(crate) fn generate(
     chance: &mut Chance,
     run: impl FnMut(&StepPlan, &mut Hidden) -> Result<(), StageError>,
 ) -> Vec<Vec<u32>> {
-    try_generate(chance, run).expect("no machine is wrong")
+    generate_sizes(chance, SIZES, run)
+}
+
+/// The same with other sizes.
+pub(crate) fn generate_sizes(
+    chance: &mut Chance,
+    sizes: Sizes,
+    run: impl FnMut(&StepPlan, &mut Hidden) -> Result<(), StageError>,
+) -> Vec<Vec<u32>> {
+    try_generate_sizes(chance, sizes, run).expect("no machine is wrong")
 }
 
 /// The same; an error as soon as what has been generated may be wrong.
 pub(crate) fn try_generate(
     chance: &mut Chance,
+    run: impl FnMut(&StepPlan, &mut Hidden) -> Result<(), StageError>,
+) -> Result<Vec<Vec<u32>>, StageError> {
+    try_generate_sizes(chance, SIZES, run)
+}
+
+fn try_generate_sizes(
+    chance: &mut Chance,
+    sizes: Sizes,
     mut run: impl FnMut(&StepPlan, &mut Hidden) -> Result<(), StageError>,
 ) -> Result<Vec<Vec<u32>>, StageError> {
-    let mut tokens: Vec<Vec<u32>> = (0..SEQUENCES).map(|at| vec![at as u32 + 1, 7, 9]).collect();
+    let mut tokens: Vec<Vec<u32>> = (0..sizes.sequences).map(|at| vec![at as u32 + 1, 7, 9]).collect();
     let mut computed = vec![0; tokens.len()];
     let mut losses = 0;
-    while tokens.iter().any(|tokens| tokens.len() < TOKENS) {
+    while tokens.iter().any(|tokens| tokens.len() < sizes.tokens) {
         let mut plan = StepPlan { generation: losses, ..StepPlan::default() };
         for (at, tokens) in tokens.iter().enumerate() {
-            if tokens.len() >= TOKENS || (chance.below(3) == 0 && !plan.steps.is_empty()) {
+            if tokens.len() >= sizes.tokens || (chance.below(3) == 0 && !plan.steps.is_empty()) {
                 continue;
             }
             let count = (tokens.len() - computed[at]).min(1 + chance.below(9) as usize);

@@ -14,6 +14,7 @@ mod same_tokens;
 mod serving;
 mod shadowing;
 mod shards;
+mod simulation;
 mod slow_machines;
 mod sockets;
 mod wire;

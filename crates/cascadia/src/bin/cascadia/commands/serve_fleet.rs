@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use cascadia_engine::{Engine, EngineError, OpenOptions};
 use cascadia_fleet::{
     Arrival, Auditor, Digest, Entry, FleetError, FleetPlan, HERE, MANIFEST_FILE, Manifest, ModelWorkers, OwnStage,
-    Quarantine, RemoteStage, RowFormat, Shard, StageLimits, StageStatus, Timeouts, Verb, WorkerRegistry, seconds_now,
+    Quarantine, RemoteStage, RowFormat, Shard, StageLimits, Timeouts, Verb, WorkerRegistry, seconds_now,
 };
 use cascadia_model::{LoadOptions, Stage};
 use cascadia_server::FleetBoard;
@@ -266,10 +266,7 @@ impl Fleet {
         let planned = lock(&self.running).last().filter(|running| running.plan.is_some()).cloned();
         let Some(Running { stages, .. }) = planned else { return Vec::new() };
         let held_back = self.quarantine.held_back(Instant::now());
-        let is_missing = |StageStatus { node, spares, .. }: StageStatus| {
-            spares.is_empty() && node.is_none_or(|node| held_back.contains_key(&node))
-        };
-        (0..stages.len()).filter(|stage| is_missing(stages[*stage].status())).collect()
+        (0..stages.len()).filter(|stage| stages[*stage].status().lacks_machine(&held_back)).collect()
     }
 
     /// Lets go of its machines, so that they have room for another; requests are refused from now on.

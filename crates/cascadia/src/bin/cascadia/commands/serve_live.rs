@@ -10,7 +10,7 @@ use cascadia_fleet::{FleetPlan, HERE, Manifest, ModelWorkers, Shard};
 use cascadia_server::{ModelSlot, Replaced};
 
 use super::fleet_push::Shipment;
-use super::replan::Impatience;
+use super::replan;
 use super::serve::{Preparation, start_service};
 use super::serve_fleet::{Cast, Fleet};
 use crate::flags::ServeFlags;
@@ -39,7 +39,7 @@ pub(super) struct Old {
 impl LiveReplacement {
     /// Does what is pushed for as long as the program runs, and plans again when a stage has nobody left.
     pub(super) fn watch(self) {
-        let mut impatience = Impatience::of(&self.flags);
+        let mut replan = replan::timer(&self.flags);
         thread::spawn(move || {
             loop {
                 thread::sleep(LOOK);
@@ -47,7 +47,7 @@ impl LiveReplacement {
                     self.obey(&wish);
                 }
                 let missing = self.fleet.missing();
-                if impatience.is_over(&missing, Instant::now()) {
+                if replan.is_due(&missing, Instant::now()) {
                     self.plan_again(&missing);
                 }
             }
