@@ -38,6 +38,8 @@ const PAUSES: Range<Duration> = Duration::from_millis(250)..Duration::from_secs(
 const LONGEST_STEP: Duration = Duration::from_secs(4 + 2 + 10 + 9 + 1 + 4);
 /// What a machine may still answer after it was revoked: membership is asked every second.
 const REVOKED_FOR: Duration = Duration::from_secs(1);
+/// When a request that failed is made again.
+const RETRY: Duration = Duration::from_millis(250);
 /// All faults are over long before that, and then every stage recovers.
 const LONGEST_RUN: Duration = Duration::from_secs(900);
 
@@ -360,7 +362,8 @@ fn run(seed: u64) -> Outcome {
             clock.sleep(Duration::from_millis(pauses.below(4000)));
         }
         assert!(clock.since(begin) < LONGEST_RUN, "the fleet does not recover");
-        observer.run(plan, hidden)
+        // Whoever gets no answer asks again a little later.
+        observer.run(plan, hidden).inspect_err(|_| clock.sleep(RETRY))
     });
     let held_back = world.quarantine.held_back(clock.now()).len();
     let sum = |count: fn(&StageStatus) -> u64| stages.iter().map(|stage| count(&stage.status())).sum();
