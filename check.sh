@@ -27,6 +27,22 @@ documentation() {
     RUSTDOCFLAGS="-D warnings" cargo doc --locked --release --workspace --no-deps --quiet
 }
 
+features() { # the library compiles without warnings with each feature alone, and with none
+    local feature
+    for feature in "" server fleet hub embedded-model cli; do
+        echo "-- feature: ${feature:-none}"
+        cargo clippy --locked --release -p cascadia --no-default-features --features "$feature" --quiet -- -D warnings ||
+            return 1
+    done
+}
+
+examples() { # they assert what they claim
+    local example
+    for example in chat serve fleet; do
+        cargo run --locked --release -p cascadia --quiet --example "$example" || return 1
+    done
+}
+
 licences() { # the tidy test has checked deny.toml already; the tool itself says more where it is installed
     if command -v cargo-deny >/dev/null; then
         cargo deny check licenses bans sources
@@ -51,6 +67,8 @@ step "format" cargo fmt --all --check
 step "lint" cargo clippy --locked --release --workspace --all-targets --quiet -- -D warnings
 step "build" cargo build --locked --release --quiet
 step "test" cargo test --locked --release --workspace --quiet
+step "features" features
+step "examples" examples
 step "documentation" documentation
 step "licences" licences
 step "coverage" python3 checks/coverage.py --check

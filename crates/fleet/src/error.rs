@@ -64,6 +64,38 @@ pub enum FleetError {
         /// Why not, and what to do next.
         problem: String,
     },
+    /// This machine has not been made a coordinator or a worker.
+    #[error("{problem}")]
+    NotSetUp {
+        /// What is missing, and what to do next.
+        problem: String,
+    },
+    /// Another process works with the same folder.
+    #[error("{problem}")]
+    InUse {
+        /// What it does, and what to do next.
+        problem: String,
+    },
+    /// A push did not come to its end.
+    #[error("{problem}")]
+    PushFailed {
+        /// Why, for every machine that did not get its shard.
+        problem: String,
+    },
+    /// A machine is not a member of the fleet.
+    #[error("`{node}` is no machine of this fleet; there are {}", members.join(", "))]
+    UnknownNode {
+        /// The name that was given.
+        node: String,
+        /// The names of the members.
+        members: Vec<String>,
+    },
+    /// What the owner of a machine asks for cannot be kept.
+    #[error("{problem}")]
+    Limits {
+        /// What is wrong, and what to do next.
+        problem: String,
+    },
     /// A file of the fleet does not say what it should.
     #[error("{}: {problem}", path.display())]
     File {

@@ -4,7 +4,9 @@
 mod audit;
 pub mod clock;
 mod error;
+mod event;
 mod failover;
+mod home;
 mod json_file;
 mod membership;
 mod os;
@@ -19,22 +21,28 @@ pub use audit::{
 };
 pub use clock::{Clock, seconds_now};
 pub use error::FleetError;
+pub use event::{FleetEvent, Notify};
 pub use failover::{RemoteStage, StageStatus, Timeouts};
+pub use home::{
+    CoordinatorSettings, FleetHome, FleetStatus, KnownMachine, KnownMachines, POLL, PushReport, PushRequest,
+    WorkerSettings, candidates, default_address, gather, reachable, remember,
+};
 pub use json_file::{read_json, write_json};
 pub use membership::{
     Announcement, Arrival, Identity, Invitation, Listener, Member, Members, Quarantine, join, look_around,
 };
+pub use os::lower_priority;
 pub use planning::{
     Candidate, Cost, FleetPlan, MOST_MACHINES, ModelCosts, PlannedStage, ReplanTimer, StageSplit, Suggestion, Task,
     holds_ends, plan, plan_with_stages, possible_starts, predict, suggestions, tells_stage,
 };
 pub use shards::{
-    Digest, HERE, MANIFEST_FILE, MANIFEST_VERSION, Manifest, Numerics, OwnStage, Shard, ShardOptions, Store,
-    TOKEN_IO_FILE, open_shard, stage_file,
+    Digest, HERE, MANIFEST_FILE, MANIFEST_VERSION, Manifest, Numerics, OwnStage, PushJob, Shard, ShardOptions, Store,
+    TOKEN_IO_FILE, open_shard, receive_workers, remote_targets, stage_file,
 };
 pub use wire::{Hello, Offer, RowFormat, StageLimits, TcpLink, frame, link, verbs};
 pub use workers::{
     Admission, Availability, Hours, LinkSpeed, LoadStage, MachineSpeed, ModelWorkers, Order, OwnerLimits,
-    PendingWorker, Probe, Reading, RowShape, StageWorkers, WorkerLink, WorkerRegistry, WorkerStage, greet,
-    greet_measured,
+    PendingWorker, Probe, Reading, RowShape, StageWorkers, WorkerLink, WorkerOptions, WorkerProcess, WorkerRegistry,
+    WorkerStage, greet, greet_measured, lent_threads, read_machine, watch_owner,
 };

@@ -1,6 +1,7 @@
 //! One face over every way in which a model can lie on disk.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -139,6 +140,35 @@ impl ModelFiles {
             }
         }
         parts
+    }
+
+    /// The name of the architecture, as the files give it.
+    pub fn architecture(&self) -> Option<String> {
+        if let Ok(Some(name)) = self.metadata.value::<&str>("general.architecture") {
+            return Some(name.to_owned());
+        }
+        let config = self.json("config.json").ok().flatten()?;
+        config["model_type"].as_str().map(str::to_owned)
+    }
+
+    /// How many numbers all tensors hold together.
+    pub fn parameters(&self) -> u64 {
+        let count = |shape: &[u64]| shape.iter().fold(1u64, |product, &size| product.saturating_mul(size));
+        self.tensors.iter().fold(0u64, |sum, tensor| sum.saturating_add(count(tensor.shape())))
+    }
+
+    /// How many bytes all tensors take.
+    pub fn weight_bytes(&self) -> u64 {
+        self.tensors.iter().map(Tensor::byte_len).sum()
+    }
+
+    /// The number format that holds most of the bytes.
+    pub fn main_format(&self) -> Option<&'static str> {
+        let mut bytes: BTreeMap<&'static str, u64> = BTreeMap::new();
+        for tensor in &self.tensors {
+            *bytes.entry(tensor.dtype().name()).or_default() += tensor.byte_len();
+        }
+        bytes.into_iter().max_by_key(|(_, bytes)| *bytes).map(|(name, _)| name)
     }
 
     /// Fails once a mapped file was truncated or overwritten: what was computed from it since is worthless.

@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::source::{SourceFile, root};
 
 /// Which crates of the workspace each crate may use; ARCHITECTURE.md has the same table with the reasons.
-const LAYERS: [(&str, &[&str]); 11] = [
+const LAYERS: [(&str, &[&str]); 12] = [
     ("kernels", &[]),
     ("text", &[]),
     ("weights", &["kernels"]),
@@ -17,7 +17,11 @@ const LAYERS: [(&str, &[&str]); 11] = [
     ("quantize", &["kernels", "weights", "model", "engine", "text"]),
     ("eval", &["kernels", "weights", "model", "engine", "text"]),
     ("server", &["engine", "text"]),
-    ("cascadia", &["kernels", "weights", "hub", "model", "text", "engine", "fleet", "quantize", "eval", "server"]),
+    ("coordinator", &["kernels", "weights", "model", "engine", "quantize", "fleet"]),
+    (
+        "cascadia",
+        &["kernels", "weights", "hub", "model", "text", "engine", "fleet", "coordinator", "quantize", "eval", "server"],
+    ),
 ];
 
 /// External crates that only the named crates may use directly.
@@ -56,6 +60,28 @@ fn direct_dependencies(manifest: &str) -> Vec<&str> {
         }
     }
     names
+}
+
+/// Features and examples of the library, each of which `check.sh` must build or run.
+pub(crate) fn features(files: &[SourceFile]) -> Vec<String> {
+    let text = |path: &str| &files.iter().find(|file| file.path == path).expect("the file is there").text;
+    let (manifest, script) = (text("crates/cascadia/Cargo.toml"), text("check.sh"));
+    let loop_over = |variable: &str| {
+        let line = script.lines().find(|line| line.trim_start().starts_with(&format!("for {variable} in ")));
+        let words = line.unwrap_or_default().split_whitespace().skip(3);
+        words.map(|word| word.trim_matches(';')).collect::<Vec<&str>>()
+    };
+    let section = manifest.lines().skip_while(|line| *line != "[features]").skip(1);
+    let section = section.take_while(|line| !line.starts_with('['));
+    let declared = section.filter(|line| line.starts_with(|c: char| c.is_alphabetic()));
+    let declared = declared.filter_map(|line| line.split_once(" = ")).map(|(name, _)| name);
+    let examples = files.iter().filter_map(|file| file.path.strip_prefix("crates/cascadia/examples/"));
+    let examples = examples.filter_map(|file| file.strip_suffix(".rs"));
+    let (checked, run) = (loop_over("feature"), loop_over("example"));
+    let unchecked = declared.filter(|name| *name != "default" && !checked.contains(name));
+    let unchecked = unchecked.map(|name| format!("feature {name} is not in the loop of check.sh"));
+    let not_run = examples.filter(|name| !run.contains(name));
+    unchecked.chain(not_run.map(|name| format!("example {name} is not in the loop of check.sh"))).collect()
 }
 
 /// What `cargo deny check licenses bans sources` says, for machines without that tool: both read `deny.toml`.

@@ -8,6 +8,8 @@ use source::SourceFile;
 /// Longest file and longest function, in lines.
 const FILE_LIMIT: usize = 600;
 const FUNCTION_LIMIT: usize = 70;
+/// Longest example, in lines.
+const EXAMPLE_LIMIT: usize = 60;
 
 /// Files and functions over the limit, with their size. Numbers here only fall; new entries are not welcome.
 /// A file is named by its path, a function by `path::name`.
@@ -163,6 +165,20 @@ fn no_path_of_one_machine() {
 #[test]
 fn crates_use_what_lies_below_them() {
     report(dependencies::layers(&source::files()));
+}
+
+#[test]
+fn features_and_examples_are_checked() {
+    report(dependencies::features(&source::files()));
+}
+
+#[test]
+fn examples_are_short() {
+    check(&|file| {
+        let is_example = file.path.starts_with("crates/cascadia/examples/");
+        let lines = file.text.lines().count();
+        Vec::from_iter((is_example && lines > EXAMPLE_LIMIT).then(|| format!("{lines} lines, limit {EXAMPLE_LIMIT}")))
+    });
 }
 
 #[test]

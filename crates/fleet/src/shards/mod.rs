@@ -4,11 +4,13 @@ pub(crate) mod digest;
 pub(crate) mod manifest;
 pub(crate) mod own_stage;
 pub(crate) mod push;
+pub(crate) mod push_job;
 pub(crate) mod shard;
 pub(crate) mod store;
 
 pub use digest::Digest;
 pub use manifest::{MANIFEST_FILE, MANIFEST_VERSION, Manifest, Numerics, Shard, TOKEN_IO_FILE, stage_file};
 pub use own_stage::{HERE, OwnStage};
+pub use push_job::{PushJob, receive_workers, remote_targets};
 pub use shard::{ShardOptions, open_shard};
 pub use store::Store;

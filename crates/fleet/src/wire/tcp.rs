@@ -82,6 +82,11 @@ impl TcpLink {
         self.connection.peer_certificates()?.first().map(|key| Digest::of(key))
     }
 
+    /// A second handle to the socket, with which another thread can end the connection.
+    pub(crate) fn socket(&self) -> Option<TcpStream> {
+        self.socket.try_clone().ok()
+    }
+
     /// What only the two ends of this connection know.
     pub(crate) fn secret(&self) -> Result<[u8; 32], LinkError> {
         self.connection.export_keying_material([0; 32], EXPORTER, None).map_err(broken)

@@ -3,6 +3,7 @@
 use cascadia_kernels::{Ops, Peak, Pool, peak_speed, read_speed};
 use serde::{Deserialize, Serialize};
 
+use crate::os;
 use crate::wire::link::LinkError;
 use crate::wire::message::{Reader, Writer};
 
@@ -13,6 +14,9 @@ const TRIALS: usize = 3;
 
 /// Kernels unpack numbers before they multiply them, and reach about a third of the peak.
 const PEAK_PART: u64 = 3;
+
+/// Memory that a machine is thought to have free where the system does not say.
+const UNKNOWN_MEMORY: u64 = 4 << 30;
 
 /// What a machine can do with the threads it gives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,7 +41,12 @@ pub struct LinkSpeed {
 }
 
 impl MachineSpeed {
-    /// Measures this machine for a few hundredths of a second.
+    /// Measures this machine for a few hundredths of a second. It may take all memory that is free.
+    pub fn measure_here(pool: &Pool) -> MachineSpeed {
+        MachineSpeed::measure(pool, os::free_memory().unwrap_or(UNKNOWN_MEMORY))
+    }
+
+    /// The same for a machine with so much memory.
     pub fn measure(pool: &Pool, memory_bytes: u64) -> MachineSpeed {
         let mut bytes = vec![0u8; TRIAL_BYTES];
         bytes.fill(1);
@@ -50,6 +59,7 @@ impl MachineSpeed {
             threads: pool.threads() as u32,
         }
     }
+
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let MachineSpeed { read_bytes_per_second, products_per_second, memory_bytes, threads } = self;
         let numbers = [read_bytes_per_second, products_per_second, memory_bytes].map(|number| number.to_le_bytes());

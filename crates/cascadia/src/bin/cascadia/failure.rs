@@ -3,6 +3,8 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use cascadia::Error;
+use cascadia_coordinator::CoordinatorError;
 use cascadia_engine::EngineError;
 use cascadia_eval::EvalError;
 use cascadia_quantize::QuantizeError;
@@ -40,15 +42,34 @@ fn is_broken_pipe(cause: &(dyn std::error::Error + 'static)) -> bool {
     cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
+/// Libraries pass on the errors of those below them, so each is looked for on every level.
 fn is_wrong_usage(cause: &(dyn std::error::Error + 'static)) -> bool {
-    let in_engine = cause.downcast_ref().is_some_and(|error| matches!(error, EngineError::Setting { .. }));
-    let in_eval = cause.downcast_ref().is_some_and(|error| {
-        matches!(error, EvalError::Option { .. } | EvalError::Engine(EngineError::Setting { .. }))
-    });
-    let in_quantize = cause.downcast_ref().is_some_and(|error| {
-        matches!(error, QuantizeError::Setting { .. } | QuantizeError::Engine(EngineError::Setting { .. }))
-    });
-    in_engine || in_eval || in_quantize
+    let of_engine = |error: &EngineError| matches!(error, EngineError::Setting { .. });
+    let of_quantize = |error: &QuantizeError| match error {
+        QuantizeError::Setting { .. } => true,
+        QuantizeError::Engine(error) => of_engine(error),
+        _ => false,
+    };
+    let of_eval = |error: &EvalError| match error {
+        EvalError::Option { .. } => true,
+        EvalError::Engine(error) => of_engine(error),
+        _ => false,
+    };
+    let of_coordinator = |error: &CoordinatorError| match error {
+        CoordinatorError::Engine(error) => of_engine(error),
+        CoordinatorError::Quantize(error) => of_quantize(error),
+        _ => false,
+    };
+    let of_library = |error: &Error| match error {
+        Error::Engine(error) => of_engine(error),
+        Error::Coordinator(error) => of_coordinator(error),
+        _ => false,
+    };
+    cause.downcast_ref().is_some_and(of_engine)
+        || cause.downcast_ref().is_some_and(of_quantize)
+        || cause.downcast_ref().is_some_and(of_eval)
+        || cause.downcast_ref().is_some_and(of_coordinator)
+        || cause.downcast_ref().is_some_and(of_library)
 }
 
 #[cfg(test)]

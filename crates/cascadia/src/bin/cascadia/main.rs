@@ -4,18 +4,13 @@
 mod commands;
 mod failure;
 pub mod flags;
-mod fleet_home;
-mod handover;
+mod home;
 mod hub;
-mod known_machines;
 mod machine;
-mod model_costs;
-mod os;
 mod output;
 mod progress;
 mod scored_text;
 mod source;
-mod threads;
 
 use std::process::ExitCode;
 

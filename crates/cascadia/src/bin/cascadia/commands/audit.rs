@@ -3,18 +3,18 @@
 use std::collections::VecDeque;
 
 use anyhow::bail;
-use cascadia_fleet::{Entry, FleetError, Record, SignedHead, Verb, Verdict, Witnesses};
+use cascadia_fleet::{Record, SignedHead, Verdict, Witnesses};
 use cascadia_text::Clock;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::flags::{AuditShowFlags, AuditVerifyFlags, WorkerHeadFlags};
-use crate::fleet_home::FleetHome;
+use crate::home::home;
 use crate::output::{print, print_json, remark};
 
 /// Compares the log with everything that was ever signed of it; an error if it is not the same.
 pub(crate) fn verify(flags: &AuditVerifyFlags) -> anyhow::Result<()> {
-    let home = FleetHome::find(flags.home.home.as_deref())?;
+    let home = home(flags.home.home.as_deref())?;
     let log = home.audit_log();
     let mut remembered = Vec::new();
     for path in &flags.heads {
@@ -52,7 +52,7 @@ pub(crate) fn verify(flags: &AuditVerifyFlags) -> anyhow::Result<()> {
 
 /// Shows the newest records.
 pub(crate) fn show(flags: &AuditShowFlags) -> anyhow::Result<()> {
-    let home = FleetHome::find(flags.home.home.as_deref())?;
+    let home = home(flags.home.home.as_deref())?;
     let mut records = VecDeque::new();
     home.audit_log().read(|record, _| {
         if records.len() >= flags.last as usize {
@@ -70,30 +70,13 @@ pub(crate) fn show(flags: &AuditShowFlags) -> anyhow::Result<()> {
 
 /// Prints the heads that this machine has seen.
 pub(crate) fn worker_head(flags: &WorkerHeadFlags) -> anyhow::Result<()> {
-    let home = FleetHome::find(flags.home.home.as_deref())?;
+    let home = home(flags.home.home.as_deref())?;
     home.worker()?;
     let heads = Witnesses::read(&home.heads())?;
     if heads.is_empty() {
         bail!("this machine has seen no head yet; it is shown one when it computes for its coordinator");
     }
     Ok(print(&format!("{}\n", serde_json::to_string_pretty(&heads)?))?)
-}
-
-/// Tells people of what they should look at while the log is written; of a disk that fails only once.
-pub(crate) fn tell() -> impl FnMut(Result<&Entry, FleetError>) + Send {
-    let mut said = String::new();
-    move |written| match written {
-        Ok(entry) if entry.verb == Verb::Witness => {
-            remark(&format!("{} does not countersign the audit log: {}", entry.who, entry.note));
-        }
-        Ok(entry) if entry.verb == Verb::Quarantine => remark(&format!("{} was {}", entry.who, entry.note)),
-        Ok(_) => said.clear(),
-        Err(error) if said != error.to_string() => {
-            said = error.to_string();
-            remark(&format!("The audit log cannot be written: {said}"));
-        }
-        Err(_) => {}
-    }
 }
 
 fn line(record: &Record) -> String {

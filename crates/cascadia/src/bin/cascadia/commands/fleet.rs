@@ -4,21 +4,22 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow, bail};
-use cascadia_fleet::{Arrival, HERE, Invitation, Listener, Manifest, Members, Shard, seconds_now};
+use anyhow::{Context, bail};
+use cascadia_fleet::{
+    Arrival, CoordinatorSettings, FleetError, FleetEvent, HERE, Invitation, Listener, Manifest, Members, PushJob,
+    PushRequest, Shard, default_address, reachable, receive_workers, seconds_now,
+};
 
-use super::fleet_push::{Shipment, registry};
 use crate::flags::{FleetInitFlags, FleetPushFlags, FleetRevokeFlags, FleetTrustFlags};
-use crate::fleet_home::{CoordinatorSettings, FleetHome, reachable, usual_address};
-use crate::handover::PushWish;
+use crate::home::home;
 use crate::output::{print, remark};
 
 /// Makes this machine a coordinator and invites others; waits for them unless told otherwise.
 pub(crate) fn init(flags: &FleetInitFlags) -> anyhow::Result<()> {
-    let home = FleetHome::find(flags.home.home.as_deref())?;
+    let home = home(flags.home.home.as_deref())?;
     let known = home.coordinator().ok();
     let listen = flags.listen.clone().or_else(|| known.as_ref().map(|known| known.listen.clone()));
-    let mut listen = listen.unwrap_or_else(usual_address);
+    let mut listen = listen.unwrap_or_else(default_address);
     let (key, members) = (home.coordinator_key()?, home.members());
     let listener = match flags.no_wait {
         true => None,
@@ -57,33 +58,34 @@ pub(crate) fn init(flags: &FleetInitFlags) -> anyhow::Result<()> {
 
 /// Sends shards to machines as they connect.
 pub(crate) fn push(flags: &FleetPushFlags) -> anyhow::Result<()> {
-    let home = FleetHome::find(flags.home.home.as_deref())?;
+    let home = home(flags.home.home.as_deref())?;
     let settings = home.coordinator()?;
     let folder = flags.shards.canonicalize().with_context(|| format!("cannot open {}", flags.shards.display()))?;
     let manifest = Manifest::read(&folder)?;
-    let names: Vec<String> = home.members().all()?.into_iter().map(|member| member.name).collect();
+    let names = home.member_names()?;
     let targets = targets(flags, &manifest, &names)?;
     let number = |shard: &Shard| manifest.stages.iter().position(|stage| stage == shard).unwrap_or_default();
     let numbered = targets.iter().map(|(node, shard)| (node.clone(), number(shard))).collect();
-    if PushWish::new(folder.clone(), numbered, flags.wait_seconds).fulfil(&home)? {
+    if PushRequest::new(folder.clone(), numbered, flags.wait_seconds).hand_over(&home)? {
         return Ok(());
     }
     let (own, others): (Vec<_>, Vec<_>) = targets.into_iter().partition(|(node, _)| node == HERE);
     if !others.is_empty() {
         let targets: Vec<_> = others.iter().map(|(node, shard)| (node.as_str(), *shard)).collect();
         let patience = Duration::from_secs(flags.wait_seconds);
-        let shipment = Shipment { folder: &folder, targets: &targets, patience };
-        shipment.send(&registry(home.arrivals(&settings)?), &home.audit_log(), &remark)?;
+        let say = |note: &str| home.notify(FleetEvent::Push { note: note.to_owned() });
+        let push = PushJob { folder: &folder, targets: &targets, patience };
+        push.send(&receive_workers(home.arrivals(&settings)?), &home, &say)?;
     }
     let own_stages = own.into_iter().map(|(_, shard)| number(shard) as u32).collect();
-    home.set_coordinator(&CoordinatorSettings { pushed: Some(folder), own_stages, ..settings })
+    Ok(home.set_coordinator(&CoordinatorSettings { pushed: Some(folder), own_stages, ..settings })?)
 }
 
-/// Takes a machine out of the fleet. A server that runs with it lets go of it by itself.
+/// Takes a machine out of the fleet. A running server releases it by itself.
 pub(crate) fn revoke(flags: &FleetRevokeFlags) -> anyhow::Result<()> {
-    let members = FleetHome::find(flags.home.home.as_deref())?.members();
+    let members = home(flags.home.home.as_deref())?.members();
     if !members.revoke(&flags.node)? {
-        return Err(unknown(&members, &flags.node)?);
+        return Err(unknown(&members, &flags.node)?.into());
     }
     remark(&format!("{} is revoked: its key opens nothing any more.", flags.node));
     Ok(())
@@ -91,18 +93,18 @@ pub(crate) fn revoke(flags: &FleetRevokeFlags) -> anyhow::Result<()> {
 
 /// Lets a machine take part again that was found to be wrong.
 pub(crate) fn trust(flags: &FleetTrustFlags) -> anyhow::Result<()> {
-    let members = FleetHome::find(flags.home.home.as_deref())?.members();
+    let members = home(flags.home.home.as_deref())?.members();
     if !members.trust(&flags.node)? {
-        return Err(unknown(&members, &flags.node)?);
+        return Err(unknown(&members, &flags.node)?.into());
     }
     remark(&format!("{} may take part again.", flags.node));
     Ok(())
 }
 
-/// The error that a machine is none of the fleet.
-fn unknown(members: &Members, node: &str) -> anyhow::Result<anyhow::Error> {
-    let names: Vec<String> = members.all()?.into_iter().map(|member| member.name).collect();
-    Ok(anyhow!("`{node}` is no machine of this fleet; there are {}", names.join(", ")))
+/// The error that a machine is not a member.
+fn unknown(members: &Members, node: &str) -> Result<FleetError, FleetError> {
+    let members = members.all()?.into_iter().map(|member| member.name).collect();
+    Ok(FleetError::UnknownNode { node: node.to_owned(), members })
 }
 
 /// Which machine gets which shard.
@@ -115,7 +117,7 @@ fn targets<'a>(
         let stages = || manifest.stages.iter().map(|stage| stage.file.trim_end_matches(".gguf"));
         let (node, stage) = text.split_once(':').context("a target is NODE:STAGE, such as node-00:stage-0")?;
         if node != HERE && !names.iter().any(|name| name == node) {
-            bail!("`{node}` is no machine of this fleet; there are {}", names.join(", "));
+            bail!(FleetError::UnknownNode { node: node.to_owned(), members: names.to_vec() });
         }
         match stages().position(|name| name == stage.trim_end_matches(".gguf")) {
             Some(at) => Ok((node.to_owned(), &manifest.stages[at])),

@@ -3,11 +3,11 @@
 use std::thread;
 use std::time::Duration;
 
-use cascadia_fleet::{Member, StageStatus, seconds_now};
+use cascadia_fleet::{FleetStatus, Member, StageStatus, seconds_now};
 use serde_json::json;
 
 use crate::flags::FleetStatusFlags;
-use crate::fleet_home::{FleetHome, FleetStatus};
+use crate::home::home;
 use crate::output::{print, print_json};
 
 /// A server writes every second; what is older than this is from one that has ended.
@@ -15,7 +15,7 @@ const CURRENT: u64 = 5;
 
 /// Shows the machines of a fleet, and which of them run what.
 pub(crate) fn status(flags: &FleetStatusFlags) -> anyhow::Result<()> {
-    let home = FleetHome::find(flags.home.home.as_deref())?;
+    let home = home(flags.home.home.as_deref())?;
     home.coordinator()?;
     loop {
         let members = home.members().all()?;

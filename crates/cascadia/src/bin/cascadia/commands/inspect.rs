@@ -9,11 +9,11 @@ use serde_json::{Map, Value, json};
 
 use crate::flags::InspectFlags;
 use crate::output::{print, print_json};
-use crate::source::Located;
+use crate::source::find;
 
 /// Prints what a model's files say. Works for files that cannot be run here, too.
 pub(crate) fn inspect(flags: &InspectFlags) -> anyhow::Result<()> {
-    let files = Located::find(&flags.model)?.files()?;
+    let files = find(&flags.model)?.files()?;
     let object = describe(&files, flags.ctx);
     if flags.json {
         print_json(&object)?;
@@ -38,14 +38,14 @@ fn describe(files: &ModelFiles, context: Option<u32>) -> Value {
             object.insert("memory".into(), memory(files, &spec, context));
         }
         Err(error) => {
-            object.insert("architecture".into(), json!(architecture(files)));
+            object.insert("architecture".into(), json!(files.architecture()));
             object.insert("runs_here".into(), json!(false));
             object.insert("reason".into(), json!(error.to_string()));
         }
     }
-    object.insert("parameters".into(), json!(parameters(files)));
+    object.insert("parameters".into(), json!(files.parameters()));
     object.insert("tensors".into(), json!(files.tensors().len()));
-    object.insert("weight_bytes".into(), json!(weight_bytes(files)));
+    object.insert("weight_bytes".into(), json!(files.weight_bytes()));
     object.insert("formats".into(), formats(files));
     insert_text(&mut object, files);
     object.insert("says".into(), says(files));
@@ -60,41 +60,15 @@ fn kind(files: &ModelFiles) -> &'static str {
     }
 }
 
-pub(crate) fn architecture(files: &ModelFiles) -> Option<String> {
-    if let Ok(Some(name)) = files.metadata().value::<&str>("general.architecture") {
-        return Some(name.to_owned());
-    }
-    let config = files.json("config.json").ok().flatten()?;
-    config["model_type"].as_str().map(str::to_owned)
-}
-
 fn memory(files: &ModelFiles, spec: &ModelSpec, context: Option<u32>) -> Value {
     let context = context.unwrap_or(spec.context);
-    let (weights, cache) = (weight_bytes(files), spec.kv_bytes(context));
+    let (weights, cache) = (files.weight_bytes(), spec.kv_bytes(context));
     json!({
         "context": context,
         "weights_bytes": weights,
         "cache_bytes": cache,
         "total_bytes": weights.saturating_add(cache),
     })
-}
-
-pub(crate) fn parameters(files: &ModelFiles) -> u64 {
-    let count = |shape: &[u64]| shape.iter().fold(1u64, |product, &size| product.saturating_mul(size));
-    files.tensors().iter().fold(0u64, |sum, tensor| sum.saturating_add(count(tensor.shape())))
-}
-
-pub(crate) fn weight_bytes(files: &ModelFiles) -> u64 {
-    files.tensors().iter().map(|tensor| tensor.byte_len()).sum()
-}
-
-/// The number format that holds most of the bytes.
-pub(crate) fn main_format(files: &ModelFiles) -> Option<&'static str> {
-    let mut bytes: BTreeMap<&'static str, u64> = BTreeMap::new();
-    for tensor in files.tensors() {
-        *bytes.entry(tensor.dtype().name()).or_default() += tensor.byte_len();
-    }
-    bytes.into_iter().max_by_key(|(_, bytes)| *bytes).map(|(name, _)| name)
 }
 
 fn formats(files: &ModelFiles) -> Value {

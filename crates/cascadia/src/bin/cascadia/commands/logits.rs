@@ -6,15 +6,14 @@ use serde_json::json;
 
 use crate::flags::LogitsFlags;
 use crate::output::{print, print_json};
-use crate::source::Located;
-use crate::threads::pool;
+use crate::source::find;
 
 /// Writes the logits of every position of a token sequence.
 pub(crate) fn logits(flags: &LogitsFlags) -> anyhow::Result<()> {
     let context = u32::try_from(flags.tokens.len())?;
     let options =
-        OpenOptions { context: Some(context), rows_per_step: flags.chunk, ..OpenOptions::new(pool(&flags.threads)) };
-    let mut session = Engine::from_files(Located::find(&flags.model)?.files()?, &options)?.into_session();
+        OpenOptions { context: Some(context), rows_per_step: flags.chunk, ..OpenOptions::new(flags.threads.pool()) };
+    let mut session = Engine::from_files(find(&flags.model)?.files()?, &options)?.into_session();
     write_logits(&mut session, &flags.tokens, &flags.out)?;
     let (positions, vocabulary) = (flags.tokens.len(), session.spec().vocabulary);
     if flags.json {

@@ -5,29 +5,20 @@ mod bench;
 mod chat;
 mod export;
 mod fleet;
-mod fleet_board;
-mod fleet_push;
 mod fleet_status;
-mod gate;
 mod inspect;
 mod keys;
 mod logits;
 mod perplexity;
 mod plan;
 mod quantize;
-mod replan;
 mod run;
 mod serve;
-mod serve_fleet;
-mod serve_live;
-mod serve_model;
-mod served;
 mod tokenize;
 mod worker;
 mod worker_limits;
-mod worker_process;
 
-pub(crate) use audit::tell;
+pub(crate) use plan::plan_table;
 
 use crate::flags::{AuditCommand, Command, EvalCommand, Flags, FleetCommand, KeysCommand, WorkerCommand};
 

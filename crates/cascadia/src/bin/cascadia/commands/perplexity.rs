@@ -9,8 +9,7 @@ use crate::flags::PerplexityFlags;
 use crate::output::{print, print_json};
 use crate::progress::Progress;
 use crate::scored_text::{ScoredText, WindowLimits};
-use crate::source::Located;
-use crate::threads::pool;
+use crate::source::find;
 
 /// What was found about one model.
 enum Found {
@@ -46,10 +45,10 @@ pub(crate) fn perplexity(flags: &PerplexityFlags) -> anyhow::Result<()> {
 }
 
 fn open(flags: &PerplexityFlags, name: &str) -> anyhow::Result<(Session, ScoredText)> {
-    let files = Located::find(name)?.files()?;
+    let files = find(name)?.files()?;
     let limits = WindowLimits { windows: flags.windows, window: flags.window };
     let text = ScoredText::read(&flags.text, &files, limits)?;
-    let options = OpenOptions { context: Some(flags.window), ..OpenOptions::new(pool(&flags.threads)) };
+    let options = OpenOptions { context: Some(flags.window), ..OpenOptions::new(flags.threads.pool()) };
     let engine = Engine::from_files(files, &options)
         .with_context(|| format!("cannot score windows of {} tokens (--window)", flags.window))?;
     Ok((engine.into_session(), text))

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
+use cascadia::ModelSource;
 use cascadia_engine::{Engine, OpenOptions, Session, Source};
 use cascadia_eval::{Reference, perplexity};
 use cascadia_kernels::Pool;
@@ -20,16 +21,15 @@ use crate::flags::QuantizeFlags;
 use crate::output::{print, print_json};
 use crate::progress::Progress;
 use crate::scored_text::{ScoredText, WindowLimits};
-use crate::source::Located;
-use crate::threads::pool;
+use crate::source::find;
 
 /// Writes a model as GGUF in another format.
 pub(crate) fn quantize(flags: &QuantizeFlags) -> anyhow::Result<()> {
-    let command = Command { flags, pool: pool(&flags.threads), located: Located::find(&flags.model)? };
+    let command = Command { flags, pool: flags.threads.pool(), source: find(&flags.model)? };
     let keep = flags.keep.iter().map(|text| Ok(text.parse::<Keep>()?)).collect::<anyhow::Result<Vec<Keep>>>()?;
     let named = flags.kind.as_deref().map(str::parse::<Recipe>).transpose()?;
     let target = flags.target_loss.as_deref().map(percent).transpose()?;
-    let files = command.located.files()?;
+    let files = command.source.files()?;
     let importance = command.importance()?;
     let (recipe, found) = match (named, target) {
         (Some(recipe), _) => (Some(recipe.keeping(keep)), None),
@@ -87,7 +87,7 @@ fn show(bar: &Progress, QuantizeProgress { tensor, done, total }: QuantizeProgre
 struct Command<'a> {
     flags: &'a QuantizeFlags,
     pool: Arc<Pool>,
-    located: Located,
+    source: ModelSource,
 }
 
 /// What a search found, to be reported.
@@ -119,7 +119,7 @@ impl Command<'_> {
     /// The source model and a text for it.
     fn open(&self, text: &Path, meter: Option<EnergyMeter>) -> anyhow::Result<(Session, ScoredText)> {
         let limits = WindowLimits { windows: self.flags.windows, window: self.flags.window };
-        let files = self.located.files()?;
+        let files = self.source.files()?;
         let text = ScoredText::read(text, &files, limits)?;
         Ok((Engine::from_files(files, &self.options(meter))?.into_session(), text))
     }

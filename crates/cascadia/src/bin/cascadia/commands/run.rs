@@ -14,7 +14,7 @@ use super::chat::Chat;
 use crate::flags::{RunFlags, SamplingFlags};
 use crate::machine::open_options;
 use crate::output::{print, print_json, remark};
-use crate::source::Located;
+use crate::source::find_or_embedded;
 
 /// Answers one prompt, or chats.
 pub(crate) fn run(flags: &RunFlags) -> anyhow::Result<()> {
@@ -40,11 +40,8 @@ impl Runner {
     pub(crate) fn open(flags: &RunFlags) -> anyhow::Result<Runner> {
         let sampling = sampling(&flags.sampling);
         sampling.check()?;
-        let located = match &flags.model {
-            Some(model) => Located::find(model)?,
-            None => Located::Embedded,
-        };
-        let engine = Engine::from_files(located.files()?, &open_options(&flags.machine))?;
+        let source = find_or_embedded(flags.model.as_deref())?;
+        let engine = Engine::from_files(source.files()?, &open_options(&flags.machine))?;
         let text = engine.text()?;
         Ok(Runner {
             session: engine.into_session(),

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::flags::TokenizeFlags;
 use crate::output::print;
-use crate::source::Located;
+use crate::source::find;
 
 /// Shows the tokens of texts and conversations.
 pub(crate) fn tokenize(flags: &TokenizeFlags) -> anyhow::Result<()> {
@@ -63,7 +63,7 @@ impl<'a> Reader<'a> {
             let tokenizer = Tokenizer::from_json(&std::fs::read(path).with_context(reading)?).with_context(reading)?;
             return Ok(Reader { flags, tokenizer, model: None });
         }
-        let mut model = ModelText::read(&Located::find(&flags.model)?.files()?)?;
+        let mut model = ModelText::read(&find(&flags.model)?.files()?)?;
         if let Some(path) = &flags.template {
             let reading = || format!("cannot read the template {}", path.display());
             model = model.with_template(std::fs::read_to_string(path).with_context(reading)?);

@@ -1,26 +1,14 @@
-//! `cascadia worker limits`, and the eye that `worker start` keeps on the machine.
+//! `cascadia worker limits`.
 
-use std::path::Path;
-use std::sync::Arc;
-use std::thread::{self, available_parallelism};
-use std::time::{Duration, Instant};
-
-use anyhow::bail;
-use cascadia_fleet::{Availability, OwnerLimits, Probe, Reading};
+use cascadia_fleet::{OwnerLimits, Reading, lent_threads, read_machine};
 
 use crate::flags::WorkerLimitsFlags;
-use crate::fleet_home::FleetHome;
-use crate::os;
+use crate::home::home;
 use crate::output::print;
-
-/// The time between two looks at the machine.
-const LOOK: Duration = Duration::from_secs(2);
-/// Looks after which the clock is asked again.
-const LOOKS_PER_HOUR_CHECK: u32 = 15;
 
 /// Sets what flags say, and shows what holds.
 pub(crate) fn limits(flags: &WorkerLimitsFlags) -> anyhow::Result<()> {
-    let home = FleetHome::find(flags.home.home.as_deref())?;
+    let home = home(flags.home.home.as_deref())?;
     let before = if flags.reset { OwnerLimits::default() } else { home.limits()? };
     let limits = OwnerLimits {
         threads: flags.threads.or(before.threads),
@@ -32,43 +20,9 @@ pub(crate) fn limits(flags: &WorkerLimitsFlags) -> anyhow::Result<()> {
         celsius: flags.hot.or(before.celsius),
         on_battery: flags.on_battery || before.on_battery,
     };
-    threads(&limits)?;
+    lent_threads(&limits)?;
     home.set_limits(&limits)?;
-    let mut probe = Probe::at(Path::new("/"));
-    probe.read(None);
-    // How busy the machine is takes a moment to see.
-    thread::sleep(Duration::from_millis(200));
-    Ok(print(&shown(&limits, &probe.read(os::hour())))?)
-}
-
-/// The threads that the owner lends; nothing if that is not limited.
-pub(crate) fn threads(limits: &OwnerLimits) -> anyhow::Result<Option<u32>> {
-    let processors = available_parallelism().map_or(1, |count| count.get() as u32);
-    limits.threads_of(processors).map_err(anyhow::Error::msg)
-}
-
-/// Looks at the machine for as long as the program runs; the result says whether it should take part.
-pub(crate) fn watch(limits: OwnerLimits) -> anyhow::Result<Arc<Availability>> {
-    let hour = || limits.hours.and_then(|_| os::hour());
-    if limits.hours.is_some() && hour().is_none() {
-        bail!(
-            "this system does not tell the hour, so --hours cannot be kept; set other limits with `worker limits --reset`"
-        );
-    }
-    let (turn, mut probe) = (Arc::new(Availability::default()), Probe::at(Path::new("/")));
-    turn.update(&limits, &probe.read(hour()), Instant::now());
-    let watched = Arc::clone(&turn);
-    thread::spawn(move || {
-        let mut now = None;
-        for look in 0u32.. {
-            if look % LOOKS_PER_HOUR_CHECK == 0 {
-                now = limits.hours.and_then(|_| os::hour());
-            }
-            watched.update(&limits, &probe.read(now), Instant::now());
-            thread::sleep(LOOK);
-        }
-    });
-    Ok(turn)
+    Ok(print(&shown(&limits, &read_machine()))?)
 }
 
 /// The limits, and what the machine says of itself.

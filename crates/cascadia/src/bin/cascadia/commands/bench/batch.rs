@@ -10,13 +10,12 @@ use super::{files, model_name};
 use crate::flags::BenchFlags;
 use crate::output::{print, print_json};
 use crate::progress::Progress;
-use crate::threads::pool;
 
 /// Measures decode speed for every number of sequences.
 pub(crate) fn batch(flags: &BenchFlags) -> anyhow::Result<()> {
     let files = Arc::new(files(flags)?);
     let spec = ModelSpec::from_files(&files)?;
-    let pool = pool(&flags.threads);
+    let pool = flags.threads.pool();
     let bar = Progress::new("measurements");
     let mut rows: Vec<(u32, Spread)> = Vec::new();
     for &sequences in &flags.batch {

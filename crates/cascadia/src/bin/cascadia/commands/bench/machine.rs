@@ -7,12 +7,11 @@ use serde_json::{Value, json};
 use crate::flags::MachineBenchFlags;
 use crate::output::{print, print_json};
 use crate::progress::Progress;
-use crate::threads::pool;
 
 /// Measures and prints the ceilings.
 pub(crate) fn machine(flags: &MachineBenchFlags) -> anyhow::Result<()> {
     let bar = Progress::new("measurements");
-    let threads = pool(&flags.threads).threads();
+    let threads = flags.threads.pool().threads();
     let progress = |done, total| bar.set(done as u64, total as u64);
     let (ceilings, disk) = match &flags.model {
         Some(path) => {

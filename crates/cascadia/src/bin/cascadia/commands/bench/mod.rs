@@ -12,8 +12,7 @@ use cascadia_eval::SpeedPlan;
 use cascadia_weights::ModelFiles;
 
 use crate::flags::{BenchCommand, BenchFlags};
-use crate::source::Located;
-use crate::threads::pool;
+use crate::source::find;
 
 /// Measures what the flags ask for.
 pub(crate) fn bench(flags: &BenchFlags) -> anyhow::Result<()> {
@@ -33,7 +32,7 @@ fn model_name(flags: &BenchFlags) -> &str {
 }
 
 fn files(flags: &BenchFlags) -> anyhow::Result<ModelFiles> {
-    Located::find(model_name(flags))?.files()
+    Ok(find(model_name(flags))?.files()?)
 }
 
 fn speed_plan(flags: &BenchFlags) -> SpeedPlan {
@@ -47,5 +46,5 @@ fn speed_plan(flags: &BenchFlags) -> SpeedPlan {
 
 fn open_options(flags: &BenchFlags, context: usize) -> anyhow::Result<OpenOptions> {
     let context = Some(u32::try_from(context)?);
-    Ok(OpenOptions { context, memory: flags.memory, ..OpenOptions::new(pool(&flags.threads)) })
+    Ok(OpenOptions { context, memory: flags.memory, ..OpenOptions::new(flags.threads.pool()) })
 }

@@ -1,4 +1,4 @@
-//! The way between a machine and the coordinator: a relay that can be cut, and has its weather.
+//! A relay between a worker and the coordinator that can be cut, delayed or silenced.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -11,8 +11,8 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// What becomes of bytes on the way.
 #[derive(Clone, Copy)]
-pub(super) struct Weather {
-    /// Whether anything passes to the machine, and from it.
+pub(super) struct Traffic {
+    /// Whether anything passes to the worker, and from it.
     pub(super) passes: [bool; 2],
     /// How long a piece takes.
     pub(super) delay: Duration,
@@ -20,10 +20,10 @@ pub(super) struct Weather {
     pub(super) piece: usize,
 }
 
-impl Default for Weather {
+impl Default for Traffic {
     /// Everything passes at once.
-    fn default() -> Weather {
-        Weather { passes: [true, true], delay: Duration::ZERO, piece: 64 << 10 }
+    fn default() -> Traffic {
+        Traffic { passes: [true, true], delay: Duration::ZERO, piece: 64 << 10 }
     }
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Relay {
 
 #[derive(Default)]
 struct State {
-    weather: Mutex<Weather>,
+    traffic: Mutex<Traffic>,
     /// Both ends of what is connected now.
     open: Mutex<Vec<TcpStream>>,
 }
@@ -48,7 +48,7 @@ impl Relay {
         let shared = Arc::clone(&state);
         thread::spawn(move || {
             for socket in listener.incoming().map_while(Result::ok) {
-                // Who cannot be connected tries again.
+                // A worker that cannot be connected tries again.
                 let _ = shared.connect(socket, coordinator);
             }
         });
@@ -62,15 +62,15 @@ impl Relay {
         }
     }
 
-    /// Changes the weather.
-    pub(super) fn set(&self, weather: Weather) {
-        *self.state.weather() = weather;
+    /// Changes what becomes of bytes.
+    pub(super) fn set(&self, traffic: Traffic) {
+        *self.state.traffic() = traffic;
     }
 }
 
 impl State {
-    fn weather(&self) -> MutexGuard<'_, Weather> {
-        self.weather.lock().unwrap_or_else(PoisonError::into_inner)
+    fn traffic(&self) -> MutexGuard<'_, Traffic> {
+        self.traffic.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn open(&self) -> MutexGuard<'_, Vec<TcpStream>> {
@@ -83,7 +83,7 @@ impl State {
             socket.set_nodelay(true)?;
         }
         let ends = [worker.try_clone()?, coordinator.try_clone()?];
-        // A machine has several: one that waits for shards, and one for each that it holds.
+        // A worker has several: one that waits for shards, and one for each that it holds.
         let mut open = self.open();
         open.retain(|socket| socket.peer_addr().is_ok());
         open.extend(ends);
@@ -96,9 +96,9 @@ impl State {
         Ok(())
     }
 
-    /// Passes on what comes one way until an end is gone; then the other goes too.
+    /// Passes on what comes one way until an end is gone; then the other is closed too.
     fn copy(&self, way: usize, mut from: TcpStream, mut to: TcpStream) {
-        let mut buffer = vec![0; Weather::default().piece];
+        let mut buffer = vec![0; Traffic::default().piece];
         while let Ok(count @ 1..) = from.read(&mut buffer) {
             if self.pass(way, &buffer[..count], &mut to).is_err() {
                 break;
@@ -109,10 +109,10 @@ impl State {
         }
     }
 
-    /// Passes on bytes as the weather allows.
+    /// Passes on bytes as the settings allow.
     fn pass(&self, way: usize, mut bytes: &[u8], to: &mut TcpStream) -> io::Result<()> {
         while !bytes.is_empty() {
-            let Weather { passes, delay, piece } = *self.weather();
+            let Traffic { passes, delay, piece } = *self.traffic();
             if !passes[way] {
                 thread::sleep(PAUSE);
                 continue;

@@ -1,4 +1,4 @@
-//! What the drill found, for people and for programs.
+//! What the run found, for people and for programs.
 
 use std::time::Instant;
 
@@ -6,8 +6,8 @@ use cascadia_eval::load::Quantiles;
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
-use super::fault::Strike;
-use super::streams::Heard;
+use super::fault::InjectedFault;
+use super::streams::StreamLog;
 use crate::flags::{ChaosFlags, Fault};
 
 /// Numbers of a whole run.
@@ -15,7 +15,7 @@ pub(super) struct Report {
     settings: Value,
     seconds: f64,
     rows: Vec<Row>,
-    strikes: Vec<Value>,
+    injected: Vec<Value>,
     answers: u64,
     tokens: u64,
     differing: u64,
@@ -37,43 +37,45 @@ struct Row {
 }
 
 impl Report {
-    /// Of these faults and what streams heard meanwhile.
+    /// Of these faults and what streams received meanwhile.
     pub(super) fn of(
         flags: &ChaosFlags,
-        strikes: &[Strike],
-        (heard, late): (Vec<Heard>, u64),
+        injected: &[InjectedFault],
+        (logs, late): (Vec<StreamLog>, u64),
         begin: Instant,
     ) -> Report {
         let row = |fault: &Fault| {
-            let all: Vec<&Strike> = strikes.iter().filter(|strike| strike.fault == *fault).collect();
-            let hits: Vec<&Strike> = all.iter().copied().filter(|strike| strike.computed).collect();
-            let noticed = |strike: &&Strike| strike.noticed.map(|noticed| (noticed - strike.at).as_secs_f64());
+            let all: Vec<&InjectedFault> = injected.iter().filter(|injection| injection.fault == *fault).collect();
+            let hits: Vec<&InjectedFault> = all.iter().copied().filter(|injection| injection.computed).collect();
+            let noticed =
+                |injection: &&InjectedFault| injection.noticed.map(|noticed| (noticed - injection.at).as_secs_f64());
             let noticing: Vec<f64> = hits.iter().filter_map(noticed).collect();
-            let pauses = hits.iter().flat_map(|strike| heard.iter().filter_map(|heard| pause(strike, heard))).collect();
+            let pauses =
+                hits.iter().flat_map(|injection| logs.iter().filter_map(|log| pause(injection, log))).collect();
             Row {
                 name: fault.name(),
                 count: all.len(),
                 computed: hits.len(),
-                unnoticed: hits.iter().filter(|strike| strike.unnoticed).count(),
+                unnoticed: hits.iter().filter(|injection| injection.unnoticed).count(),
                 noticing: Quantiles::of(noticing),
                 pause: Quantiles::of(pauses),
             }
         };
-        let told = |strike: &Strike| {
-            let noticed = strike.noticed.map(|noticed| (noticed - strike.at).as_secs_f64());
-            let longest = heard.iter().filter_map(|heard| pause(strike, heard)).fold(0.0, f64::max);
-            json!({"fault": strike.fault.name(), "stage": strike.stage, "computed": strike.computed, "at_s": (strike.at - begin).as_secs_f64(), "noticed_s": noticed, "longest_pause_s": longest})
+        let told = |injection: &InjectedFault| {
+            let noticed = injection.noticed.map(|noticed| (noticed - injection.at).as_secs_f64());
+            let longest = logs.iter().filter_map(|log| pause(injection, log)).fold(0.0, f64::max);
+            json!({"fault": injection.fault.name(), "stage": injection.stage, "computed": injection.computed, "at_s": (injection.at - begin).as_secs_f64(), "noticed_s": noticed, "longest_pause_s": longest})
         };
-        let sum = |count: fn(&Heard) -> u64| heard.iter().map(count).sum();
+        let sum = |count: fn(&StreamLog) -> u64| logs.iter().map(count).sum();
         Report {
             settings: json!({"seed": flags.seed, "fault": flags.fault.map(Fault::name), "times": flags.kills, "absence_ms": flags.absence_ms, "streams": flags.streams, "stages": flags.stages}),
             seconds: begin.elapsed().as_secs_f64(),
             rows: Fault::value_variants().iter().map(row).collect(),
-            strikes: strikes.iter().map(told).collect(),
-            answers: sum(|heard| heard.answers),
-            tokens: sum(|heard| heard.tokens),
-            differing: sum(|heard| heard.differing),
-            dropped: heard.iter().flat_map(|heard| heard.dropped.clone()).collect(),
+            injected: injected.iter().map(told).collect(),
+            answers: sum(|log| log.answers),
+            tokens: sum(|log| log.tokens),
+            differing: sum(|log| log.differing),
+            dropped: logs.iter().flat_map(|log| log.dropped.clone()).collect(),
             late,
         }
     }
@@ -116,14 +118,14 @@ impl Report {
             "dropped": self.dropped,
             "late_replies": self.late,
             "faults": self.rows.iter().map(row).collect::<Vec<_>>(),
-            "each": self.strikes,
+            "each": self.injected,
         })
     }
 }
 
 /// The longest pause of a stream that began before a loss was noticed and ended after it happened.
-fn pause(strike: &Strike, heard: &Heard) -> Option<f64> {
-    let known = strike.noticed.unwrap_or(strike.at);
-    let pauses = heard.times.windows(2).filter(|pair| pair[0] < known && pair[1] > strike.at);
+fn pause(injection: &InjectedFault, log: &StreamLog) -> Option<f64> {
+    let known = injection.noticed.unwrap_or(injection.at);
+    let pauses = log.times.windows(2).filter(|pair| pair[0] < known && pair[1] > injection.at);
     pauses.map(|pair| (pair[1] - pair[0]).as_secs_f64()).reduce(f64::max)
 }

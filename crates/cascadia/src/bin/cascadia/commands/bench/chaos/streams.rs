@@ -14,8 +14,8 @@ use cascadia_kernels::Pool;
 use cascadia_model::ModelSpec;
 use cascadia_weights::ModelFiles;
 
-use super::fault::Chance;
-use super::office::Office;
+use super::fault::SeededRandom;
+use super::test_fleet::TestFleet;
 use crate::flags::ChaosFlags;
 
 /// Tokens of the longest prompt, and of every answer.
@@ -23,41 +23,41 @@ const PROMPT: u64 = 200;
 const ANSWER: u32 = 120;
 /// Different requests; streams take them in turn.
 const REQUESTS: u64 = 8;
-/// For how long the next fault waits for a stream that does not go on.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long the next fault waits for a stream that does not continue.
+const STREAM_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Requests, and what one process answers.
 pub(super) struct Streams {
     options: OpenOptions,
     requests: Vec<(Vec<u32>, Sampling)>,
     expected: Vec<Vec<u32>>,
-    /// Tokens that every stream has heard.
+    /// Tokens that every stream has received.
     tokens: Vec<AtomicU64>,
 }
 
-/// What one stream heard.
+/// What one stream received.
 #[derive(Default)]
-pub(super) struct Heard {
+pub(super) struct StreamLog {
     /// When something was asked, and when tokens came.
     pub(super) times: Vec<Instant>,
     pub(super) answers: u64,
     pub(super) tokens: u64,
-    /// Tokens that one process gives otherwise.
+    /// Tokens that differ from those of one process.
     pub(super) differing: u64,
-    /// Why answers broke off.
+    /// Why answers ended early.
     pub(super) dropped: Vec<String>,
 }
 
 impl Streams {
-    /// Draws requests, and has them answered in this process.
-    pub(super) fn new(flags: &ChaosFlags, office: &Office) -> anyhow::Result<Streams> {
-        let files = ModelFiles::open(&office.model)?;
+    /// Makes requests, and has them answered in this process.
+    pub(super) fn new(flags: &ChaosFlags, fleet: &TestFleet) -> anyhow::Result<Streams> {
+        let files = ModelFiles::open(&fleet.model)?;
         let vocabulary = ModelSpec::from_files(&files)?.vocabulary as u64;
-        let mut chance = Chance(flags.seed ^ 0x5eed);
+        let mut random = SeededRandom(flags.seed ^ 0x5eed);
         let request = |number: u64| {
-            let length = 16 + chance.below(PROMPT - 16);
-            let prompt = (0..length).map(|_| chance.below(vocabulary) as u32).collect();
-            // The likeliest tokens, and tokens of chance.
+            let length = 16 + random.below(PROMPT - 16);
+            let prompt = (0..length).map(|_| random.below(vocabulary) as u32).collect();
+            // The likeliest tokens, and random tokens.
             (prompt, Sampling { temperature: (number % 2) as f32, seed: number, ..Sampling::default() })
         };
         let requests = (0..REQUESTS).map(request).collect();
@@ -71,22 +71,21 @@ impl Streams {
         let service = Service::start(engine, text, ServiceOptions::default())?;
         let tokens = (0..flags.streams).map(|_| AtomicU64::new(0)).collect();
         let mut streams = Streams { options, requests, expected: Vec::new(), tokens };
-        let mut heard = Heard::default();
-        streams.expected =
-            (0..REQUESTS as usize).map(|at| streams.ask(&service.handle(), (0, at), &mut heard)).collect();
-        anyhow::ensure!(heard.dropped.is_empty(), "one process cannot answer: {}", heard.dropped.join("; "));
+        let mut log = StreamLog::default();
+        streams.expected = (0..REQUESTS as usize).map(|at| streams.ask(&service.handle(), (0, at), &mut log)).collect();
+        anyhow::ensure!(log.dropped.is_empty(), "one process cannot answer: {}", log.dropped.join("; "));
         Ok(streams)
     }
 
-    /// Tokens that every stream has heard so far.
+    /// Tokens that every stream has received so far.
     pub(super) fn tokens(&self) -> Vec<u64> {
         self.tokens.iter().map(|tokens| tokens.load(Ordering::Relaxed)).collect()
     }
 
-    /// Waits until every stream has heard more.
+    /// Waits until every stream has received more.
     pub(super) fn wait_for_all(&self, so_far: &[u64]) {
         let begin = Instant::now();
-        while begin.elapsed() < PATIENCE && self.tokens().iter().zip(so_far).any(|(now, before)| now == before) {
+        while begin.elapsed() < STREAM_TIMEOUT && self.tokens().iter().zip(so_far).any(|(now, before)| now == before) {
             thread::sleep(Duration::from_millis(1));
         }
     }
@@ -97,48 +96,48 @@ impl Streams {
     }
 
     /// Asks one thing after the other until it is over.
-    pub(super) fn listen(&self, handle: &ServiceHandle, number: usize, over: &AtomicBool) -> Heard {
-        let mut heard = Heard::default();
+    pub(super) fn listen(&self, handle: &ServiceHandle, number: usize, over: &AtomicBool) -> StreamLog {
+        let mut log = StreamLog::default();
         for at in (0..self.requests.len()).cycle().skip(number) {
             if over.load(Ordering::Relaxed) {
                 break;
             }
-            let (tokens, expected) = (self.ask(handle, (number, at), &mut heard), &self.expected[at]);
-            heard.answers += 1;
-            heard.tokens += tokens.len() as u64;
-            heard.differing += tokens.iter().zip(expected).filter(|(token, expected)| token != expected).count() as u64;
-            heard.differing += tokens.len().saturating_sub(expected.len()) as u64;
+            let (tokens, expected) = (self.ask(handle, (number, at), &mut log), &self.expected[at]);
+            log.answers += 1;
+            log.tokens += tokens.len() as u64;
+            log.differing += tokens.iter().zip(expected).filter(|(token, expected)| token != expected).count() as u64;
+            log.differing += tokens.len().saturating_sub(expected.len()) as u64;
         }
-        heard
+        log
     }
 
-    /// The tokens of the answer to a request, as one of the streams hears them.
-    fn ask(&self, handle: &ServiceHandle, (stream, at): (usize, usize), heard: &mut Heard) -> Vec<u32> {
+    /// The tokens of the answer to a request, as one of the streams receives them.
+    fn ask(&self, handle: &ServiceHandle, (stream, at): (usize, usize), log: &mut StreamLog) -> Vec<u32> {
         let (sender, updates) = channel();
         let (prompt, sampling) = self.requests[at].clone();
         let task = Task::Generate(Generation::new(sampling, ANSWER));
         let sink = Box::new(move |update| if sender.send(update).is_ok() { Flow::Continue } else { Flow::Stop });
         let (tenant, priority, deadline) = (Tenant(0), Priority::Normal, None);
-        heard.times.push(Instant::now());
+        log.times.push(Instant::now());
         if let Err(error) = handle.submit(Job { prompt, task, tenant, priority, deadline, sink }) {
-            heard.dropped.push(error.to_string());
+            log.dropped.push(error.to_string());
             return Vec::new();
         }
-        let (mut tokens, dropped) = (Vec::new(), heard.dropped.len());
+        let (mut tokens, dropped) = (Vec::new(), log.dropped.len());
         for update in updates {
             match update {
                 Update::Token(token) => {
-                    heard.times.push(Instant::now());
+                    log.times.push(Instant::now());
                     tokens.push(token.token);
                     self.tokens[stream].fetch_add(1, Ordering::Relaxed);
                 }
-                Update::Failed(error) => heard.dropped.push(error.to_string()),
+                Update::Failed(error) => log.dropped.push(error.to_string()),
                 Update::Started { .. } | Update::Finished(_) | Update::Embedded(_) => {}
             }
         }
         // An answer that did not fail has all its tokens.
-        if tokens.len() < self.expected.get(at).map_or(0, Vec::len) && heard.dropped.len() == dropped {
-            heard.dropped.push(format!("it ended after {} tokens", tokens.len()));
+        if tokens.len() < self.expected.get(at).map_or(0, Vec::len) && log.dropped.len() == dropped {
+            log.dropped.push(format!("it ended after {} tokens", tokens.len()));
         }
         tokens
     }

@@ -1,15 +1,15 @@
-//! One machine of the drill: a worker process behind a relay.
+//! One worker under test: a process behind a relay.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, ensure};
 
-use super::relay::{Relay, Weather};
+use super::relay::{Relay, Traffic};
 use crate::flags::Fault;
 
 /// A worker for one stage.
-pub(super) struct Machine {
+pub(super) struct Worker {
     pub(super) stage: usize,
     pub(super) node: String,
     pub(super) home: PathBuf,
@@ -25,7 +25,7 @@ pub(super) fn program(arguments: &[&str]) -> anyhow::Result<Command> {
     Ok(command)
 }
 
-impl Machine {
+impl Worker {
     /// Starts its worker.
     pub(super) fn start(&mut self) -> anyhow::Result<()> {
         let mut command = program(&["worker", "start", "--threads", "1", "--priority", "normal", "--coordinator"])?;
@@ -35,24 +35,24 @@ impl Machine {
         Ok(())
     }
 
-    /// Lets something happen to it.
-    pub(super) fn suffer(&mut self, fault: Fault) -> anyhow::Result<()> {
+    /// Injects a fault.
+    pub(super) fn inject(&mut self, fault: Fault) -> anyhow::Result<()> {
         match fault {
             Fault::Kill => self.kill(),
             Fault::Hang => self.signal("STOP")?,
             Fault::Cut => self.relay.cut(),
-            _ => self.relay.set(fault.weather().unwrap_or_default()),
+            _ => self.relay.set(fault.traffic().unwrap_or_default()),
         }
         Ok(())
     }
 
-    /// Makes it well again.
+    /// Repairs it.
     pub(super) fn recover(&mut self, fault: Fault) -> anyhow::Result<()> {
         match fault {
             Fault::Kill => self.start(),
             Fault::Hang => self.signal("CONT"),
             _ => {
-                self.relay.set(Weather::default());
+                self.relay.set(Traffic::default());
                 Ok(())
             }
         }
@@ -74,7 +74,7 @@ impl Machine {
     }
 }
 
-impl Drop for Machine {
+impl Drop for Worker {
     fn drop(&mut self) {
         self.kill();
     }

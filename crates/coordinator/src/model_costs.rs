@@ -1,21 +1,22 @@
 //! What the layers of a model will cost the machines that run them, from names and shapes alone.
 
-use anyhow::Context;
 use cascadia_fleet::{Cost, ModelCosts, possible_starts};
 use cascadia_kernels::Dtype;
 use cascadia_model::{CacheDemand, CachePages, FeedForwardSpec, ModelSpec, gguf_export};
 use cascadia_quantize::Recipe;
 use cascadia_weights::{FileKind, ModelFiles};
 
+use crate::CoordinatorError;
+
 /// Tensors of which a row uses only some experts.
 const EXPERTS: &str = "_exps";
 
 /// The costs of a model once it has these formats (`None`: those it has), with a cache for this demand.
-pub(crate) fn model_costs(
+pub fn model_costs(
     files: &ModelFiles,
     recipe: Option<&Recipe>,
     demand: &CacheDemand,
-) -> anyhow::Result<ModelCosts> {
+) -> Result<ModelCosts, CoordinatorError> {
     let spec = ModelSpec::from_files(files)?;
     let tensors = tensors(files, &spec)?;
     let named = tensors.iter().map(|(name, shape, _)| (name.as_str(), shape.as_slice()));
@@ -30,7 +31,7 @@ pub(crate) fn model_costs(
         let columns = shape.last().copied().unwrap_or(1);
         let row_bytes = dtype.row_bytes(columns);
         let bytes = numbers.zip(row_bytes).and_then(|(numbers, row)| (numbers / columns.max(1)).checked_mul(row));
-        let (numbers, bytes) = numbers.zip(bytes).with_context(|| format!("{name} has a size that cannot be"))?;
+        let (numbers, bytes) = numbers.zip(bytes).ok_or_else(|| CoordinatorError::Size { tensor: name.clone() })?;
         let layer = name.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
         let (cost, used) = match layer.and_then(|layer| layers.get_mut(layer).zip(spec.layers.get(layer))) {
             Some((cost, layer)) if name.contains(EXPERTS) => (cost, experts_used(&layer.feed_forward.part)),
@@ -58,7 +59,7 @@ fn experts_used(part: &FeedForwardSpec) -> f64 {
 }
 
 /// Names, shapes and formats as an export would find them.
-fn tensors(files: &ModelFiles, spec: &ModelSpec) -> anyhow::Result<Vec<(String, Vec<u64>, Dtype)>> {
+fn tensors(files: &ModelFiles, spec: &ModelSpec) -> Result<Vec<(String, Vec<u64>, Dtype)>, CoordinatorError> {
     Ok(match files.kind() {
         FileKind::HuggingFace => {
             let tensors = gguf_export(files, spec)?.tensors;

@@ -5,7 +5,6 @@ use std::thread::available_parallelism;
 
 use cascadia_kernels::{Ops, Peak, Pool, peak_speed, read_speed};
 
-use crate::flags::ThreadFlags;
 use crate::os;
 
 /// Bytes that a trial reads: more than one core's caches, little enough for a few milliseconds.
@@ -13,18 +12,36 @@ const TRIAL_BYTES: usize = 32 << 20;
 /// How much faster more threads must be to be worth having.
 const WORTH: f64 = 1.05;
 
-/// Starts the threads that the flags ask for.
-pub(crate) fn pool(flags: &ThreadFlags) -> Arc<Pool> {
-    let allowed = os::allowed_processors();
-    let processors = cores_first(&allowed, os::siblings);
-    let threads = match flags.threads {
-        Some(threads) => threads as usize,
-        None => choose(processors.cores),
-    };
-    if !flags.pin || processors.order.is_empty() {
-        return Arc::new(Pool::new(threads));
+/// How many threads compute, and where.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Threads {
+    /// How many; by default one per core that this process may use, found by a short measurement.
+    pub count: Option<u32>,
+    /// Whether every helper thread stays on a core of its own (Linux).
+    pub pin: bool,
+}
+
+impl Threads {
+    /// Starts them.
+    pub fn pool(&self) -> Arc<Pool> {
+        let allowed = os::allowed_processors();
+        let processors = cores_first(&allowed, os::siblings);
+        let threads = match self.count {
+            Some(threads) => threads as usize,
+            None => choose(processors.cores),
+        };
+        if !self.pin || processors.order.is_empty() {
+            return Arc::new(Pool::new(threads));
+        }
+        Arc::new(Pool::with_start(threads, move |worker| os::pin(processors.order[worker % processors.order.len()])))
     }
-    Arc::new(Pool::with_start(threads, move |worker| os::pin(processors.order[worker % processors.order.len()])))
+}
+
+impl From<u32> for Threads {
+    /// So many, wherever the system puts them.
+    fn from(count: u32) -> Threads {
+        Threads { count: Some(count), pin: false }
+    }
 }
 
 /// Processors in the order in which threads should use them.

@@ -1,27 +1,26 @@
-//! What the dashboard shows of a fleet: how its machines are, and who came and went.
+//! What a dashboard shows of a fleet: its machines, and which of them connected, took over or were lost.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use cascadia_fleet::{Members, StageStatus};
-use cascadia_server::FleetBoard;
+use cascadia_fleet::{FleetStatus, Members, StageStatus};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::fleet_home::FleetStatus;
+use crate::StatusSink;
 
 /// Events that are kept.
 const EVENTS: usize = 20;
 
-/// Sees what changes from one look to the next, and shows it.
-pub(super) struct Lookout {
-    board: FleetBoard,
+/// Compares each status with the one before, and passes both on as one JSON object.
+pub(crate) struct StatusFeed {
+    sink: StatusSink,
     members: Arc<Members>,
     before: Option<FleetStatus>,
     events: VecDeque<Event>,
 }
 
-/// A machine came, went, or changed places.
+/// A machine connected, was lost, or has another role.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Event {
     /// Seconds since 1970.
@@ -45,28 +44,28 @@ enum Role {
     Quarantined,
 }
 
-impl Lookout {
-    pub(super) fn new(board: FleetBoard, members: Arc<Members>) -> Lookout {
-        Lookout { board, members, before: None, events: VecDeque::new() }
+impl StatusFeed {
+    pub(crate) fn new(sink: StatusSink, members: Arc<Members>) -> StatusFeed {
+        StatusFeed { sink, members, before: None, events: VecDeque::new() }
     }
 
-    /// Takes a look.
-    pub(super) fn see(&mut self, status: &FleetStatus) {
+    /// Takes in the status of now.
+    pub(crate) fn update(&mut self, status: &FleetStatus) {
         self.events.extend(changes(self.before.as_ref(), status));
         self.events.drain(..self.events.len().saturating_sub(EVENTS));
         self.before = Some(status.clone());
-        // Who is not connected is left out when the list cannot be read; the next look may see it.
+        // Machines that are not connected are left out when the list cannot be read.
         let members = self.members.all().unwrap_or_default();
         let machines: Vec<String> = members.into_iter().map(|member| member.name).collect();
         let FleetStatus { time, model, stages, plan, quarantined } = status;
-        self.board.show(json!({
+        (self.sink)(json!({
             "time": time, "model": model, "machines": machines, "stages": stages, "plan": plan,
             "quarantined": quarantined, "events": self.events,
         }));
     }
 }
 
-/// What is new since the last look.
+/// What is new since the last status.
 fn changes(before: Option<&FleetStatus>, now: &FleetStatus) -> Vec<Event> {
     let mut events = Vec::new();
     let mut tell = |node: &str, stage, role| events.push(Event { time: now.time, node: node.to_owned(), stage, role });
@@ -108,7 +107,7 @@ mod tests {
     use cascadia_fleet::Digest;
 
     #[test]
-    fn who_comes_goes_or_takes_over_is_told() {
+    fn machines_that_connect_take_over_or_are_lost_are_told() {
         let stage = |node: Option<&str>, spares: &[&str]| StageStatus {
             node: node.map(str::to_owned),
             spares: spares.iter().map(|spare| (*spare).to_owned()).collect(),
@@ -122,7 +121,7 @@ mod tests {
             quarantined: held_back.iter().map(|node| ((*node).to_owned(), 300)).collect(),
         };
         let a = || Some("a".to_owned());
-        let looks = [
+        let statuses = [
             (
                 status(vec![stage(Some("a"), &["b"]), stage(Some("c"), &[])], &[]),
                 "a computes 0, b spare 0, c computes 1",
@@ -145,7 +144,7 @@ mod tests {
             (status(vec![StageStatus { wrong: Vec::from_iter(a()), ..stage(Some("b"), &[]) }], &[]), "a wrong 0"),
         ];
         let mut before = None;
-        for (now, expected) in looks {
+        for (now, expected) in statuses {
             let told = |Event { node, role, stage, .. }| {
                 let stage = stage.map(|stage| format!(" {stage}")).unwrap_or_default();
                 format!("{node} {}{stage}", format!("{role:?}").to_lowercase())

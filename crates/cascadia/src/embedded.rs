@@ -1,0 +1,14 @@
+//! The small model inside this crate, for trying things out and for tests.
+
+use crate::{Error, Model, ModelSource};
+
+/// A model of 33 million parameters that talks about the Pacific Northwest.
+pub const EMBEDDED_MODEL: ModelSource =
+    ModelSource::Embedded { file: "rainier-33m-q4_k_m.gguf", gguf: include_bytes!("../model/rainier-33m-q4_k_m.gguf") };
+
+impl Model {
+    /// Opens the model inside this crate with the usual settings.
+    pub fn embedded() -> Result<Model, Error> {
+        Model::builder().open(EMBEDDED_MODEL)
+    }
+}

@@ -1,0 +1,227 @@
+//! From a source to a model that answers requests.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use cascadia_engine::service::schedule::Sharing;
+use cascadia_engine::service::{Service, ServiceHandle, ServiceOptions};
+use cascadia_engine::{CacheSize, Engine, ModelText, OpenOptions};
+use cascadia_weights::ModelFiles;
+
+use crate::{Error, ModelSource, Threads};
+
+/// Requests that are computed at a time unless others are asked for.
+const PARALLEL: u32 = 8;
+
+/// An open model. Requests run at the same time, in continuous batches on its own threads.
+pub struct Model {
+    pub(crate) name: String,
+    pub(crate) text: Arc<ModelText>,
+    pub(crate) service: Service,
+    pub(crate) info: ModelInfo,
+    pub(crate) queue: usize,
+}
+
+/// What a model's files say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelInfo {
+    /// Its architecture.
+    pub architecture: String,
+    /// Bytes of all weights.
+    pub bytes: u64,
+    /// Numbers in all weights.
+    pub parameters: u64,
+    /// The number format that holds most of the bytes.
+    pub format: String,
+    /// Tells models apart whose answers may differ.
+    pub digest: String,
+}
+
+/// How a model is opened.
+#[derive(Clone, Debug)]
+pub struct ModelBuilder {
+    pub(crate) threads: Threads,
+    context: Option<u32>,
+    memory: Option<u64>,
+    parallel: u32,
+    draft: Option<ModelSource>,
+    template: Option<String>,
+    options: ServiceOptions,
+}
+
+/// What a model is opened with.
+pub(crate) struct Preparation {
+    pub(crate) options: OpenOptions,
+    /// The small model that guesses for it.
+    pub(crate) draft: Option<Engine>,
+}
+
+impl Model {
+    /// Opens a `.gguf` file, a `.safetensors` file or a Hugging Face folder with the usual settings.
+    pub fn open(path: impl AsRef<Path>) -> Result<Model, Error> {
+        Model::builder().open(path.as_ref())
+    }
+
+    /// Settings other than the usual ones.
+    pub fn builder() -> ModelBuilder {
+        let options = ServiceOptions::default();
+        let (threads, parallel) = (Threads::default(), PARALLEL);
+        ModelBuilder { threads, context: None, memory: None, parallel, draft: None, template: None, options }
+    }
+
+    /// What people call it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What its files say.
+    pub fn info(&self) -> &ModelInfo {
+        &self.info
+    }
+
+    /// Its tokenizer and chat template.
+    pub fn text(&self) -> &ModelText {
+        &self.text
+    }
+
+    /// The most tokens of prompt and answer together.
+    pub fn context(&self) -> u32 {
+        self.service.handle().context()
+    }
+
+    /// How many requests may wait.
+    pub fn queue(&self) -> usize {
+        self.queue
+    }
+
+    /// Submits jobs of other kinds than [`Model::generate`] does.
+    pub fn service(&self) -> ServiceHandle {
+        self.service.handle()
+    }
+}
+
+impl ModelBuilder {
+    /// Computes with these threads; a number will do.
+    pub fn threads(self, threads: impl Into<Threads>) -> ModelBuilder {
+        ModelBuilder { threads: threads.into(), ..self }
+    }
+
+    /// Allows so many tokens of prompt and answer together; the model's own limit, up to 4096, by default.
+    pub fn context(self, tokens: u32) -> ModelBuilder {
+        ModelBuilder { context: Some(tokens), ..self }
+    }
+
+    /// Takes no more memory than this: weights first, the rest caches prompts and answers. Layers that do not fit are
+    /// read from disk for every step.
+    pub fn memory(self, bytes: u64) -> ModelBuilder {
+        ModelBuilder { memory: Some(bytes), ..self }
+    }
+
+    /// Computes so many requests at a time; 8 by default.
+    pub fn parallel(self, requests: u32) -> ModelBuilder {
+        ModelBuilder { parallel: requests, ..self }
+    }
+
+    /// Lets so many requests wait, and refuses more at once; 64 by default.
+    pub fn queue(mut self, requests: u32) -> ModelBuilder {
+        self.options.queue = requests as usize;
+        self
+    }
+
+    /// Speculates with a small model of the same vocabulary; answers stay the same.
+    pub fn draft(self, source: impl Into<ModelSource>) -> ModelBuilder {
+        ModelBuilder { draft: Some(source.into()), ..self }
+    }
+
+    /// Speculates so many tokens in a step, of all answers together; 8 by default, 0 turns speculation off.
+    pub fn draft_tokens(mut self, tokens: u32) -> ModelBuilder {
+        self.options.draft_rows = tokens;
+        self
+    }
+
+    /// Lets tenants use each other's cached prefixes.
+    pub fn share_prefixes(mut self) -> ModelBuilder {
+        self.options.sharing = Sharing::Everyone;
+        self
+    }
+
+    /// Renders conversations with this template instead of the model's own.
+    pub fn template(self, source: String) -> ModelBuilder {
+        ModelBuilder { template: Some(source), ..self }
+    }
+
+    /// Opens a model.
+    pub fn open(&self, source: impl Into<ModelSource>) -> Result<Model, Error> {
+        let source = source.into();
+        let Preparation { options, draft } = self.prepare()?;
+        let engine = Engine::from_files(source.files()?, &options)?;
+        self.start(source.name(), engine, (None, draft))
+    }
+
+    /// The options of the engine, with the draft model's memory taken off.
+    pub(crate) fn prepare(&self) -> Result<Preparation, Error> {
+        let cache = CacheSize::Rest(self.parallel);
+        let pool = self.threads.pool();
+        let mut options = OpenOptions { context: self.context, memory: self.memory, cache, ..OpenOptions::new(pool) };
+        let draft = self.draft.as_ref().map(|draft| open_draft(draft, &options)).transpose()?;
+        if let (Some(draft), Some(memory)) = (&draft, &mut options.memory) {
+            *memory = memory.saturating_sub(draft.memory_bytes());
+        }
+        Ok(Preparation { options, draft })
+    }
+
+    /// Starts the service of an engine that was opened with these options. Without a digest, the model is told from
+    /// others by its tensors and the times of its files.
+    pub(crate) fn start(
+        &self,
+        name: String,
+        engine: Engine,
+        (digest, draft): (Option<String>, Option<Engine>),
+    ) -> Result<Model, Error> {
+        let mut text = engine.text()?;
+        if let Some(template) = &self.template {
+            text = text.with_template(template.clone());
+        }
+        let (info, text) = (ModelInfo::of(engine.files(), digest), Arc::new(text));
+        let options = ServiceOptions { parallel: self.parallel, ..self.options.clone() };
+        let queue = options.queue;
+        let service = match draft {
+            None => Service::start(engine, Arc::clone(&text), options)?,
+            Some(draft) => Service::start_with_draft(engine, draft, Arc::clone(&text), options)?,
+        };
+        Ok(Model { name, text, service, info, queue })
+    }
+}
+
+/// A small model that is always whole in memory: streaming it would make its guesses worthless.
+fn open_draft(source: &ModelSource, options: &OpenOptions) -> Result<Engine, Error> {
+    let options = OpenOptions { memory: None, ..options.clone() };
+    Engine::from_files(source.files()?, &options).map_err(|error| Error::Draft { name: source.name(), source: error })
+}
+
+impl ModelInfo {
+    fn of(files: &ModelFiles, digest: Option<String>) -> ModelInfo {
+        ModelInfo {
+            architecture: files.architecture().unwrap_or_default(),
+            bytes: files.weight_bytes(),
+            parameters: files.parameters(),
+            format: files.main_format().unwrap_or_default().to_owned(),
+            digest: digest.unwrap_or_else(|| fingerprint(files)),
+        }
+    }
+}
+
+/// Tells files apart without reading all of them: by their tensors, and by when they were written.
+fn fingerprint(files: &ModelFiles) -> String {
+    let mut facts = String::new();
+    let mut last = Path::new("");
+    for tensor in files.tensors() {
+        facts += &format!("{} {} {:?}\n", tensor.name(), tensor.dtype().name(), tensor.shape());
+        if tensor.file() != last {
+            last = tensor.file();
+            let written = last.metadata().and_then(|metadata| metadata.modified());
+            facts += &format!("{} {written:?}\n", last.display());
+        }
+    }
+    blake3::hash(facts.as_bytes()).to_hex().to_string()
+}

@@ -1,0 +1,145 @@
+//! A model over HTTP.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use cascadia_engine::service::Service;
+use cascadia_server::{
+    FleetBoard, ModelDetails, ResumeLogOptions, ServedModel, Server as HttpServer, ServerOptions, ServerStop, TlsFiles,
+};
+
+use crate::{Error, Model};
+
+/// A server that listens already; connections are answered once it runs.
+pub struct Server {
+    pub(crate) http: HttpServer,
+    name: String,
+    /// The service of the model that is served; nothing once the server has ended.
+    pub(crate) service: Arc<Mutex<Option<Service>>>,
+    /// What is left to do after the last answer.
+    pub(crate) conclude: Conclude,
+}
+
+/// Called once, after the last answer.
+pub(crate) type Conclude = Box<dyn FnOnce() -> Result<(), Error> + Send>;
+
+/// How a model is served.
+#[derive(Clone, Debug, Default)]
+pub struct ServerBuilder {
+    options: ServerOptions,
+}
+
+impl Server {
+    /// Settings other than the usual ones: port 8080, for this machine only.
+    pub fn builder() -> ServerBuilder {
+        ServerBuilder::default()
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.http.address()
+    }
+
+    /// Where its web page is; the API is below it at `/v1`.
+    pub fn url(&self) -> String {
+        self.http.url()
+    }
+
+    /// The model that it serves at first.
+    pub fn model_name(&self) -> &str {
+        &self.name
+    }
+
+    /// What ends it from elsewhere.
+    pub fn stopper(&self) -> ServerStop {
+        self.http.stopper()
+    }
+
+    /// Serves until it is stopped, by a stopper or by a signal, and lets answers end.
+    pub fn run(self) -> Result<(), Error> {
+        self.http.run()?;
+        let service = self.service.lock().unwrap_or_else(PoisonError::into_inner).take();
+        service.into_iter().for_each(Service::drain);
+        (self.conclude)()
+    }
+}
+
+impl ServerBuilder {
+    /// Settings as values, for those that have no method here.
+    pub fn from_options(options: ServerOptions) -> ServerBuilder {
+        ServerBuilder { options }
+    }
+
+    /// Listens at this address; port 0 takes a free one.
+    pub fn bind(mut self, address: impl Into<SocketAddr>) -> ServerBuilder {
+        let address = address.into();
+        (self.options.host, self.options.port) = (address.ip(), address.port());
+        self
+    }
+
+    /// Admits only clients with a key of this file; see `cascadia_server::new_key`.
+    pub fn api_keys(mut self, file: impl AsRef<Path>) -> ServerBuilder {
+        self.options.keys = Some(file.as_ref().to_owned());
+        self
+    }
+
+    /// Admits other machines without keys.
+    pub fn insecure(mut self) -> ServerBuilder {
+        self.options.insecure = true;
+        self
+    }
+
+    /// Encrypts connections with this certificate and private key, both PEM.
+    pub fn tls(mut self, certificate: impl AsRef<Path>, key: impl AsRef<Path>) -> ServerBuilder {
+        let (certificate, key) = (certificate.as_ref().to_owned(), key.as_ref().to_owned());
+        self.options.tls = Some(TlsFiles { certificate, key });
+        self
+    }
+
+    /// Lets web pages of this origin use the server.
+    pub fn origin(mut self, origin: impl Into<String>) -> ServerBuilder {
+        self.options.origins.push(origin.into());
+        self
+    }
+
+    /// Keeps the tokens of streams in this folder for a while, so that a client can resume after the server was killed.
+    pub fn resume_log(mut self, folder: impl AsRef<Path>) -> ServerBuilder {
+        self.options.resume_log = Some(ResumeLogOptions::new(folder.as_ref().to_owned()));
+        self
+    }
+
+    /// The longest an answer may take, waiting included; ten minutes by default.
+    pub fn answer_time(mut self, time: Duration) -> ServerBuilder {
+        self.options.limits.answer_time = time;
+        self
+    }
+
+    /// Listens, and serves this model once it runs.
+    pub fn serve(&self, model: Model) -> Result<Server, Error> {
+        self.listen(model, None)
+    }
+
+    pub(crate) fn listen(&self, model: Model, fleet: Option<FleetBoard>) -> Result<Server, Error> {
+        let options = ServerOptions { fleet, ..self.options.clone() };
+        let (name, (service, model)) = (model.name.clone(), served(model));
+        let http = HttpServer::bind(model, &options)?;
+        let (service, conclude) = (Arc::new(Mutex::new(Some(service))), Box::new(|| Ok(())));
+        Ok(Server { http, name, service, conclude })
+    }
+}
+
+/// A model as the server wants it, and the service that has to outlive it.
+pub(crate) fn served(model: Model) -> (Service, ServedModel) {
+    let Model { name, text, service, info, queue } = model;
+    let details = ModelDetails {
+        family: info.architecture,
+        bytes: info.bytes,
+        parameters: info.parameters,
+        format: info.format,
+        digest: info.digest,
+    };
+    let model = ServedModel { name, text, service: service.handle(), queue, details };
+    (service, model)
+}

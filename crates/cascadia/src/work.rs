@@ -1,0 +1,123 @@
+//! A machine that runs a part of a model for a coordinator elsewhere.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+
+use cascadia_fleet::{
+    FleetError, FleetEvent, FleetHome, Invitation, OwnerLimits, WorkerOptions, WorkerProcess, WorkerSettings, join,
+};
+
+use crate::{Error, Threads};
+
+/// A running worker. Dropping it ends its connections.
+pub struct Worker {
+    process: Arc<WorkerProcess>,
+}
+
+/// How a worker runs.
+pub struct WorkerBuilder {
+    home: FleetHome,
+    shard: Option<PathBuf>,
+    coordinator: Option<String>,
+    disk: Option<u64>,
+    memory: Option<u64>,
+    threads: Threads,
+}
+
+impl Worker {
+    /// A worker that keeps its key and its shards in this folder.
+    pub fn builder(folder: impl AsRef<Path>) -> Result<WorkerBuilder, Error> {
+        Ok(WorkerBuilder::from_home(FleetHome::open(folder.as_ref())?))
+    }
+
+    /// What it is called in its fleet.
+    pub fn node(&self) -> String {
+        self.process.node()
+    }
+
+    /// Waits until it is stopped.
+    pub fn wait(&self) {
+        self.process.wait();
+    }
+
+    /// Ends all connections at once, as if the machine had lost its power.
+    pub fn stop(&self) {
+        self.process.stop();
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.process.stop();
+    }
+}
+
+impl WorkerBuilder {
+    /// A worker with this folder, and events going where it says.
+    pub fn from_home(home: FleetHome) -> WorkerBuilder {
+        let (shard, coordinator, disk, memory) = (None, None, None, None);
+        WorkerBuilder { home, shard, coordinator, disk, memory, threads: Threads::default() }
+    }
+
+    /// Joins the fleet of an invitation, which must be waiting for it, and returns the name that it gets there: the
+    /// wanted one, or one like `node-00` if that is empty. An error if this folder belongs to a fleet already.
+    pub fn join(&self, invitation: &Invitation, name: &str) -> Result<String, Error> {
+        if let Ok(known) = self.home.worker() {
+            let sentence = "`cascadia leave` comes before joining another";
+            let problem = format!("this machine is {} of a fleet already; {sentence}", known.node);
+            return Err(FleetError::InUse { problem }.into());
+        }
+        let node = join(invitation, &self.home.worker_key()?, name)?;
+        let Invitation { addresses, coordinator, .. } = invitation.clone();
+        self.home.set_worker(&WorkerSettings { addresses, coordinator, node: node.clone(), shards: Vec::new() })?;
+        Ok(node)
+    }
+
+    /// Begins with this shard instead of those that were sent before.
+    pub fn shard(self, path: impl Into<PathBuf>) -> WorkerBuilder {
+        WorkerBuilder { shard: Some(path.into()), ..self }
+    }
+
+    /// Connects to the coordinator here, if it is no longer where it was.
+    pub fn coordinator(self, address: impl Into<String>) -> WorkerBuilder {
+        WorkerBuilder { coordinator: Some(address.into()), ..self }
+    }
+
+    /// Keeps no more bytes of shards on disk; what the owner's limits say, or 50 GB, by default.
+    pub fn disk(self, bytes: u64) -> WorkerBuilder {
+        WorkerBuilder { disk: Some(bytes), ..self }
+    }
+
+    /// Takes no more bytes of memory; layers that do not fit are read from disk for every step.
+    pub fn memory(self, bytes: u64) -> WorkerBuilder {
+        WorkerBuilder { memory: Some(bytes), ..self }
+    }
+
+    /// Computes with these threads; a number will do. What the owner's limits say by default.
+    pub fn threads(self, threads: impl Into<Threads>) -> WorkerBuilder {
+        WorkerBuilder { threads: threads.into(), ..self }
+    }
+
+    /// Lends the machine as these limits say, from now on.
+    pub fn limits(self, limits: OwnerLimits) -> Result<WorkerBuilder, Error> {
+        self.home.set_limits(&limits)?;
+        Ok(self)
+    }
+
+    /// Tells of connections and of shards.
+    pub fn on_event(self, notify: impl Fn(&FleetEvent) + Send + Sync + 'static) -> WorkerBuilder {
+        WorkerBuilder { home: self.home.with_notify(Arc::new(notify)), ..self }
+    }
+
+    /// Works for the coordinator on threads of its own, and connects again whenever a connection is lost.
+    pub fn start(self) -> Result<Worker, Error> {
+        let WorkerBuilder { home, shard, coordinator, disk, memory, threads } = self;
+        let pool = move |lent: Option<u32>| Threads { count: threads.count.or(lent), ..threads }.pool();
+        let options = WorkerOptions { shard, coordinator, disk, memory, pool: Box::new(pool) };
+        let process = WorkerProcess::start(home, options)?;
+        let receiving = Arc::clone(&process);
+        thread::spawn(move || receiving.wait());
+        Ok(Worker { process })
+    }
+}

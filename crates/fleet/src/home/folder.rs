@@ -1,0 +1,272 @@
+//! The folder in which a machine keeps its keys, its members or its coordinator, and its shards.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use serde::{Deserialize, Serialize};
+
+use super::known_machines::KnownMachines;
+use super::settings::{CoordinatorSettings, FleetStatus, WorkerSettings};
+use crate::event::{FleetEvent, Notify};
+use crate::{
+    Arrival, AuditLog, Auditor, Entry, FleetError, Identity, Listener, Members, OwnerLimits, Verb, read_json,
+    write_json,
+};
+
+/// What a machine keeps of its fleet, and who is told what happens there.
+#[derive(Clone)]
+pub struct FleetHome {
+    folder: PathBuf,
+    notify: Notify,
+    /// One for the whole process.
+    auditor: OnceLock<Arc<Auditor>>,
+}
+
+impl FleetHome {
+    /// Keeps everything in this folder, which is made if it is not there. Nobody is told of events.
+    pub fn open(folder: impl Into<PathBuf>) -> Result<FleetHome, FleetError> {
+        let folder = folder.into();
+        for part in ["coordinator", "worker"] {
+            let folder = folder.join(part);
+            fs::create_dir_all(&folder).map_err(FleetError::io("make the folder", &folder))?;
+        }
+        Ok(FleetHome { folder, notify: Arc::new(|_| {}), auditor: OnceLock::new() })
+    }
+
+    /// The same, telling `notify` of events.
+    pub fn with_notify(self, notify: Notify) -> FleetHome {
+        FleetHome { notify, ..self }
+    }
+
+    /// Tells of an event.
+    pub fn notify(&self, event: FleetEvent) {
+        (self.notify)(&event);
+    }
+
+    /// Where it is.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The coordinator's key.
+    pub fn coordinator_key(&self) -> Result<Identity, FleetError> {
+        Identity::open_or_make(&self.folder.join("coordinator/key"))
+    }
+
+    /// This machine's key as a worker.
+    pub fn worker_key(&self) -> Result<Identity, FleetError> {
+        Identity::open_or_make(&self.folder.join("worker/key"))
+    }
+
+    /// Where a worker keeps the shards it is sent.
+    pub fn blobs(&self) -> PathBuf {
+        self.folder.join("worker/blobs")
+    }
+
+    /// The members of the fleet.
+    pub fn members(&self) -> Arc<Members> {
+        let members = Members::at(&self.folder.join("coordinator/members.json"));
+        Arc::new(members.audited(self.audit_log()))
+    }
+
+    /// The names of the members.
+    pub fn member_names(&self) -> Result<Vec<String>, FleetError> {
+        Ok(self.members().all()?.into_iter().map(|member| member.name).collect())
+    }
+
+    /// The coordinator's audit log.
+    pub fn audit_log(&self) -> AuditLog {
+        AuditLog::at(&self.folder.join("coordinator/audit"))
+    }
+
+    /// Writes the audit log on a thread of its own for as long as the process runs.
+    pub fn auditor(&self) -> Result<Arc<Auditor>, FleetError> {
+        if let Some(auditor) = self.auditor.get() {
+            return Ok(Arc::clone(auditor));
+        }
+        let auditor = Arc::new(Auditor::new(self.audit_log(), self.coordinator_key()?));
+        let auditor = self.auditor.get_or_init(|| {
+            auditor.run(audit_events(Arc::clone(&self.notify)));
+            auditor
+        });
+        Ok(Arc::clone(auditor))
+    }
+
+    /// Where a worker remembers the heads of its coordinator's audit log.
+    pub fn heads(&self) -> PathBuf {
+        self.folder.join("worker/heads.json")
+    }
+
+    /// What the coordinator remembers.
+    pub fn coordinator(&self) -> Result<CoordinatorSettings, FleetError> {
+        let settings = read_json(&self.folder.join("coordinator/fleet.json"))?;
+        settings.ok_or_else(|| FleetError::NotSetUp {
+            problem: "this machine leads no fleet; begin with `cascadia fleet init`".to_owned(),
+        })
+    }
+
+    /// Remembers it.
+    pub fn set_coordinator(&self, settings: &CoordinatorSettings) -> Result<(), FleetError> {
+        write_json(&self.folder.join("coordinator/fleet.json"), settings)
+    }
+
+    /// What is known of the machines' speed.
+    pub fn machines(&self) -> Result<KnownMachines, FleetError> {
+        Ok(read_json(&self.folder.join("coordinator/machines.json"))?.unwrap_or_default())
+    }
+
+    /// Remembers it.
+    pub fn set_machines(&self, machines: &KnownMachines) -> Result<(), FleetError> {
+        write_json(&self.folder.join("coordinator/machines.json"), machines)
+    }
+
+    /// Where models are kept that were exported for this fleet.
+    pub fn exports(&self) -> PathBuf {
+        self.folder.join("coordinator/exports")
+    }
+
+    /// Listens for machines for as long as the process runs. Every connection is received here.
+    pub fn arrivals(&self, settings: &CoordinatorSettings) -> Result<Receiver<Arrival>, FleetError> {
+        let listener = Listener::bind(&settings.listen, &self.coordinator_key()?, self.members())?;
+        self.receive(listener, settings)
+    }
+
+    /// The same with a socket that listens already.
+    pub fn receive(
+        &self,
+        mut listener: Listener,
+        settings: &CoordinatorSettings,
+    ) -> Result<Receiver<Arrival>, FleetError> {
+        if !settings.silent && !listener.address()?.ip().is_loopback() {
+            // Workers that know the address need no announcement.
+            let announced = listener.announce(&self.coordinator_key()?);
+            announced.unwrap_or_else(|error| self.notify(FleetEvent::NotAnnounced { problem: error.to_string() }));
+        }
+        let (sender, arrivals) = channel();
+        let (sender, auditor) = (Mutex::new(sender), self.auditor()?);
+        listener.run(move |arrival| {
+            if let Arrival::TurnedAway { address, problem } = &arrival {
+                auditor.refused(&address.ip().to_string(), problem);
+            }
+            drop(sender.lock().map(|sender| sender.send(arrival)));
+        });
+        Ok(arrivals)
+    }
+
+    /// How the fleet was when it last served; nothing if the power failed while that was written.
+    pub fn status(&self) -> Result<Option<FleetStatus>, FleetError> {
+        match read_json(&self.folder.join("coordinator/status.json")) {
+            Err(FleetError::File { .. }) => Ok(None),
+            read => read,
+        }
+    }
+
+    /// Writes down how it is.
+    pub fn set_status(&self, status: &FleetStatus) -> Result<(), FleetError> {
+        self.show(HomeFile("coordinator/status.json"), status)
+    }
+
+    /// Makes sure that no other worker runs with this folder for as long as the result is held.
+    pub fn lock_worker(&self) -> Result<File, FleetError> {
+        self.lock(HomeFile("worker/lock"))?.ok_or_else(|| FleetError::InUse {
+            problem: format!("a worker runs with {}; end it first", self.folder.display()),
+        })
+    }
+
+    /// Removes everything that a worker keeps: its key, its shards, and where its coordinator is.
+    pub fn remove_worker(&self) -> Result<(), FleetError> {
+        let folder = self.folder.join("worker");
+        fs::remove_dir_all(&folder).map_err(FleetError::io("remove", &folder))
+    }
+
+    /// What the owner of this machine lends.
+    pub fn limits(&self) -> Result<OwnerLimits, FleetError> {
+        Ok(read_json(&self.folder.join("worker/limits.json"))?.unwrap_or_default())
+    }
+
+    /// Remembers it.
+    pub fn set_limits(&self, limits: &OwnerLimits) -> Result<(), FleetError> {
+        write_json(&self.folder.join("worker/limits.json"), limits)
+    }
+
+    /// What the worker remembers.
+    pub fn worker(&self) -> Result<WorkerSettings, FleetError> {
+        let settings = read_json(&self.folder.join("worker/fleet.json"))?;
+        settings.ok_or_else(|| FleetError::NotSetUp {
+            problem: "this machine belongs to no fleet; join one with the line that `cascadia fleet init` prints"
+                .to_owned(),
+        })
+    }
+
+    /// Remembers it.
+    pub fn set_worker(&self, settings: &WorkerSettings) -> Result<(), FleetError> {
+        write_json(&self.folder.join("worker/fleet.json"), settings)
+    }
+}
+
+/// A file in that folder.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HomeFile(pub(super) &'static str);
+
+impl FleetHome {
+    /// Locks a file for as long as the result is held; nothing if another process holds it.
+    pub(super) fn lock(&self, file: HomeFile) -> Result<Option<File>, FleetError> {
+        let path = self.folder.join(file.0);
+        let file = File::create(&path).map_err(FleetError::io("write", &path))?;
+        Ok(file.try_lock().is_ok().then_some(file))
+    }
+
+    /// Reads a file, if it is there.
+    pub(super) fn read<T: for<'de> Deserialize<'de>>(&self, file: HomeFile) -> Result<Option<T>, FleetError> {
+        read_json(&self.folder.join(file.0))
+    }
+
+    /// Replaces a file that nobody needs after the system has ended: readers see a whole file, and no disk is waited for.
+    pub(super) fn show(&self, file: HomeFile, value: &impl Serialize) -> Result<(), FleetError> {
+        let path = self.folder.join(file.0);
+        let text = serde_json::to_vec_pretty(value).map_err(|error| FleetError::file(&path, error.to_string()))?;
+        let beside = path.with_extension("new");
+        let written = fs::write(&beside, text).and_then(|()| fs::rename(&beside, &path));
+        written.map_err(FleetError::io("write", &path))
+    }
+
+    /// Whether a file is there.
+    pub(super) fn has(&self, file: HomeFile) -> bool {
+        self.folder.join(file.0).exists()
+    }
+
+    /// Renames a file, which needs no space on the disk; whether that was possible.
+    pub(super) fn rename(&self, from: HomeFile, to: HomeFile) -> bool {
+        fs::rename(self.folder.join(from.0), self.folder.join(to.0)).is_ok()
+    }
+
+    /// Removes a file, if it is there.
+    pub(super) fn remove(&self, file: HomeFile) -> Result<(), FleetError> {
+        let path = self.folder.join(file.0);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(FleetError::io("remove", &path)(error)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Tells of what people should know of the audit log; of a disk that fails only once.
+fn audit_events(notify: Notify) -> impl FnMut(Result<&Entry, FleetError>) + Send {
+    let mut last = String::new();
+    move |written| match written {
+        Ok(Entry { verb: Verb::Witness, who, note, .. }) => {
+            notify(&FleetEvent::NotCountersigned { node: who.clone(), problem: note.clone() });
+        }
+        Ok(Entry { verb: Verb::Quarantine, who, note, .. }) => {
+            notify(&FleetEvent::Quarantined { node: who.clone(), note: note.clone() });
+        }
+        Ok(_) => last.clear(),
+        Err(error) if last != error.to_string() => {
+            last = error.to_string();
+            notify(&FleetEvent::NotAudited { problem: last.clone() });
+        }
+        Err(_) => {}
+    }
+}

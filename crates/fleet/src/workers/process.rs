@@ -1,0 +1,434 @@
+//! A worker as it runs: one connection for each shard it holds, and one that waits for the next shard to be sent.
+
+use std::fs::File;
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cascadia_kernels::Pool;
+
+use crate::event::FleetEvent;
+use crate::shards::shard::{ShardOptions, open_shard};
+use crate::shards::store::Store;
+use crate::wire::link::LinkError;
+use crate::wire::message::{Hello, Offer};
+use crate::wire::tcp::TcpLink;
+use crate::workers::availability::Availability;
+use crate::workers::machine::MachineSpeed;
+use crate::workers::owner::{lent_threads, watch_owner};
+use crate::workers::worker::{Order, WorkerStage, greet_measured};
+use crate::{Digest, FleetError, FleetHome, Identity, Witnesses, WorkerSettings, look_around};
+
+/// The version that coordinator and worker must share.
+const PROGRAM: &str = env!("CARGO_PKG_VERSION");
+/// Bytes of shards that are kept unless the owner says otherwise.
+const DISK: u64 = 50_000_000_000;
+
+/// The longest pause between two attempts to connect.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+/// The same for a shard that was refused so often in a row that it is not needed soon.
+const REFUSED_PAUSE: Duration = Duration::from_secs(30);
+const ENOUGH_REFUSALS: u32 = 3;
+
+/// How long to listen for where the coordinator is now.
+const LOOKING: Duration = Duration::from_secs(1);
+
+/// Shards that a worker holds at a time: those it computes, and those that will take their place.
+const MOST_SLOTS: usize = 4;
+
+/// How a worker runs; what is not given is as the owner's limits say.
+pub struct WorkerOptions {
+    /// The shard to begin with; otherwise those that were sent before.
+    pub shard: Option<PathBuf>,
+    /// Where the coordinator listens, if it is no longer where it was.
+    pub coordinator: Option<String>,
+    /// The most bytes of shards on disk.
+    pub disk: Option<u64>,
+    /// The most bytes of memory.
+    pub memory: Option<u64>,
+    /// Makes the threads for a shard, of which the owner lends so many; two that compute at a time need threads of
+    /// their own.
+    pub pool: Box<dyn Fn(Option<u32>) -> Arc<Pool> + Send + Sync>,
+}
+
+/// A running worker. Each of its shards has a connection of its own.
+pub struct WorkerProcess {
+    home: FleetHome,
+    identity: Identity,
+    addresses: Vec<String>,
+    settings: Mutex<WorkerSettings>,
+    store: Store,
+    /// What a coordinator that plans is told.
+    speed: MachineSpeed,
+    /// What is remembered of the coordinator's audit log.
+    witnesses: Arc<Witnesses>,
+    /// Whether the owner lends the machine now.
+    availability: Arc<Availability>,
+    memory: Option<u64>,
+    pool: Box<dyn Fn() -> Arc<Pool> + Send + Sync>,
+    slots: Mutex<ShardSlots>,
+    /// A shard was added, so that nobody should pause, or the worker is stopped.
+    changed: Condvar,
+    last_note: Mutex<String>,
+    stopped: AtomicBool,
+    /// Open connections, to be cut by a stop.
+    sockets: Mutex<Vec<TcpStream>>,
+    _lock: File,
+}
+
+#[derive(Default)]
+struct ShardSlots {
+    all: Vec<ShardSlot>,
+    next: u64,
+}
+
+/// A shard that is held ready, or computed.
+struct ShardSlot {
+    number: u64,
+    shard: Digest,
+    bytes: u64,
+    computes: bool,
+}
+
+/// How a connection ended.
+struct Ended {
+    note: String,
+    /// The coordinator has no use for the shard.
+    refused: bool,
+}
+
+impl Ended {
+    /// It was not the coordinator's wish.
+    fn lost(note: String) -> Ended {
+        Ended { note, refused: false }
+    }
+}
+
+impl WorkerProcess {
+    /// Starts the worker of this folder, which must have joined a fleet: loads the shards that are here, and connects
+    /// with each of them on a thread of its own.
+    pub fn start(home: FleetHome, options: WorkerOptions) -> Result<Arc<WorkerProcess>, FleetError> {
+        let settings = home.worker()?;
+        let lock = home.lock_worker()?;
+        let identity = home.worker_key()?;
+        let limits = home.limits()?;
+        let availability = watch_owner(limits.clone())?;
+        let threads = lent_threads(&limits)?;
+        let WorkerOptions { shard, coordinator, disk, memory, pool } = options;
+        let pool = Box::new(move || pool(threads));
+        let memory = memory.or(limits.memory);
+        let store = Store::open(&home.blobs(), disk.or(limits.disk).unwrap_or(DISK))?;
+        let shards = first_shards(&home, shard.as_deref(), &settings.shards, &store)?;
+        let free = MachineSpeed::measure_here(&pool());
+        let speed = MachineSpeed { memory_bytes: memory.unwrap_or(u64::MAX).min(free.memory_bytes), ..free };
+        let witnesses = Arc::new(Witnesses::at(&home.heads(), identity.clone(), settings.coordinator));
+        let worker = Arc::new(WorkerProcess {
+            addresses: coordinator.map_or_else(|| settings.addresses.clone(), |address| vec![address]),
+            home,
+            identity,
+            settings: Mutex::new(settings),
+            store,
+            speed,
+            witnesses,
+            availability,
+            memory,
+            pool,
+            slots: Mutex::default(),
+            changed: Condvar::new(),
+            last_note: Mutex::default(),
+            stopped: AtomicBool::new(false),
+            sockets: Mutex::default(),
+            _lock: lock,
+        });
+        for path in shards {
+            let bytes = path.metadata().map_or(0, |metadata| metadata.len());
+            worker.add(worker.open(&path)?, bytes);
+        }
+        Ok(worker)
+    }
+
+    /// Waits for shards that the coordinator sends, until the worker is stopped.
+    pub fn wait(self: &Arc<WorkerProcess>) {
+        self.connect_again(None);
+    }
+
+    /// What this machine is called in its fleet.
+    pub fn node(&self) -> String {
+        self.settings().node.clone()
+    }
+
+    /// Ends all connections at once, as if the machine had lost its power, and makes no more.
+    pub fn stop(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+        for socket in lock(&self.sockets).drain(..) {
+            // One that has ended already cannot be shut down.
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+        // Taken, so that nobody who is about to wait misses it.
+        drop(self.slots());
+        self.changed.notify_all();
+    }
+
+    /// Opens a shard.
+    fn open(&self, path: &Path) -> Result<WorkerStage, FleetError> {
+        let options = ShardOptions { program: PROGRAM.to_owned(), pool: (self.pool)(), memory: self.memory };
+        let stage = open_shard(path, options)?;
+        Ok(stage.with_witnesses(Arc::clone(&self.witnesses)).with_turn(Arc::clone(&self.availability)))
+    }
+
+    /// Holds a shard ready from now on, on a thread of its own.
+    fn add(self: &Arc<WorkerProcess>, stage: WorkerStage, bytes: u64) {
+        let Some(shard) = stage.hello.shard else { return };
+        let mut slots = self.slots();
+        let number = slots.next;
+        slots.next += 1;
+        self.changed.notify_all();
+        // One that does not compute yet is found by the coordinator.
+        if slots.all.iter().any(|slot| slot.shard == shard && !slot.computes) {
+            return;
+        }
+        slots.all.push(ShardSlot { number, shard, bytes, computes: false });
+        drop(slots);
+        let worker = Arc::clone(self);
+        thread::spawn(move || worker.connect_again(Some((number, stage))));
+    }
+
+    /// Works for the coordinator, and connects again whenever the connection is lost, for as long as there is a use.
+    fn connect_again(self: &Arc<WorkerProcess>, mut held: Option<(u64, WorkerStage)>) {
+        let (mut pause, mut refusals) = (SHORTEST_PAUSE, 0_u32);
+        let coordinator = self.settings().coordinator;
+        while !self.is_stopped() {
+            let (begin, next) = (Instant::now(), self.slots().next);
+            let ended = match self.availability.reason() {
+                Some(reason) => Ended::lost(format!("this machine takes no part now, because {reason}")),
+                None => match self.dial(coordinator) {
+                    Ok(mut link) => self.serve(&mut link, held.as_mut()),
+                    Err(error) => Ended::lost(format!("cannot reach the coordinator: {error}")),
+                },
+            };
+            if self.is_stopped() {
+                return;
+            }
+            self.say(&ended.note);
+            if held.as_ref().is_some_and(|(number, _)| self.releases(*number, &ended)) {
+                return;
+            }
+            refusals = if ended.refused { refusals.saturating_add(1) } else { 0 };
+            if let Some((_, stage)) = held.as_mut().filter(|_| refusals == ENOUGH_REFUSALS) {
+                stage.unload();
+            }
+            let longest = if refusals < ENOUGH_REFUSALS { LONGEST_PAUSE } else { REFUSED_PAUSE };
+            // A connection that lasted a while was a good one.
+            let lasted = begin.elapsed() > LONGEST_PAUSE && !ended.refused;
+            pause = if lasted { SHORTEST_PAUSE } else { (2 * pause).min(longest) };
+            let unchanged = |slots: &mut ShardSlots| slots.next == next && !self.is_stopped();
+            drop(self.changed.wait_timeout_while(self.slots(), pause, unchanged));
+        }
+    }
+
+    /// Connects to the coordinator: where it was, else where somebody in the local network says that it is now.
+    fn dial(&self, coordinator: Digest) -> Result<TcpLink, LinkError> {
+        let link = TcpLink::dial(&self.addresses, &self.identity, coordinator).or_else(|error| {
+            // One that was on this machine cannot have moved.
+            let moved = !self.addresses.iter().all(|address| is_here(address));
+            let heard = if moved { look_around(coordinator, LOOKING) } else { Vec::new() };
+            TcpLink::dial(&heard, &self.identity, coordinator).map_err(|_| error)
+        })?;
+        let mut sockets = lock(&self.sockets);
+        sockets.retain(|socket| socket.peer_addr().is_ok());
+        sockets.extend(link.socket());
+        drop(sockets);
+        // A stop that came just before has not seen this connection.
+        if self.is_stopped() { Err(LinkError::Closed) } else { Ok(link) }
+    }
+
+    /// Does what the coordinator wants on one connection; says how that ended.
+    fn serve(self: &Arc<WorkerProcess>, link: &mut TcpLink, held: Option<&mut (u64, WorkerStage)>) -> Ended {
+        let hello = match &held {
+            Some((_, stage)) => stage.hello.clone(),
+            None => Hello { program: PROGRAM.to_owned(), shard: None },
+        };
+        match (greet_measured(link, &hello, (&self.speed, &self.availability)), held) {
+            (Ok(Order::Load { epoch, limits }), Some((number, stage))) => {
+                self.home.notify(FleetEvent::Computing { node: self.node() });
+                self.change(*number, |slot| slot.computes = true);
+                let ended = stage.work(link, epoch, limits);
+                self.change(*number, |slot| slot.computes = false);
+                Ended::lost(match self.availability.reason() {
+                    Some(_) => ended.to_string(),
+                    None => format!("the coordinator is gone: {ended}"),
+                })
+            }
+            (Ok(Order::Load { .. }), None) => Ended::lost("the coordinator wants a stage that is not here".to_owned()),
+            (Ok(Order::Take(offer)), _) => match self.take(link, &offer) {
+                Ok(()) => Ended::lost(format!("received shard {}", offer.digest.short())),
+                Err(error) => Ended::lost(format!("the coordinator sent a shard: {error}")),
+            },
+            // A connection that only waits has nothing to report.
+            (Err(LinkError::TimedOut | LinkError::Closed), None) => Ended::lost(String::new()),
+            (Err(error), _) => Ended {
+                refused: matches!(error, LinkError::Broken(_)),
+                note: format!("the coordinator does not take this machine: {error}"),
+            },
+        }
+    }
+
+    /// Takes the shard that is offered, and holds it ready.
+    fn take(self: &Arc<WorkerProcess>, link: &mut TcpLink, offer: &Offer) -> Result<(), LinkError> {
+        if let Err(problem) = self.make_room(offer) {
+            return Err(Offer::refuse(link, problem));
+        }
+        let keep: Vec<Digest> = self.slots().all.iter().map(|slot| slot.shard).collect();
+        let open = |path: &Path| {
+            let opened = self.open(path);
+            let stage = opened.map_err(|error| format!("it cannot use shard {}: {error}", offer.digest.short()))?;
+            // Before the coordinator hears that it is here: it has to be so after a restart too.
+            self.remember(Some(offer.digest)).map(|()| stage)
+        };
+        let stage = self.store.take(link, offer, &keep, open)?;
+        self.add(stage, offer.bytes);
+        Ok(())
+    }
+
+    /// Makes sure that one more shard may be held, or says why not.
+    fn make_room(&self, offer: &Offer) -> Result<(), String> {
+        let mut slots = self.slots();
+        let computed: u64 = slots.all.iter().filter(|slot| slot.computes).map(|slot| slot.bytes).sum();
+        let together = computed.saturating_add(offer.bytes);
+        if let Some(memory) = self.memory.filter(|memory| computed > 0 && together > *memory) {
+            return Err(format!(
+                "two shards of {together} bytes beside each other are more than the {memory} bytes of \
+                memory its owner allows; end the server first, then push"
+            ));
+        }
+        if slots.all.len() >= MOST_SLOTS {
+            match slots.all.iter().position(|slot| !slot.computes) {
+                Some(unused) => drop(slots.all.remove(unused)),
+                None => return Err(format!("it computes {MOST_SLOTS} shards already")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether this slot is no longer needed: its shard was refused while another one is computed, it is computed on
+    /// another connection, or it had to make room.
+    fn releases(&self, number: u64, ended: &Ended) -> bool {
+        let mut slots = self.slots();
+        let Some(at) = slots.all.iter().position(|slot| slot.number == number) else { return true };
+        let shard = slots.all[at].shard;
+        let replaces =
+            |other: &ShardSlot| other.number != number && other.computes && (ended.refused || other.shard == shard);
+        if !slots.all.iter().any(replaces) {
+            return false;
+        }
+        slots.all.remove(at);
+        drop(slots);
+        self.home.notify(FleetEvent::ShardReleased { shard });
+        // If it stays in the list, it is refused again after the next start.
+        self.remember(None).unwrap_or_else(|problem| self.say(&problem));
+        true
+    }
+
+    fn change(&self, number: u64, change: impl FnOnce(&mut ShardSlot)) {
+        // One that had to make room is not there any more.
+        if let Some(slot) = self.slots().all.iter_mut().find(|slot| slot.number == number) {
+            change(slot);
+        }
+    }
+
+    /// Writes down which shards to begin with next time: those that are held, and one that is being received.
+    fn remember(&self, received: Option<Digest>) -> Result<(), String> {
+        let mut shards: Vec<Digest> = self.slots().all.iter().map(|slot| slot.shard).collect();
+        shards.dedup();
+        shards.extend(received.filter(|received| !shards.contains(received)));
+        let mut settings = self.settings();
+        settings.shards = shards;
+        let written = self.home.set_worker(&settings);
+        written.map_err(|error| format!("cannot write down which shards are here: {error}"))
+    }
+
+    /// Tells what was not just told.
+    fn say(&self, note: &str) {
+        let mut last = lock(&self.last_note);
+        if !note.is_empty() && *last != note {
+            self.home.notify(FleetEvent::Worker { note: note.to_owned() });
+            note.clone_into(&mut last);
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::SeqCst)
+    }
+
+    fn slots(&self) -> MutexGuard<'_, ShardSlots> {
+        lock(&self.slots)
+    }
+
+    fn settings(&self) -> MutexGuard<'_, WorkerSettings> {
+        lock(&self.settings)
+    }
+}
+
+/// Nothing behind these locks can be left half done.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether an address is one of this machine itself.
+fn is_here(address: &str) -> bool {
+    address.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback())
+}
+
+/// The shards to begin with: the one that was asked for, or those that were sent. Without any, the coordinator sends
+/// one.
+fn first_shards(
+    home: &FleetHome,
+    asked: Option<&Path>,
+    kept: &[Digest],
+    store: &Store,
+) -> Result<Vec<PathBuf>, FleetError> {
+    let say = |note: String| home.notify(FleetEvent::Worker { note });
+    if let Some(asked) = asked {
+        let path = with_ending(asked);
+        if path.exists() {
+            return Ok(vec![path]);
+        }
+        let shown = asked.display();
+        if !is_stage(asked) {
+            let problem = format!(
+                "there is no {shown}; give a shard that `cascadia export` wrote, or stage-0 and so on to be sent one"
+            );
+            return Err(FleetError::NotSetUp { problem });
+        }
+        if kept.is_empty() {
+            say(format!("There is no {shown} here; waiting for the coordinator to send a shard."));
+        }
+    }
+    let mut shards = Vec::new();
+    for digest in kept {
+        let short = digest.short();
+        match store.has(*digest) {
+            Ok(true) => shards.push(store.path(*digest)),
+            Ok(false) => say(format!("The shard {short} that was kept here is damaged or gone; push it again.")),
+            Err(error) => say(format!("The shard {short} that was kept here is of no use: {error}")),
+        }
+    }
+    Ok(shards)
+}
+
+/// Whether a file is called as shards of stages are, so that it may be meant to be sent here.
+fn is_stage(path: &Path) -> bool {
+    let number = path.file_stem().and_then(|name| name.to_str()).and_then(|name| name.strip_prefix("stage-"));
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit()))
+        && path.extension().is_none_or(|ending| ending == "gguf")
+}
+
+/// The file of a shard, also when its ending was left out.
+fn with_ending(path: &Path) -> PathBuf {
+    let ended = path.with_extension("gguf");
+    if !path.exists() && ended.exists() { ended } else { path.to_owned() }
+}
