@@ -3,32 +3,32 @@
 const KEY = "cascadia.key";
 const NEEDS_KEY = "This server needs a key.";
 
-/** What the server, or the way to it, refused. */
+/** An error of the server or of the connection to it. */
 export class RequestError extends Error {}
 
 let askForKey = async () => null;
 let asking = null;
-/** Whether somebody chose not to give a key; then only what they ask for themselves asks again. */
+/** Whether the user declined to enter a key; then only their own actions ask again. */
 let declined = false;
 
-/** Says who is asked for a key; given whether one was sent already, it answers with a key or null. */
+/** Sets the function that asks for a key. Its argument says whether one was rejected; it returns a key or null. */
 export function onKeyNeeded(ask) {
   askForKey = ask;
 }
 
-/** The models that are served. */
+/** The served models. */
 export async function models(signal) {
   declined = false;
   return (await (await request("v1/models", { signal })).json()).data;
 }
 
-/** What the server is doing, as numbers. */
+/** The server's status. */
 export async function status(signal) {
   if (declined) throw new RequestError(NEEDS_KEY);
   return (await request("status", { signal })).json();
 }
 
-/** The chunks of an answer while it is made. */
+/** The chunks of an answer as they arrive. */
 export async function* chat(body, signal) {
   declined = false;
   const headers = { "content-type": "application/json" };
@@ -56,7 +56,7 @@ async function request(path, options) {
     }
     if (response.ok) return response;
     if (response.status !== 401) throw new RequestError(await explanation(response));
-    // Another request may have asked in the meantime.
+    // Another request may have asked for the key in the meantime.
     if (sessionStorage.getItem(KEY) !== key) continue;
     asking ??= askForKey(key !== null).finally(() => (asking = null));
     const entered = await asking;

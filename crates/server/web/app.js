@@ -53,7 +53,7 @@ function show(conversation) {
   refresh();
 }
 
-/** Draws what depends on the state of the conversation. */
+/** Draws everything that depends on the conversation. */
 function refresh() {
   drawSidebar(current, sidebarActions);
   const busy = isRunning(current);
@@ -164,7 +164,7 @@ function openSettings() {
     try {
       store.rememberSettings(current.settings);
     } catch {
-      // The settings still hold for this conversation.
+      // The settings still apply to this conversation.
     }
   });
   open(byId("settings"));
@@ -174,7 +174,7 @@ function toggleDashboard() {
   location.hash = byId("dashboard").hidden ? "#dashboard" : `#chat/${current.id}`;
 }
 
-/** Shows what the address says. */
+/** Shows the view in the address. */
 function route() {
   const [view, id] = location.hash.slice(1).split("/");
   const onDashboard = view === "dashboard";
@@ -266,7 +266,7 @@ function listen() {
   addEventListener("keydown", onKey);
   addEventListener("hashchange", route);
   addEventListener("popstate", route);
-  // An answer that is on its way when the page goes is kept as far as it came.
+  // Save the part of an unfinished answer before the page is closed.
   addEventListener("pagehide", () => running().forEach(keep));
   store.onChange(() => drawSidebar(current, sidebarActions));
 }
@@ -280,5 +280,5 @@ showTheme();
 listen();
 route();
 connect();
-// A keyboard that opens by itself would cover half of a phone.
+// On a phone, focus would open the keyboard and cover half of the page.
 if (!onPhone) message.focus();

@@ -3,12 +3,12 @@
 import { drawing } from "./elements.js";
 
 const MARGIN = { top: 8, right: 0, bottom: 20, left: 36 };
-/** Samples further apart are not joined: nobody was looking in between. */
+/** Samples further apart are not connected: the page did not poll in between. */
 const GAP_SECONDS = 5;
-/** Seconds that a chart may show: as few as hold all samples. */
+/** Possible time ranges of a chart, in seconds: the smallest that holds all samples. */
 const SPANS = [60, 120, 300];
 const MOST_CELLS = 320;
-/** Powers of ten, in seconds, that have a line. */
+/** Grid lines: powers of ten, in seconds. */
 const POWERS = [-3, -2, -1, 0, 1];
 
 /** Lines over the last minutes; `lines` are lists of [seconds ago, value] with a class. */
@@ -47,7 +47,7 @@ export function timeChart({ node, lines, label }) {
   node.replaceChildren(picture(width, height, label, [...grid, ...times, ...drawn]));
 }
 
-/** Cells for the pages of a pool; where there are too many, a cell stands for several. Tells how many. */
+/** Cells for KV cache pages. With many pages, one cell stands for several; returns how many. */
 export function poolMap({ node, counts, label }) {
   const total = counts.reduce((sum, { count }) => sum + count, 0);
   const perCell = Math.max(1, Math.ceil(total / MOST_CELLS));
@@ -61,7 +61,7 @@ export function poolMap({ node, counts, label }) {
   let before = 0;
   const paths = counts.map(({ count, name }) => {
     before += count;
-    // What is there at all gets at least one cell.
+    // Every count above zero gets at least one cell.
     const end = Math.min(cells, Math.max(Math.round(before / perCell), filled + (count > 0 ? 1 : 0)));
     let path = "";
     for (; filled < end; filled += 1) {
@@ -88,7 +88,7 @@ export function rangeRow({ low, middle, high }) {
   return drawing("svg", { class: "range-row", height: 20, "aria-hidden": "true" }, ...ticks, bar, ...dots);
 }
 
-/** The names of the lines of that scale, of every other one to leave room. */
+/** Labels of every second grid line. */
 export function rangeScale() {
   const texts = POWERS.filter((power) => power % 2 !== 0).map((power) =>
     drawing(
@@ -100,7 +100,7 @@ export function rangeScale() {
   return drawing("svg", { class: "range-row", height: 20, "aria-hidden": "true" }, ...texts);
 }
 
-/** A number in few characters. */
+/** A number, formatted short. */
 export function short(value) {
   if (value >= 1e6) return `${(value / 1e6).toFixed(1)}M`;
   if (value >= 1e4) return `${Math.round(value / 1e3)}k`;
@@ -108,7 +108,7 @@ export function short(value) {
   return value.toFixed(1);
 }
 
-/** A duration in few characters. */
+/** A duration, formatted short. */
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return "–";
   if (seconds >= 100) return `${Math.round(seconds)} s`;
@@ -116,7 +116,7 @@ export function duration(seconds) {
   return `${value >= 10 ? Math.round(value) : Number(value.toPrecision(2))} ${unit}`;
 }
 
-/** Where a duration stands on the logarithmic scale, in percent. */
+/** Position of a duration on the logarithmic scale, in percent. */
 function place(seconds) {
   return 4 + 92 * Math.min(1, Math.max(0, (Math.log10(Math.max(seconds, 1e-4)) + 4) / 6));
 }
@@ -135,14 +135,14 @@ function niceTop(value) {
   return power * [1, 2, 3, 4, 6, 8, 10].find((factor) => factor * power >= Math.max(value, 2));
 }
 
-/** The largest step of a grid of so many cells in this room. */
+/** The largest cell size with which this many cells fit. */
 function cellStep(cells, width, height) {
   let step = Math.floor(Math.sqrt((width * height) / cells)) + 1;
   while (step > 3 && Math.floor(width / step) * Math.floor(height / step) < cells) step -= 1;
   return step;
 }
 
-/** Points in runs without gaps. */
+/** Points, split where there are gaps. */
 function runs(points) {
   const found = [];
   points.forEach((point, index) => {

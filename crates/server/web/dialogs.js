@@ -1,8 +1,8 @@
-// Small questions to the user: a name, a key, a yes.
+// Dialogs that ask the user for a name, a key or a confirmation.
 
 import { byId } from "./elements.js";
 
-/** Asks; answers with the text entered, with true where none is asked for, or with null. */
+/** Asks; returns the text entered, true if no text is asked for, or null. */
 export function ask({ title, text, accept, value, secret }) {
   const dialog = byId("question");
   const input = byId("question-input");
@@ -35,7 +35,7 @@ export function askForKey(refused) {
   return ask({ title: "This server needs a key", text, accept: "Use this key", value: "", secret: true });
 }
 
-/** Shows a dialog that needs no answer; a press beside it closes it. */
+/** Shows a dialog without a result; a click outside closes it. */
 export function open(dialog) {
   dialog.onclick = (event) => {
     if (event.target === dialog) dialog.close();

@@ -5,12 +5,12 @@ const SVG = "http://www.w3.org/2000/svg";
 /** The element of the page with this id. */
 export const byId = (id) => document.getElementById(id);
 
-/** An element; functions among its properties listen to the event of that name. */
+/** An element. Functions among its properties become event listeners. */
 export function element(name, properties = {}, ...children) {
   return filled(document.createElement(name), properties, children);
 }
 
-/** An element of a drawing. */
+/** An SVG element. */
 export function drawing(name, properties = {}, ...children) {
   return filled(document.createElementNS(SVG, name), properties, children);
 }
@@ -20,13 +20,13 @@ export function icon(name) {
   return drawing("svg", { class: "icon", "aria-hidden": "true" }, drawing("use", { href: `#icon-${name}` }));
 }
 
-/** A button that is only an icon; the label is for those who do not see it, and for the pointer at rest. */
+/** An icon button; the label is its accessible name and tooltip. */
 export function iconButton(name, label, click, properties = {}) {
   const all = { type: "button", class: "icon-button", "aria-label": label, title: label, click, ...properties };
   return element("button", all, icon(name));
 }
 
-/** A button that copies what `text` gives, and says so. */
+/** A button that copies the result of `text` and confirms it. */
 export function copyButton(label, text) {
   const button = iconButton("copy", label, async () => {
     const done = await copied(text());
@@ -37,13 +37,13 @@ export function copyButton(label, text) {
   return button;
 }
 
-/** Tells those who listen to the page. */
+/** Announces a text to screen readers. */
 export function announce(text) {
   byId("announcer").append(element("p", {}, text));
   while (byId("announcer").childElementCount > 20) byId("announcer").firstChild.remove();
 }
 
-/** Hands the browser a file to save. */
+/** Lets the browser save a file. */
 export function download(name, value) {
   const address = URL.createObjectURL(new Blob([JSON.stringify(value, null, 2)], { type: "application/json" }));
   element("a", { href: address, download: name }).click();
@@ -51,7 +51,7 @@ export function download(name, value) {
 }
 
 async function copied(text) {
-  // Pages that came over plain HTTP from another machine have no clipboard; the older way still works there.
+  // Pages over plain HTTP from another machine have no clipboard API; the older one still works there.
   if (navigator.clipboard) {
     return navigator.clipboard.writeText(text).then(
       () => true,

@@ -77,7 +77,7 @@ export class FleetCard {
         [service.steps_total, service.step_seconds_total, 0],
       ],
     };
-    // Another model, or a server that was started again, counts from zero.
+    // Counters restart with another model or another server process.
     const before = this.looks.at(-1);
     const again = ([steps], index) => steps < before.counters[index][0];
     if (before && (before.model !== now.model || now.counters.some(again))) this.clear();
@@ -163,7 +163,7 @@ function timeRow({ texts: [name, ...texts], times, expected }, longest) {
   );
 }
 
-/** The parts of a time beside each other, and a mark where it was expected to end. */
+/** The parts of a time side by side, and a mark at the expected total. */
 function timeBar({ times, expected, longest }) {
   const place = (seconds) => `${longest > 0 ? (100 * seconds) / longest : 0}%`;
   let before = 0;
@@ -183,7 +183,7 @@ function total(times) {
   return Object.values(times).reduce((sum, seconds) => sum + (seconds ?? 0), 0);
 }
 
-/** Layers from the first to the last. */
+/** A layer range for people: first and last, inclusive. */
 function range([first, end]) {
   return end - first > 1 ? `${first}–${end - 1}` : String(first);
 }

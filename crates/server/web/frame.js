@@ -1,4 +1,4 @@
-// What stands around the conversation: models to choose from, the place, the theme, notices, the message field.
+// The frame of the page: model selection, privacy line, theme, notices, the message field.
 
 import { byId, element } from "./elements.js";
 
@@ -7,7 +7,7 @@ const TALLEST_MESSAGE = 220;
 
 let contexts = new Map();
 
-/** Offers the models. One that names another as its parent is an adapter of it. */
+/** Fills the model selection. A model with a parent is an adapter of it. */
 export function fillModels(models) {
   contexts = new Map(models.map((model) => [model.id, model.context_length]));
   const option = ({ id }) => element("option", { value: id }, id);
@@ -26,13 +26,13 @@ export function fillModels(models) {
   select.disabled = models.length < 2;
 }
 
-/** Chooses the model of a conversation; one that is no longer served gives way to the first. */
+/** Selects the model of a conversation, or the first one if it is no longer served. */
 export function showModel(conversation) {
   if (contexts.size > 0 && !contexts.has(conversation.model)) conversation.model = null;
   byId("model").value = conversation.model ?? byId("model").options[0].value;
 }
 
-/** Says how much of the context the conversation has used. */
+/** Shows how much of the context is used. */
 export function showContextUse(conversation) {
   const used = conversation.messages.findLast(({ usage }) => usage)?.usage.total_tokens;
   const context = contexts.get(byId("model").value);
@@ -40,7 +40,7 @@ export function showContextUse(conversation) {
   byId("context-use").textContent = text;
 }
 
-/** Says where the words stay. */
+/** Shows where conversations are processed. */
 export function showPlace() {
   const { hostname, origin, pathname } = location;
   const local = hostname === "localhost" || hostname === "[::1]" || hostname.startsWith("127.");
@@ -48,7 +48,7 @@ export function showPlace() {
   byId("api-address").textContent = `${origin}${pathname.replace(/\/$/, "")}/v1`;
 }
 
-/** The next look: as the system, light, dark. */
+/** Switches to the next theme: system, light, dark. */
 export function switchTheme() {
   const names = Object.keys(THEMES);
   const { dataset } = document.documentElement;
@@ -57,14 +57,14 @@ export function switchTheme() {
   showTheme();
 }
 
-/** Says which look is chosen. */
+/** Shows which theme is chosen. */
 export function showTheme() {
   const text = `Theme: ${(THEMES[document.documentElement.dataset.theme] ?? THEMES.system).toLowerCase()}`;
   byId("switch-theme").setAttribute("aria-label", text);
   byId("switch-theme").title = `${text} (Alt+T)`;
 }
 
-/** Shows a notice under a name, or takes it away. */
+/** Shows or removes the notice of this name. */
 export function notice(name, text, ...actions) {
   const id = `notice-${name}`;
   byId(id)?.remove();

@@ -1,4 +1,4 @@
-// The last minutes of the server's numbers: counters turned into rates.
+// The server's counters of the last minutes, as rates.
 
 /** Samples kept, one per second. */
 const LENGTH = 300;
@@ -19,9 +19,9 @@ export class History {
     this.clear();
   }
 
-  /** Takes what the server said. */
+  /** Adds a status of the server. */
   add(status) {
-    // A server that was started again counts from zero.
+    // A restarted server counts from zero.
     if (this.before && status.uptime_seconds < this.before.uptime_seconds) this.clear();
     const sample = { at: Date.now(), running: status.service.running, waiting: status.service.waiting };
     const seconds = this.before ? status.uptime_seconds - this.before.uptime_seconds : 0;

@@ -4,7 +4,7 @@ import { element } from "./elements.js";
 
 /** Deeper nesting is shown as it was written. */
 const DEEPEST = 6;
-/** A longer label is no label: it keeps a row of brackets from being searched again and again. */
+/** Longer labels are treated as text, so that many brackets do not cause repeated searches. */
 const LONGEST_LABEL = 1000;
 const LONGEST_ADDRESS = 2000;
 
@@ -34,7 +34,7 @@ export function inline(text, depth = 0) {
     if (plain !== "") nodes.push(document.createTextNode(plain));
     plain = "";
   };
-  // Marks without an end further on; they are searched for only once.
+  // Marks without an end; each is searched for only once.
   const endless = new Set();
   let at = 0;
   while (at < text.length) {
@@ -61,7 +61,7 @@ export function inline(text, depth = 0) {
   return nodes;
 }
 
-/** What begins here: a node or plain text, and where it ends; null if it is only a character. */
+/** The node or text that begins here, and its end; null if it is a plain character. */
 function special(place) {
   const { text, at } = place;
   switch (text[at]) {
@@ -73,7 +73,7 @@ function special(place) {
       return code(place);
     case "[":
       return link(place, at);
-    // A picture would be fetched from elsewhere; its name and address are shown instead.
+    // An image would be loaded from another server; its name and address are shown instead.
     case "!":
       return text[at + 1] === "[" ? link(place, at + 1) : null;
     case "<":
@@ -121,7 +121,7 @@ function emphasis({ text, at, depth, endless }) {
   return { node, end: end + run };
 }
 
-/** Where the mark that ends an emphasis stands, or -1. Three in a row end one of one or two that holds the other. */
+/** Position of the mark that ends an emphasis, or -1. Three marks in a row end a nested pair. */
 function emphasisEnd(text, from, mark) {
   for (let at = text.indexOf(mark, from); at >= 0;) {
     const run = runLength(text, at);
@@ -144,7 +144,7 @@ function link({ text, at, depth }, bracket) {
     .replace(/^<|>$/g, "")
     .split(/\s/);
   const safe = safeAddress(address);
-  // An address of another kind is shown, and leads nowhere.
+  // Addresses with other schemes are shown, but not linked.
   if (!safe) return { plain: text.slice(at, end + 1), end: end + 1 };
   const label = text.slice(bracket + 1, close);
   return { node: anchor(safe, label === "" ? [address] : inline(label, depth + 1)), end: end + 1 };
@@ -190,7 +190,7 @@ function bareAddress(text, at) {
   return safe ? { node: anchor(safe, [address]), end: at + address.length } : null;
 }
 
-/** The address, if it leads to another page and does nothing else. */
+/** The address, if it is safe to link. */
 function safeAddress(address) {
   if (!/^https?:\/\//i.test(address) || !URL.canParse(address)) return null;
   const { protocol, href } = new URL(address);

@@ -23,7 +23,7 @@ export class Markdown {
     this.shown = [];
   }
 
-  /** Shows the text; tells the elements of blocks that are complete and were not before. */
+  /** Shows the text; returns the elements of newly completed blocks. */
   update(text) {
     const blocks = text.length > LONGEST ? [{ kind: "plain", text }] : parse(text.replaceAll("\r\n", "\n").split("\n"));
     const sources = blocks.map((block) => JSON.stringify(block));
@@ -117,7 +117,7 @@ function readList(lines, at, depth) {
     const item = readItem(lines, end, found);
     items.push(parseItem(item.lines, depth));
     end = item.end;
-    // Blank lines between items belong to the list, those behind it do not.
+    // Blank lines between items belong to the list, those after it do not.
     let next = end;
     while (next < lines.length && lines[next].trim() === "") next += 1;
     if (next < lines.length && ITEM.test(lines[next]) && indentOf(lines[next]) >= margin) end = next;
@@ -134,7 +134,7 @@ function readItem(lines, at, [, indent, marker, space, first]) {
     const line = lines[end];
     const blank = line.trim() === "";
     const afterBlank = lines[end - 1].trim() === "";
-    // Text right under an item goes on with it; after a blank line only what is set in does.
+    // Text directly below an item continues it; after a blank line only indented text does.
     const setIn = indentOf(line) > margin + 1 || line.startsWith("\t");
     const goesOn = setIn || (!afterBlank && !READERS.some(({ begins }) => begins(lines, end)));
     if (!blank && !goesOn) break;
@@ -168,7 +168,7 @@ function readTable(lines, at) {
   return { block: { kind: "table", sides, head: fitted(cells(lines[at])), rows }, end };
 }
 
-/** The cells of a line: bars divide them, except after a backslash and within code. */
+/** The cells of a line, separated by bars, except after a backslash or within code. */
 function cells(line) {
   const found = [""];
   let inCode = false;

@@ -1,4 +1,4 @@
-// One message on the page: what was said, what was thought, what went wrong, what can be done with it.
+// One message on the page: text, reasoning, error and actions.
 
 import { announce, copyButton, element, iconButton } from "./elements.js";
 import { Markdown } from "./markdown.js";
@@ -46,7 +46,7 @@ export class MessageView {
     }
   }
 
-  /** An answer begins or has ended. */
+  /** Called when an answer starts or ends. */
   setAnswering(answering) {
     if (this.answering && !answering) {
       // The last block is complete only now.

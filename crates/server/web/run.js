@@ -1,4 +1,4 @@
-// An answer on its way: asks the server and writes what comes into a message, until it ends or is stopped.
+// A running answer: requests it and appends its chunks to a message until it ends or is stopped.
 
 import { chat } from "./api.js";
 import { requestFields } from "./settings.js";
@@ -6,13 +6,13 @@ import { requestFields } from "./settings.js";
 const THOUGHT_BEGINS = "<think>";
 const THOUGHT_ENDS = "</think>";
 
-/** The answers on their way, by conversation. */
+/** Running answers by conversation. */
 const runs = new Map();
 
-/** Whether an answer to this conversation is on its way. */
+/** Whether this conversation is being answered. */
 export const isRunning = (conversation) => runs.has(conversation.id);
 
-/** The conversations that are being answered, as they are now. */
+/** The conversations that are being answered. */
 export const running = () => [...runs.values()].map((run) => run.conversation);
 
 /** The conversation of this id, if it is being answered. */
@@ -69,7 +69,7 @@ async function receive(body, message, signal, changed) {
   }
 }
 
-/** Thoughts apart from the answer; some models write them between marks. */
+/** Separates reasoning from the answer; some models put it between marks. */
 function divided(said, thought) {
   const text = said.trimStart();
   if (!text.startsWith(THOUGHT_BEGINS)) return thought ? { content: said, reasoning: thought } : { content: said };

@@ -1,8 +1,8 @@
-// The settings of a conversation, as data: what may be set, within which limits, and the fields to set it.
+// The settings of a conversation as data, with their limits, and the fields to edit them.
 
 import { element } from "./elements.js";
 
-/** What may be set; an empty value is left to the server. */
+/** The settings; an empty value uses the server's default. */
 const FIELDS = [
   {
     name: "temperature",
@@ -52,7 +52,7 @@ const FIELDS = [
   },
 ];
 
-/** The settings of a first conversation. */
+/** The initial settings. */
 export const DEFAULTS = {
   system: "",
   temperature: 0.8,
@@ -63,7 +63,7 @@ export const DEFAULTS = {
   seed: null,
 };
 
-/** The part of a request that the settings decide. */
+/** The request fields that come from the settings. */
 export function requestFields(settings) {
   const given = FIELDS.map(({ name }) => [name, settings[name]]).filter(([, value]) => Number.isFinite(value));
   return Object.fromEntries(given);

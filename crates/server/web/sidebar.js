@@ -1,4 +1,4 @@
-// The list of conversations, with what can be done to each: rename, export, delete.
+// The list of conversations, with their actions: rename, export, delete.
 
 import { ask } from "./dialogs.js";
 import { byId, download, element, iconButton } from "./elements.js";

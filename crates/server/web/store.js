@@ -1,4 +1,4 @@
-// Conversations, kept in this browser: one entry of the storage each, so that two tabs do not overwrite each other.
+// Conversations in the browser's storage: one entry each, so that two tabs do not overwrite each other.
 
 import { DEFAULTS } from "./settings.js";
 
@@ -10,7 +10,7 @@ const LIMIT = 4_500_000;
 /** The storage is full, or there is none. */
 export class StorageFull extends Error {}
 
-/** A conversation without messages; it is not kept before it has some. */
+/** A new conversation; it is stored once it has messages. */
 export function fresh() {
   return {
     id: crypto.getRandomValues(new Uint32Array(3)).join("-"),
@@ -36,7 +36,7 @@ export function find(id) {
   return valid(read(PREFIX + id));
 }
 
-/** Keeps a conversation as it is now. */
+/** Stores a conversation. */
 export function save(conversation) {
   const key = PREFIX + conversation.id;
   const text = JSON.stringify(conversation);
@@ -46,12 +46,12 @@ export function save(conversation) {
   write(key, text);
 }
 
-/** Forgets a conversation. */
+/** Deletes a conversation. */
 export function remove(id) {
   localStorage.removeItem(PREFIX + id);
 }
 
-/** Settings that the next new conversation begins with. */
+/** Initial settings of the next new conversation. */
 export function rememberSettings(settings) {
   const { system, ...sampling } = settings;
   write(LAST_SETTINGS, JSON.stringify(sampling));
@@ -90,7 +90,7 @@ function write(key, text) {
   }
 }
 
-/** What another version of the page, or somebody's hand, left behind is taken only if it has the right shape. */
+/** Stored data may come from another version or have been edited: it is used only if it has the right shape. */
 function valid(conversation) {
   const isMessage = (message) => typeof message?.role === "string" && typeof message.content === "string";
   const fits =

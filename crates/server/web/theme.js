@@ -1,4 +1,4 @@
-// Sets the chosen look before anything is painted; without a choice the system's is used.
+// Sets the chosen theme before the first paint; the default is the system's.
 "use strict";
 
 document.documentElement.dataset.theme = localStorage.getItem("cascadia.theme") ?? "system";

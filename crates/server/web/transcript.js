@@ -38,7 +38,7 @@ export class Transcript {
     this.scrollToEnd();
   }
 
-  /** A message has grown; shown with the next frame. */
+  /** Called when a message has grown; redraws in the next frame. */
   grew(message) {
     this.pending ??= requestAnimationFrame(() => {
       this.pending = null;
@@ -47,7 +47,7 @@ export class Transcript {
     });
   }
 
-  /** An answer has ended. */
+  /** Called when an answer has ended. */
   ended(message) {
     this.views.find((view) => view.message === message)?.setAnswering(false);
     this.drawFeet();
