@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
-use crate::board::FleetBoard;
-use crate::body::Bodies;
+use crate::answer::resume_log::ResumeLog;
 use crate::error::ServerError;
-use crate::keys::KeyRing;
-use crate::metrics::Metrics;
-use crate::model_frontend::{ModelFrontend, ServedModel};
+use crate::http::body::Bodies;
+use crate::http::keys::KeyRing;
+use crate::model::frontend::ServedModel;
+use crate::model::slot::ModelSlot;
+use crate::observe::fleet_board::FleetBoard;
+use crate::observe::metrics::Metrics;
+use crate::observe::traces::Traces;
 use crate::options::ServerOptions;
-use crate::resume_log::ResumeLog;
-use crate::slot::ModelSlot;
-use crate::traces::Traces;
 
 /// The state behind every handler.
 pub(crate) struct App {
@@ -28,9 +28,9 @@ pub(crate) struct App {
     /// Whether only names of this machine are accepted in `Host`.
     pub(crate) local_only: bool,
     pub(crate) traces: Option<Traces>,
-    /// How the machines of a fleet are.
+    /// The state of a fleet, if one computes.
     pub(crate) fleet: Option<FleetBoard>,
-    /// The tokens of streams that may have to go on.
+    /// The tokens of streams that clients may resume.
     pub(crate) resume_log: Option<ResumeLog>,
 }
 
@@ -55,10 +55,5 @@ impl App {
             fleet: options.fleet.clone(),
             resume_log: options.resume_log.clone().map(ResumeLog::start).transpose()?,
         })
-    }
-
-    /// The desk of the model that is served now; a request asks once.
-    pub(crate) fn desk(&self) -> Arc<ModelFrontend> {
-        self.model.desk()
     }
 }

@@ -1,55 +1,28 @@
-//! HTTP around a service: the doors every client speaks, keys, limits, metrics, the web page.
+//! HTTP around a service: the protocols that clients use, keys, limits, metrics, the web page.
 #![forbid(unsafe_code)]
 
-mod accept;
 mod answer;
-mod anthropic;
 mod app;
-mod board;
-mod body;
-mod bounded;
-mod calls;
-mod connection_slots;
 mod error;
-mod guard;
-mod held;
-mod jobs;
-mod keys;
-mod logs;
-mod metrics;
-mod model_frontend;
-mod ollama;
-mod openai;
+mod http;
+mod model;
+mod observe;
 mod openapi;
-mod operations;
 mod options;
 mod os;
-mod output_format;
 mod page;
-mod parts;
-mod prompts;
-mod protocol;
-mod queue;
-mod resume;
-mod resume_log;
+mod protocols;
+mod request;
 mod routes;
-mod sampling;
 mod server;
-mod slot;
-mod status;
-mod stream;
-mod tls;
-mod traces;
-mod validate;
-mod write_timeout;
 
-pub use board::FleetBoard;
+pub use answer::resume_log::ResumeLogOptions;
 pub use error::ServerError;
-pub use keys::{KeyEntry, new_key};
-pub use logs::{LogFormat, start_logs};
-pub use model_frontend::{ModelDetails, ServedModel};
+pub use http::keys::{KeyEntry, new_key};
+pub use model::frontend::{ModelDetails, ServedModel};
+pub use model::slot::{ModelSlot, Replaced};
+pub use observe::fleet_board::FleetBoard;
+pub use observe::logs::{LogFormat, start_logs};
 pub use options::{Limits, ServerOptions, TlsFiles};
-pub use resume_log::ResumeLogOptions;
 pub use routes::{Access, BodyType, ROUTES, Route};
 pub use server::{Server, ServerStop};
-pub use slot::{ModelSlot, Replaced};

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use axum::response::Response;
 use serde_json::{Map, Value, json};
 
-use crate::protocol;
+use crate::protocols;
 use crate::routes::{Access, ROUTES, Route};
 
 /// The document.
 pub(crate) async fn document() -> Response {
-    protocol::json(&describe())
+    protocols::json(&describe())
 }
 
 fn describe() -> Value {
@@ -70,12 +70,12 @@ fn responses(route: &Route) -> Value {
         "403": {"description": "A host or origin that may not use this server."},
     });
     let more = [
-        ("400", "The body is wrong; the message names the field."),
+        ("400", "The body is invalid; the message names the field."),
         ("404", "There is no such model."),
-        ("408", "The body came too slowly."),
+        ("408", "The body did not arrive in time."),
         ("413", "The body is too large."),
         ("429", "Too many requests; see Retry-After."),
-        ("503", "The server is ending."),
+        ("503", "The server is shutting down."),
     ];
     for (status, description) in more.into_iter().filter(|(status, _)| route.body.is_some() || *status == "404") {
         responses[status] = json!({"description": description});

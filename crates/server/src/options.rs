@@ -1,11 +1,11 @@
-//! How a server is started: where it listens, whom it lets in, and its limits.
+//! Options of a server: where it listens, who may use it, and its limits.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::board::FleetBoard;
-use crate::resume_log::ResumeLogOptions;
+use crate::answer::resume_log::ResumeLogOptions;
+use crate::observe::fleet_board::FleetBoard;
 
 /// Settings of a server.
 #[derive(Clone, Debug)]
@@ -14,7 +14,7 @@ pub struct ServerOptions {
     pub host: IpAddr,
     /// The port; 0 takes any free one.
     pub port: u16,
-    /// The file of keys; without it everybody who can connect is let in.
+    /// The key file; without it everybody who can connect may use the server.
     pub keys: Option<PathBuf>,
     /// Certificate and private key, both PEM; without them HTTP is not encrypted.
     pub tls: Option<TlsFiles>,
@@ -22,13 +22,13 @@ pub struct ServerOptions {
     pub insecure: bool,
     /// Pages of other origins that may use the server, such as `https://chat.example`; none by default.
     pub origins: Vec<String>,
-    /// An OpenTelemetry collector that hears of every request, such as `http://localhost:4318`.
+    /// An OpenTelemetry collector that receives a span of every request, such as `http://localhost:4318`.
     pub collector: Option<String>,
-    /// Where to look for how the machines of a fleet are, if one computes.
+    /// The state of the fleet, if one computes.
     pub fleet: Option<FleetBoard>,
-    /// Where tokens of streams are kept, so that they need not be drawn again after the server was killed.
+    /// Where the tokens of streams are kept, so that they need not be computed again after the server was killed.
     pub resume_log: Option<ResumeLogOptions>,
-    /// Limits on what clients may use up.
+    /// Limits on what clients may use.
     pub limits: Limits,
 }
 
@@ -41,11 +41,11 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
-/// Limits on what clients may use up, fixed at start.
+/// Limits on what clients may use, fixed at start.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections at once. For one more, the one that has waited longest for a request is closed; while all have
-    /// requests, more are told to come back.
+    /// Connections at once. For one more, the one that has been idle longest is closed; while all have requests, more
+    /// are refused with 503.
     pub connections: usize,
     /// Bytes of the head of a request.
     pub header_bytes: usize,
@@ -61,7 +61,7 @@ pub struct Limits {
     pub stall_time: Duration,
     /// Time for an answer, waiting included.
     pub answer_time: Duration,
-    /// Time for answers to end when the server is told to.
+    /// Time for answers to finish when the server stops.
     pub drain_time: Duration,
     /// Requests rendered and tokenised at once.
     pub workers: usize,

@@ -1,4 +1,4 @@
-//! What differs between operating systems: how a process is told to end, and files that others may not read.
+//! What differs between operating systems: signals, and files that other users may not read.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io;
@@ -23,7 +23,7 @@ pub(crate) fn private_file() -> OpenOptions {
 
 /// Waits for Ctrl-C or for the signal that service managers send.
 #[cfg(unix)]
-pub(crate) async fn ended_by_signal() {
+pub(crate) async fn shutdown_signal() {
     use tokio::signal::unix::{SignalKind, signal};
     match (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) {
         (Ok(mut interrupt), Ok(mut terminate)) => {
@@ -32,16 +32,16 @@ pub(crate) async fn ended_by_signal() {
                 _ = terminate.recv() => {}
             }
         }
-        // Without signals only a stopper ends the server.
+        // Without signals only `ServerStop` stops the server.
         _ => std::future::pending().await,
     }
 }
 
 /// Waits for Ctrl-C.
 #[cfg(not(unix))]
-pub(crate) async fn ended_by_signal() {
+pub(crate) async fn shutdown_signal() {
     if tokio::signal::ctrl_c().await.is_err() {
-        // Without signals only a stopper ends the server.
+        // Without signals only `ServerStop` stops the server.
         std::future::pending::<()>().await;
     }
 }

@@ -1,4 +1,4 @@
-//! The web page: files inside the program, the same for everybody.
+//! The web page: files embedded in the program, the same for everybody.
 
 use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode, header};

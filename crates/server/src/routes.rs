@@ -11,29 +11,30 @@ use axum::routing::{MethodRouter, get, post};
 use utoipa::ToSchema;
 use utoipa::openapi::{RefOr, Schema};
 
-use crate::anthropic::messages::{self, MessagesProtocol, MessagesRequest};
 use crate::app::App;
-use crate::error::{ApiError, Kind};
-use crate::guard::guard;
-use crate::ollama::chat::OllamaChatProtocol;
-use crate::ollama::generate::GenerateProtocol;
-use crate::ollama::models::ShowRequest;
-use crate::openai::chat::ChatProtocol;
-use crate::openai::completions::CompletionProtocol;
-use crate::openai::embeddings::{self, EmbeddingRequest};
-use crate::openai::models;
-use crate::openai::responses::ResponsesProtocol;
-use crate::openai::tokens::{self, DetokenizeRequest, TokenizeRequest};
-use crate::protocol::{Protocol, answer};
-use crate::sampling::WithSampling;
-use crate::{ollama, openapi, operations, page, status};
+use crate::error::{ApiError, ErrorKind};
+use crate::http::guard::guard;
+use crate::observe::{health, status};
+use crate::protocols::anthropic::messages::{self, MessagesProtocol, MessagesRequest};
+use crate::protocols::ollama::chat::OllamaChatProtocol;
+use crate::protocols::ollama::generate::GenerateProtocol;
+use crate::protocols::ollama::models::ShowRequest;
+use crate::protocols::openai::chat::ChatProtocol;
+use crate::protocols::openai::completions::CompletionProtocol;
+use crate::protocols::openai::embeddings::{self, EmbeddingRequest};
+use crate::protocols::openai::models;
+use crate::protocols::openai::responses::ResponsesProtocol;
+use crate::protocols::openai::tokens::{self, DetokenizeRequest, TokenizeRequest};
+use crate::protocols::{Protocol, generate, ollama};
+use crate::request::sampling::WithSampling;
+use crate::{openapi, page};
 
 /// Every route. What is not listed does not exist, and what is not open needs a key.
 pub const ROUTES: &[Route] = &[
     Route::generate::<ChatProtocol>("/v1/chat/completions", "Answers a conversation, as OpenAI's clients ask."),
     Route::generate::<CompletionProtocol>("/v1/completions", "Continues a text."),
     Route::generate::<ResponsesProtocol>("/v1/responses", "Responds to a text or a conversation."),
-    Route::post::<EmbeddingRequest>("/v1/embeddings", "Places texts in the model's space.", || post(embeddings::embed)),
+    Route::post::<EmbeddingRequest>("/v1/embeddings", "Computes embeddings of texts.", || post(embeddings::embed)),
     Route::get("/v1/models", "Lists the model.", || get(models::list)),
     Route::get("/v1/models/{id}", "Shows the model.", || get(models::one)),
     Route::generate::<MessagesProtocol>("/v1/messages", "Answers a conversation, as Anthropic's clients ask."),
@@ -46,18 +47,18 @@ pub const ROUTES: &[Route] = &[
     Route::generate::<GenerateProtocol>("/api/generate", "Answers a prompt."),
     Route::post::<ShowRequest>("/api/show", "Shows the model.", || post(ollama::models::show)),
     Route::get("/api/tags", "Lists the model.", || get(ollama::models::tags)),
-    Route::get("/api/version", "Tells the version.", || get(ollama::models::version)),
-    Route::post::<TokenizeRequest>("/tokenize", "Tokens of a text or a conversation.", || post(tokens::tokenize)),
-    Route::post::<DetokenizeRequest>("/detokenize", "Text of tokens.", || post(tokens::detokenize)),
-    Route::get("/health", "How the server is, in short.", || get(operations::health)),
-    Route::get("/readyz", "Whether the next request would be taken.", || get(operations::ready)),
-    Route::get("/metrics", "Numbers for Prometheus.", || get(status::metrics)),
-    Route::get("/status", "The same numbers as JSON, with percentiles, and how the machines of a fleet are.", || {
+    Route::get("/api/version", "Shows the version.", || get(ollama::models::version)),
+    Route::post::<TokenizeRequest>("/tokenize", "Tokenizes a text or a conversation.", || post(tokens::tokenize)),
+    Route::post::<DetokenizeRequest>("/detokenize", "Turns tokens into text.", || post(tokens::detokenize)),
+    Route::get("/health", "A short summary of the server's state.", || get(health::health)),
+    Route::get("/readyz", "Whether the next request would be accepted.", || get(health::ready)),
+    Route::get("/metrics", "Metrics for Prometheus.", || get(status::metrics)),
+    Route::get("/status", "The same metrics as JSON, with percentiles, and the machines of a fleet.", || {
         get(status::status)
     }),
     Route::get("/openapi.json", "This document.", || get(openapi::document)),
     // The same answer whatever the server does, for whoever restarts it when it is gone.
-    Route::get("/livez", "Whether the process answers.", || get(operations::live)).open(),
+    Route::get("/livez", "Whether the process is alive.", || get(health::live)).open(),
     // The page has to load before it can ask for a key. Its files are the same on every server and hold no data.
     Route::get("/", "The web page.", || get(page::file)).open(),
     Route::get("/page/{file}", "A file of the web page.", || get(page::file)).open(),
@@ -123,7 +124,7 @@ impl Route {
 
     /// A route on which a protocol asks for generated text.
     const fn generate<P: Protocol>(path: &'static str, summary: &'static str) -> Route {
-        Route::post::<P::Body>(path, summary, || post(answer::<P>))
+        Route::post::<P::Body>(path, summary, || post(generate::<P>))
     }
 
     const fn open(self) -> Route {
@@ -136,7 +137,7 @@ pub(crate) fn is_open(path: &str) -> bool {
     page::has(path) || ROUTES.iter().any(|route| route.access == Access::Open && route.path == path)
 }
 
-/// Whether a path is one that work is asked of.
+/// Whether requests to a path carry a body, which are those that ask for work.
 pub(crate) fn takes_body(path: &str) -> bool {
     ROUTES.iter().any(|route| route.body.is_some() && route.path == path)
 }
@@ -151,11 +152,11 @@ pub(crate) fn router(app: Arc<App>) -> Router {
 }
 
 pub(crate) async fn no_route() -> ApiError {
-    ApiError::new(Kind::NoRoute, "there is no such route; /openapi.json lists all")
+    ApiError::new(ErrorKind::NoRoute, "there is no such route; see /openapi.json")
 }
 
 async fn wrong_method() -> ApiError {
-    ApiError::new(Kind::Method, "this route has another method; /openapi.json lists all")
+    ApiError::new(ErrorKind::Method, "this route does not support that method; see /openapi.json")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A server from its start to its end.
+//! The server: bind, run, stop.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -6,20 +6,21 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::accept::Acceptor;
 use crate::app::App;
 use crate::error::ServerError;
-use crate::keys::KeyRing;
-use crate::model_frontend::ServedModel;
+use crate::http::accept::Acceptor;
+use crate::http::keys::KeyRing;
+use crate::http::tls;
+use crate::model::frontend::ServedModel;
+use crate::model::slot::ModelSlot;
+use crate::observe::traces::{self, Collector, Exporter};
 use crate::options::{Limits, ServerOptions};
-use crate::slot::ModelSlot;
-use crate::traces::{Collector, Exporter};
-use crate::{os, routes, tls, traces};
+use crate::{os, routes};
 
 /// Threads that serve connections; the model has its own.
 const THREADS: usize = 2;
 
-/// A server that listens already.
+/// A server that is bound to its address.
 pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
@@ -31,21 +32,21 @@ pub struct Server {
     model: ModelSlot,
 }
 
-/// Ends a running server.
+/// Stops a running server.
 #[derive(Clone)]
 pub struct ServerStop {
     stop: watch::Sender<bool>,
 }
 
 impl ServerStop {
-    /// Takes no more connections and lets answers end.
+    /// Accepts no more connections and lets answers finish.
     pub fn stop(&self) {
         self.stop.send_replace(true);
     }
 }
 
 impl Server {
-    /// Checks the settings and listens; connections are accepted once it runs.
+    /// Checks the options and binds the address; connections are accepted once it runs.
     pub fn bind(model: ServedModel, options: &ServerOptions) -> Result<Server, ServerError> {
         let address = SocketAddr::new(options.host, options.port);
         if !options.is_loopback() && options.keys.is_none() && !options.insecure {
@@ -80,17 +81,17 @@ impl Server {
         format!("{}://{}", if self.is_encrypted { "https" } else { "http" }, self.address)
     }
 
-    /// Where another model may take the place of the one that is served.
+    /// Where the model can be replaced.
     pub fn model(&self) -> ModelSlot {
         self.model.clone()
     }
 
-    /// What ends it from elsewhere.
+    /// A handle that stops it.
     pub fn stopper(&self) -> ServerStop {
         ServerStop { stop: self.stop.clone() }
     }
 
-    /// Serves until it is stopped, by a stopper or by a signal to end.
+    /// Serves until it is stopped by a handle or a signal.
     pub fn run(self) -> Result<(), ServerError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(THREADS)
@@ -103,14 +104,14 @@ impl Server {
             let listener = tokio::net::TcpListener::from_std(listener)?;
             let stopped = stop.subscribe();
             tokio::spawn(async move {
-                os::ended_by_signal().await;
-                tracing::info!("told to end; answers under way may finish");
+                os::shutdown_signal().await;
+                tracing::info!("shutting down; waiting for answers in progress");
                 stop.send_replace(true);
             });
             let exporting = exporter.map(|exporter| tokio::spawn(exporter.run()));
             let served = acceptor.run(listener, stopped).await;
             if let Some(exporting) = exporting {
-                // What ended last is sent too, if the collector is quick.
+                // The last spans are sent too, if the collector is quick.
                 let _ = tokio::time::timeout(Duration::from_secs(2), exporting).await;
             }
             served

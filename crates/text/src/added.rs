@@ -1,4 +1,4 @@
-//! Added tokens: names that are cut out of a text before the tokenizer proper sees it.
+//! Added tokens: literals that are split off a text before the tokenizer sees the rest.
 
 use std::collections::HashMap;
 

@@ -110,8 +110,8 @@ pub enum TextError {
         /// What is wrong and where.
         reason: String,
     },
-    /// An answer cannot go on within its format.
-    #[error("cannot go on with an answer in the given format, a {format}: {reason}; simplify the format")]
+    /// An answer cannot continue within its format.
+    #[error("cannot continue an answer in the given format, a {format}: {reason}; simplify the format")]
     Constraint {
         /// The kind of the format, such as `JSON schema`.
         format: &'static str,

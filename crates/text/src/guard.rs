@@ -1,4 +1,4 @@
-//! Keeps text that people wrote from being read as control tokens once a chat template has mixed it with its own.
+//! Keeps the text of messages from being read as control tokens after a chat template has mixed it with its own.
 
 use std::collections::HashSet;
 
@@ -159,7 +159,7 @@ impl Guard {
 
     /// The length of `<tag>` or `</tag>` at the beginning of a text, unless it is a control token.
     ///
-    /// The model itself writes these around thoughts and calls, and templates look for them in its messages.
+    /// The model itself writes these around reasoning and calls, and templates look for them in its messages.
     fn tag_length(&self, text: &str) -> usize {
         let Some(inner) = text.strip_prefix('<') else { return 0 };
         let inner = inner.strip_prefix('/').unwrap_or(inner);

@@ -31,5 +31,5 @@ pub use presets::pre_tokenizer_names;
 pub use stop::{MAX_STOP_STRING_BYTES, MAX_STOP_STRINGS, StopOutput, StopStrings};
 pub use template::{CHATML, ChatTemplate, Clock, Conversation, TemplateLimits};
 pub use tokenizer::{MAX_TEXT_BYTES, MAX_TOKEN_BYTES, MAX_TOKENIZER_JSON_BYTES, MAX_TOKENS, SpecialTokens, Tokenizer};
-pub use tool_calls::{Answer, AnswerParser, Piece, ReasoningFormat, RequiredCalls, ToolCallFormat, ToolChoice};
+pub use tool_calls::{AnswerFormat, AnswerParser, Piece, ReasoningFormat, RequiredCalls, ToolCallFormat, ToolChoice};
 pub use vocabulary::Vocabulary;

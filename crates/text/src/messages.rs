@@ -1,4 +1,4 @@
-//! Messages of an API as chat templates want them.
+//! Messages of an API in the form that chat templates expect.
 
 use serde_json::{Map, Value};
 

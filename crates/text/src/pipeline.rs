@@ -1,4 +1,4 @@
-//! Byte-pair encoding as Hugging Face tokenizers define it: normalise, cut into words, merge.
+//! Byte-pair encoding as Hugging Face tokenizers define it: normalise, split into words, merge.
 
 use tokenizers::models::bpe::BPE;
 use tokenizers::normalizer::Range;

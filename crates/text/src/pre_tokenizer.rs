@@ -1,4 +1,4 @@
-//! How text is cut into words before byte-pair encoding.
+//! Splits text into words before byte-pair encoding.
 
 use std::time::{Duration, Instant};
 

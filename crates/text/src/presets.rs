@@ -1,4 +1,4 @@
-//! The ways of cutting text that `tokenizer.ggml.pre` names, as data.
+//! The pre-tokenizers that `tokenizer.ggml.pre` names, as data.
 
 use crate::TextError;
 

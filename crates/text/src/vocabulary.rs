@@ -1,4 +1,4 @@
-//! A vocabulary as it lies in a GGUF file: plain data, not yet checked.
+//! A vocabulary as a GGUF file stores it: plain data, not yet checked.
 
 /// The `tokenizer.ggml.*` values of a GGUF file.
 ///

@@ -3,8 +3,8 @@
 mod walk;
 
 use cascadia_text::{
-    Answer, AnswerParser, KeptTokens, Piece, ReasoningFormat, RequiredCalls, StreamDecoder, TextError, ToolCallFormat,
-    ToolChoice,
+    AnswerFormat, AnswerParser, KeptTokens, Piece, ReasoningFormat, RequiredCalls, StreamDecoder, TextError,
+    ToolCallFormat, ToolChoice,
 };
 use serde_json::{Value, json};
 
@@ -38,7 +38,7 @@ fn fits(name: &str, arguments: &Value) -> bool {
 }
 
 /// The calls and the rest of an answer, read as a server reads it.
-fn read(model: &Model, answer: &Answer<'_>, tokens: &[u32]) -> (Vec<(String, String)>, String) {
+fn read(model: &Model, answer: &AnswerFormat<'_>, tokens: &[u32]) -> (Vec<(String, String)>, String) {
     let mut markers = answer.calls.map(|format| format.markers()).unwrap_or_default();
     markers.extend(answer.reasoning.into_iter().flat_map(|format| format.markers()));
     let mut decoder = StreamDecoder::keeping(&model.tokenizer, &KeptTokens::new(&model.tokenizer, &markers));
@@ -90,7 +90,7 @@ fn calls_fit_the_schemas_of_the_tools() {
                     compiler.compile(&format).unwrap_or_else(|error| panic!("{name}: {error}\n{format:?}"));
                 let forced = if seed % 2 == 0 { Forced::AtOnce } else { Forced::OneByOne };
                 let Some(tokens) = model.walk(constraint, &mut Dice(seed), forced) else { continue };
-                let answer = Answer { calls: Some(calls), tools: Some(&tools), ..Answer::default() };
+                let answer = AnswerFormat { calls: Some(calls), tools: Some(&tools), ..AnswerFormat::default() };
                 let (found, content) = read(model, &answer, &tokens);
                 assert!(!found.is_empty() && content.is_empty(), "{name}: {:?}", model.text(&tokens));
                 for (function, arguments) in &found {
@@ -122,7 +122,7 @@ fn open_thoughts_end_before_the_call() {
         (0..20).filter_map(|seed| model.walk(compiler.compile(&format).unwrap(), &mut Dice(seed), Forced::AtOnce));
     let mut finished = 0;
     for tokens in walks {
-        let answer = Answer { calls: Some(calls), reasoning, tools: Some(&tools), prompt: "<think>\n" };
+        let answer = AnswerFormat { calls: Some(calls), reasoning, tools: Some(&tools), prompt: "<think>\n" };
         let (found, content) = read(&model, &answer, &tokens);
         assert_eq!(found.len(), 1);
         assert!(fits(&found[0].0, &serde_json::from_str(&found[0].1).unwrap()), "{:?}", model.text(&tokens));
@@ -137,7 +137,7 @@ fn control_tokens_of_a_format_reach_the_parser_and_nobody_else() {
     let model = Model::new("gpt-oss", &["<|return|>"]);
     let text = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes.<|return|><|endoftext|>";
     let tokens = model.tokenizer.encode(text, cascadia_text::SpecialTokens::Parse).unwrap();
-    let answer = Answer { calls: ToolCallFormat::named("harmony"), ..Answer::default() };
+    let answer = AnswerFormat { calls: ToolCallFormat::named("harmony"), ..AnswerFormat::default() };
     assert_eq!(read(&model, &answer, &tokens), (Vec::new(), "Yes.".to_owned()));
     let mut plain = model.tokenizer.stream_decoder();
     let plain: String = tokens.iter().map(|&token| plain.push(token)).collect();

@@ -1,6 +1,6 @@
 //! Calls and thoughts come out of an answer the same however it is cut into pieces.
 
-use cascadia_text::{Answer, AnswerParser, Piece, ReasoningFormat, ToolCallFormat};
+use cascadia_text::{AnswerFormat, AnswerParser, Piece, ReasoningFormat, ToolCallFormat};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ struct Read {
     calls: Vec<(String, String)>,
 }
 
-fn read<'a>(answer: &Answer<'_>, pieces: impl Iterator<Item = &'a str>) -> Read {
+fn read<'a>(answer: &AnswerFormat<'_>, pieces: impl Iterator<Item = &'a str>) -> Read {
     let mut parser = AnswerParser::new(answer);
     let mut out: Vec<Piece> = pieces.flat_map(|piece| parser.push(piece)).collect();
     out.extend(parser.finish());
@@ -35,7 +35,7 @@ fn read<'a>(answer: &Answer<'_>, pieces: impl Iterator<Item = &'a str>) -> Read 
 }
 
 /// Reads an answer whole, cut in two at every place, and character by character.
-fn read_every_way(answer: &Answer<'_>, text: &str) -> Read {
+fn read_every_way(answer: &AnswerFormat<'_>, text: &str) -> Read {
     let whole = read(answer, [text].into_iter());
     for (at, _) in text.char_indices() {
         let cut = read(answer, [&text[..at], &text[at..]].into_iter());
@@ -50,7 +50,7 @@ fn format(name: &str) -> ToolCallFormat {
     ToolCallFormat::named(name).unwrap_or_else(|| panic!("no format {name}"))
 }
 
-fn thoughts() -> Option<ReasoningFormat> {
+fn thinking() -> Option<ReasoningFormat> {
     ReasoningFormat::detect("<think></think>")
 }
 
@@ -108,7 +108,7 @@ fn calls_of_every_format() {
         ("harmony", format!("<|channel|>final<|message|>Hi.<|end|><|start|>assistant<|channel|>commentary to=functions.get <|constrain|>json<|message|>{WEATHER}<|call|>"), "Hi.", &one),
         ("harmony", format!(" to=functions.get<|channel|>commentary json<|message|>{WEATHER}"), "", &one),
     ] {
-        let answer = Answer { calls: Some(format(name)), ..Answer::default() };
+        let answer = AnswerFormat { calls: Some(format(name)), ..AnswerFormat::default() };
         let read = read_every_way(&answer, &text);
         assert_eq!(read.content, content, "{name}: {text}");
         let found: Vec<(&str, Value)> =
@@ -152,7 +152,7 @@ fn what_is_no_call_is_text() {
         ("harmony", "Hello, I am here.", "Hello, I am here."),
         ("harmony", "<|channel|>final<|message|>Hi <|en", "Hi <|en"),
     ] {
-        let read = read_every_way(&Answer { calls: Some(format(name)), ..Answer::default() }, text);
+        let read = read_every_way(&AnswerFormat { calls: Some(format(name)), ..AnswerFormat::default() }, text);
         assert_eq!(read.calls, [], "{name}: {text}");
         let squeeze = |text: &str| text.split_whitespace().collect::<String>();
         assert_eq!(
@@ -178,7 +178,7 @@ fn calls_that_break_off_keep_what_they_have() {
         ("gemma4", "<|tool_call>call:get{city:<|\"|>Ro", ("get", "{city:<|\"|>Ro"), ""),
         ("harmony", "<|channel|>commentary to=functions.get<|message|>{\"ci", ("get", "{\"ci"), ""),
     ] {
-        let read = read_every_way(&Answer { calls: Some(format(name)), ..Answer::default() }, text);
+        let read = read_every_way(&AnswerFormat { calls: Some(format(name)), ..AnswerFormat::default() }, text);
         assert_eq!(read.calls, [(call.0.to_owned(), call.1.to_owned())], "{name}: {text}");
         assert!(read.content.contains(content), "{name}: {:?}", read.content);
     }
@@ -187,7 +187,7 @@ fn calls_that_break_off_keep_what_they_have() {
 #[test]
 fn long_answers_of_marks_alone_are_read() {
     for name in ToolCallFormat::names() {
-        let answer = Answer { calls: Some(format(name)), reasoning: thoughts(), ..Answer::default() };
+        let answer = AnswerFormat { calls: Some(format(name)), reasoning: thinking(), ..AnswerFormat::default() };
         for unit in format(name).markers().into_iter().chain([
             "<tool_call>{\"arguments\": {",
             "{\"name\": \"a\", ",
@@ -218,7 +218,7 @@ fn arguments_without_types_get_those_of_the_schema() {
     ];
     let pairs =
         arguments.map(|(key, value)| format!("<arg_key>{key}</arg_key><arg_value>{value}</arg_value>")).concat();
-    let answer = Answer { calls: Some(format("glm-4.5")), tools: Some(&tools), ..Answer::default() };
+    let answer = AnswerFormat { calls: Some(format("glm-4.5")), tools: Some(&tools), ..AnswerFormat::default() };
     let read = read_every_way(&answer, &format!("<tool_call>get\n{pairs}</tool_call>"));
     let expected = json!({
         "zip": "01234", "days": 3, "size": null, "note": null, "list": [1, "a"], "other": true, "text": "3 days",
@@ -227,7 +227,7 @@ fn arguments_without_types_get_those_of_the_schema() {
 }
 
 #[test]
-fn thoughts_are_told_apart() {
+fn reasoning_is_separated() {
     let call = "<tool_call>\n{\"name\": \"get\", \"arguments\": {}}\n</tool_call>";
     for (prompt, text, reasoning, content, calls) in [
         ("", "<think>\nHm <b>.\n</think>\n\nYes.", "Hm <b>.", "Yes.", 0),
@@ -239,7 +239,7 @@ fn thoughts_are_told_apart() {
         ("", "Yes </think>.", "", "Yes </think>.", 0),
     ] {
         let text = if calls > 0 { format!("{text}\n{call}") } else { text.to_owned() };
-        let answer = Answer { calls: Some(format("hermes")), reasoning: thoughts(), prompt, tools: None };
+        let answer = AnswerFormat { calls: Some(format("hermes")), reasoning: thinking(), prompt, tools: None };
         let read = read_every_way(&answer, &text);
         assert_eq!(
             (read.reasoning.as_str(), read.content.as_str(), read.calls.len()),
@@ -247,7 +247,7 @@ fn thoughts_are_told_apart() {
             "{text:?}"
         );
     }
-    let answer = Answer { calls: Some(format("harmony")), ..Answer::default() };
+    let answer = AnswerFormat { calls: Some(format("harmony")), ..AnswerFormat::default() };
     let text = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes.<|return|>";
     let read = read_every_way(&answer, text);
     assert_eq!((read.reasoning.as_str(), read.content.as_str()), ("Hm.", "Yes."));
@@ -262,7 +262,7 @@ fn calls_of_public_templates_read_back() {
         let text = |field: &str| entry[field].as_str().unwrap();
         let calls = Some(format(text("format")));
         let reasoning = ReasoningFormat::detect(&format!("{}{}", text("prompt"), text("answer")));
-        let answer = Answer { calls, reasoning, tools: None, prompt: text("prompt") };
+        let answer = AnswerFormat { calls, reasoning, tools: None, prompt: text("prompt") };
         let read = read_every_way(&answer, text("answer"));
         let found: Vec<(&str, Value)> = read
             .calls
@@ -316,7 +316,7 @@ proptest! {
             "</think>", "|>",
         ];
         let text: String = parts.iter().map(|&part| words.get(part).copied().unwrap_or_else(|| marks[part % marks.len()])).collect();
-        let answer = Answer { calls: Some(call), reasoning: thoughts(), tools: None, prompt: "" };
+        let answer = AnswerFormat { calls: Some(call), reasoning: thinking(), tools: None, prompt: "" };
         let whole = read(&answer, [text.as_str()].into_iter());
         let at = (0..=cut.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
         prop_assert_eq!(&read(&answer, [&text[..at], &text[at..]].into_iter()), &whole, "cut at {}: {:?}", at, &text);

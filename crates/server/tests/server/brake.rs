@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use cascadia_engine::service::{Generation, Job, Priority, ServiceHandle, Task, Tenant, Update};
 use cascadia_engine::{Flow, Sampling};
 
-/// Tokens of its own job that it lets the model draw beside others before it holds.
+/// Tokens of its own job that it lets the model generate beside others before it holds.
 const TOKENS: u32 = 32;
 /// Nothing that is waited for takes this long.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -30,10 +30,10 @@ impl Brake {
             let _ = allowed.recv();
             Flow::Continue
         };
-        let wanted = Generation::new(Sampling::default(), 2 * TOKENS);
+        let generation = Generation::new(Sampling::default(), 2 * TOKENS);
         let job = Job {
             prompt: vec![1],
-            task: Task::Generate(wanted),
+            task: Task::Generate(generation),
             tenant: Tenant(0),
             priority: Priority::Normal,
             deadline: None,

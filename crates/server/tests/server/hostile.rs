@@ -21,7 +21,7 @@ fn bodies_that_are_too_large_are_refused() {
     let mut chunked = b"POST /tokenize HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
     (0..16).for_each(|_| chunked.extend_from_slice(&chunk));
     let reply = server.raw(&chunked);
-    // A client that goes on sending may lose the answer, but not keep the connection.
+    // A client that continues sending may lose the answer, but not keep the connection.
     assert!([413, 0].contains(&reply.status), "{}", reply.head);
 }
 
@@ -136,9 +136,9 @@ fn connections_without_a_request_make_room() {
     let server = Running::start(ServerOptions { limits, ..ServerOptions::default() });
     let mut idle: Vec<_> = (0..50).map(|_| server.connect()).collect();
     idle[49].write_all(b"GET /livez HTTP/1.1\r\nhost: lo").unwrap();
-    assert_eq!(server.get("/livez").status, 200, "there is room for those who ask");
+    assert_eq!(server.get("/livez").status, 200, "there is room for new requests");
     assert_eq!(read_reply(&mut idle[0]).status, 0, "the first to come had waited longest");
-    // Where all have requests, the next is told so at once.
+    // Where all have requests, the next is refused at once.
     let body = b"POST /tokenize HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: 9\r\n\r\n";
     let mut asking: Vec<_> = (0..4).map(|_| server.connect()).collect();
     for stream in &mut asking {

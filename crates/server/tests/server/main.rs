@@ -2,11 +2,11 @@
 
 mod access;
 mod brake;
-mod doors;
 mod harness;
 mod hostile;
 mod numbers;
-mod parts;
+mod protocols;
+mod reasoning;
 mod resume;
 mod streams;
 mod traces;

@@ -1,12 +1,12 @@
-//! Every numeric field of every door with values at, inside and outside its range: what the document says holds.
+//! Every numeric field of every protocol with values at, inside and outside its range, as the document has it.
 
 use cascadia_server::ServerOptions;
 use serde_json::{Value, json};
 
 use crate::harness::Running;
 
-/// Doors, a body that works, and where in it the fields of a type lie.
-fn doors() -> Vec<(&'static str, &'static str, Value, Option<&'static str>)> {
+/// Routes, their type, a body that works, and where in it the fields of the type are.
+fn requests() -> Vec<(&'static str, &'static str, Value, Option<&'static str>)> {
     let messages = json!([{"role": "user", "content": "Hi"}]);
     let chat = json!({"messages": messages, "max_tokens": 1, "logprobs": true});
     let options = json!({"messages": messages, "stream": false, "options": {"num_predict": 1}});
@@ -31,7 +31,7 @@ fn every_number_has_a_range_and_it_is_kept() {
     let server = Running::with_context(32, ServerOptions::default());
     let document = server.get("/openapi.json").json();
     let mut tried = 0;
-    for (path, name, body, inside) in doors() {
+    for (path, name, body, inside) in requests() {
         let fields = document["components"]["schemas"][name]["properties"].as_object().expect(name);
         // `best_of` may only be what `n` is.
         for (field, schema) in fields.iter().filter(|(field, schema)| is_number(schema) && *field != "best_of") {
@@ -61,9 +61,9 @@ fn cases(path: &str, field: &str, schema: &Value) -> Vec<(String, u16)> {
         schema["type"] == "integer" || schema["type"].as_array().is_some_and(|all| all.contains(&"integer".into()));
     let mut cases: Vec<(String, u16)> =
         ["NaN", "\"1\"", "[1]", "{}", "true", "1e400"].map(|wrong| (wrong.to_owned(), 400)).into();
-    // What says nothing is as if it were not there, but for the one door that insists on a length.
-    let insists = (path, field) == ("/v1/messages", "max_tokens");
-    cases.push(("null".to_owned(), if insists { 400 } else { 200 }));
+    // `null` is the same as nothing, except on the one route that requires a limit.
+    let is_required = (path, field) == ("/v1/messages", "max_tokens");
+    cases.push(("null".to_owned(), if is_required { 400 } else { 200 }));
     let (Some(least), Some(most)) = (schema["minimum"].as_f64(), schema["maximum"].as_f64()) else {
         assert!(["seed", "dimensions"].contains(&field), "{field} has no range: {schema}");
         cases.extend(

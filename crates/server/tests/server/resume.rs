@@ -1,4 +1,4 @@
-//! Streams that go on with the help of the resume log, and without it where it is of no use.
+//! Streams resumed with the help of the resume log, and without it where it does not help.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -24,7 +24,7 @@ fn with_log(folder: &Path) -> Running {
     Running::serve(model(CONTEXT), logging(folder))
 }
 
-/// Drawn by chance, never ended by the model.
+/// Sampled, and never ended by the model.
 fn body(server: &Running, prompt: &str) -> Value {
     let never: Value = server.end_tokens.iter().map(|token| (token.to_string(), json!(-100))).collect();
     let messages = json!([{"role": "user", "content": prompt}]);
@@ -37,8 +37,8 @@ fn head(last: &str, length: usize) -> String {
     format!("{fixed}\r\nlast-event-id: {last}\r\ncontent-length: {length}\r\n\r\n")
 }
 
-/// What a stream says after an event: the names of its events, and what they hold but for the time.
-fn go_on(server: &Running, body: &Value, last: &str) -> Vec<(String, String)> {
+/// The events of a stream after one: their ids, and their data except the time.
+fn resume(server: &Running, body: &Value, last: &str) -> Vec<(String, String)> {
     let body = body.to_string();
     let reply = server.raw(format!("{}{body}", head(last, body.len())).as_bytes());
     assert_eq!(reply.status, 200, "{}", reply.text());
@@ -54,24 +54,24 @@ fn go_on(server: &Running, body: &Value, last: &str) -> Vec<(String, String)> {
         );
         (name.strip_prefix("id: ").expect("a name").to_owned(), data)
     };
-    // A comment shows that a slow machine is still at work.
+    // A slow server sends comments to keep the connection alive.
     reply.text().split_terminator("\n\n").filter(|part| !part.starts_with(':')).map(event).collect()
 }
 
-/// A stream that its reader left.
-struct BrokenOff {
+/// A stream whose client disconnected.
+struct BrokenStream {
     /// The name of the last event that was read.
     last: String,
-    /// Tokens that were drawn in all.
+    /// Tokens that were generated in total.
     tokens: usize,
 }
 
 /// Asks, and leaves after so many events.
-fn break_off(server: &Running, body: &Value, events: usize) -> BrokenOff {
+fn break_off(server: &Running, body: &Value, events: usize) -> BrokenStream {
     let number = |name: &str| server.get("/status").json()["service"][name].as_f64().expect("a number");
     let body = body.to_string();
     loop {
-        let (cancelled, before) = (number("jobs_cancelled_total"), drawn(server));
+        let (cancelled, before) = (number("jobs_cancelled_total"), generated(server));
         let mut stream = server.connect();
         stream.write_all(format!("{}{body}", head("", body.len())).as_bytes()).unwrap();
         let (mut text, mut bytes) = (String::new(), [0; 256]);
@@ -82,17 +82,17 @@ fn break_off(server: &Running, body: &Value, events: usize) -> BrokenOff {
         }
         drop(stream);
         until(|| number("running") == 0.0);
-        // On a busy machine all may be told before we have left.
+        // On a busy machine everything may be sent before we disconnect.
         if number("jobs_cancelled_total") > cancelled {
             let whole = &text[..text.rfind("\n\n").unwrap()];
             let last = whole.lines().rev().find_map(|line| line.strip_prefix("id: ")).unwrap().to_owned();
-            return BrokenOff { last, tokens: drawn(server) - before };
+            return BrokenStream { last, tokens: generated(server) - before };
         }
     }
 }
 
-/// Tokens that the server was ever told by its model.
-fn drawn(server: &Running) -> usize {
+/// All tokens that the model has generated.
+fn generated(server: &Running) -> usize {
     let latencies = server.get("/status").json()["latencies"].clone();
     let count = |name: &str| latencies[name]["count"].as_u64().expect("a number") as usize;
     count("time_to_first_token_seconds") + count("inter_token_seconds")
@@ -110,7 +110,7 @@ fn whole_tokens(mut log: &[u8]) -> usize {
 }
 
 /// What the log has of a stream once all of it is there, which a thread of its own sees to in its own time.
-fn written(folder: &Path, stream: &BrokenOff) -> Vec<u8> {
+fn written(folder: &Path, stream: &BrokenStream) -> Vec<u8> {
     let read = || fs::read(file(folder, &stream.last)).unwrap_or_default();
     until(|| whole_tokens(&read()) == stream.tokens);
     read()
@@ -135,7 +135,7 @@ fn until(reached: impl Fn() -> bool) {
 }
 
 #[test]
-fn a_stream_goes_on_from_the_log_and_tells_the_same() {
+fn a_stream_resumes_from_the_log_with_the_same_events() {
     let folder = tempfile::tempdir().unwrap();
     let first = with_log(folder.path());
     let body = body(&first, "a");
@@ -143,10 +143,10 @@ fn a_stream_goes_on_from_the_log_and_tells_the_same() {
     let foreign = break_off(&first, &self::body(&first, "b"), 45);
     let (kept, other) = (written(folder.path(), &stream), written(folder.path(), &foreign));
     drop(first);
-    let BrokenOff { last, tokens } = stream;
+    let BrokenStream { last, tokens } = stream;
     assert!(tokens > 40);
     let path = file(folder.path(), &last);
-    let expected = go_on(Running::shared(), &body, &last);
+    let expected = resume(Running::shared(), &body, &last);
     assert!(expected.len() > 20, "enough of it is missing: {expected:?}");
     assert!(expected.iter().any(|(_, data)| data.contains("\"completion_tokens\":120")), "{expected:?}");
     let torn = kept[..kept.len() - 3].to_vec();
@@ -163,17 +163,17 @@ fn a_stream_goes_on_from_the_log_and_tells_the_same() {
     for (name, bytes, expected_known) in cases {
         fs::write(&path, bytes).unwrap();
         let server = with_log(folder.path());
-        assert_eq!(go_on(&server, &body, &last), expected, "{name}");
-        let (known, drawn) = (count(&server, "known") as usize, count(&server, "drawn") as usize);
+        assert_eq!(resume(&server, &body, &last), expected, "{name}");
+        let (known, generated) = (count(&server, "known") as usize, count(&server, "recomputed") as usize);
         assert_eq!(known, expected_known, "{name}: of {tokens}");
-        assert!(drawn <= tokens - known && (known > 0 || drawn >= 40), "{name}: {drawn} drawn again");
+        assert!(generated <= tokens - known && (known > 0 || generated >= 40), "{name}: {generated} generated again");
         until(|| !path.exists());
     }
-    assert_eq!(go_on(&with_log(folder.path()), &body, &last), expected, "without a file");
+    assert_eq!(resume(&with_log(folder.path()), &body, &last), expected, "without a file");
 }
 
 #[test]
-fn forms_and_calls_go_on_from_the_log_too() {
+fn formats_and_tool_calls_resume_from_the_log_too() {
     let folder = tempfile::tempdir().unwrap();
     let plain = Running::serve(model_with_template(CALLING), ServerOptions::default());
     let start = || Running::serve(model_with_template(CALLING), logging(folder.path()));
@@ -191,11 +191,11 @@ fn forms_and_calls_go_on_from_the_log_too() {
         written(folder.path(), &stream);
         drop(first);
         let last = stream.last;
-        let expected = go_on(&plain, &asked, &last);
+        let expected = resume(&plain, &asked, &last);
         assert!(expected.iter().any(|(_, data)| !data.contains("\"finish_reason\":null")), "{expected:?}");
         let server = start();
-        assert_eq!(go_on(&server, &asked, &last), expected, "{case}");
-        assert!(count(&server, "known") > 0 && count(&server, "drawn") <= 32, "{case}");
+        assert_eq!(resume(&server, &asked, &last), expected, "{case}");
+        assert!(count(&server, "known") > 0 && count(&server, "recomputed") <= 32, "{case}");
     }
 }
 
@@ -205,32 +205,32 @@ fn a_stream_that_breaks_off_twice_is_kept_as_one() {
     let first = with_log(folder.path());
     let body = body(&first, "c");
     let last = break_off(&first, &body, 45).last;
-    let expected = go_on(Running::shared(), &body, &last);
-    // It goes on to its end beside one that does so too, in the same server.
+    let expected = resume(Running::shared(), &body, &last);
+    // Two connections resume it to its end at once.
     let twice: Vec<_> = thread::scope(|scope| {
-        let ask = |_| scope.spawn(|| go_on(&first, &body, &last));
+        let ask = |_| scope.spawn(|| resume(&first, &body, &last));
         let asked: Vec<_> = (0..2).map(ask).collect();
         asked.into_iter().map(|asked| asked.join().unwrap()).collect()
     });
-    assert!(twice.iter().all(|told| *told == expected));
+    assert!(twice.iter().all(|events| *events == expected));
     until(|| !file(folder.path(), &last).exists());
 }
 
 #[test]
-fn chances_and_answers_that_do_not_stream_need_no_log() {
+fn logprobs_and_answers_that_do_not_stream_need_no_log() {
     let folder = tempfile::tempdir().unwrap();
     let server = with_log(folder.path());
     let mut body = body(&server, "d");
     body["logprobs"] = true.into();
     let last = break_off(&server, &body, 45).last;
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "chances need logits");
-    let expected = go_on(Running::shared(), &body, &last);
-    assert_eq!(go_on(&server, &body, &last), expected);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "log-probabilities need logits");
+    let expected = resume(Running::shared(), &body, &last);
+    assert_eq!(resume(&server, &body, &last), expected);
     assert_eq!(count(&server, "known"), 0);
     body["stream"] = false.into();
     body.as_object_mut().unwrap().remove("stream_options");
     assert_eq!(server.post("/v1/chat/completions", &body).status, 200);
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nobody can go on with it");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "it cannot be resumed");
 }
 
 #[test]
@@ -247,7 +247,7 @@ fn a_log_that_cannot_be_written_changes_no_answer() {
     let reply = read_reply(&mut stream);
     assert!(reply.status == 200 && reply.text().ends_with("data: [DONE]\n\n"), "{}", reply.text());
     let name = reply.text().lines().find_map(|line| line.strip_prefix("id: ").map(str::to_owned)).unwrap();
-    assert_eq!(go_on(&server, &body, &name), go_on(Running::shared(), &body, &name));
+    assert_eq!(resume(&server, &body, &name), resume(Running::shared(), &body, &name));
     let taken = folder.path().join("file");
     fs::write(&taken, "").unwrap();
     let resume_log = Some(ResumeLogOptions::new(taken));

@@ -62,7 +62,7 @@ fn cancelled(status: &Value) -> bool {
 fn a_reader_that_leaves_ends_the_answer() {
     let (server, brake) = Running::braked(ServerOptions::default());
     drop(held_stream(&server, &brake));
-    // The server notices that while nothing is told.
+    // The server notices while nothing is sent.
     wait_for(&server, |status| status["requests_in_flight"] == 1);
     drop(brake);
     let status = wait_for(&server, cancelled);
@@ -108,9 +108,9 @@ fn answers_that_take_too_long_are_cut_at_the_end() {
 }
 
 #[test]
-fn a_stream_goes_on_after_the_last_event_its_reader_saw() {
+fn a_stream_resumes_after_the_last_event_its_reader_saw() {
     let (server, started_anew) = (Running::shared(), Running::start(ServerOptions::default()));
-    // Drawn by chance, and long enough to be cut.
+    // Sampled, and long enough to be cut.
     let never: Value = server.end_tokens.iter().map(|token| (token.to_string(), json!(-100))).collect();
     let body = json!({"prompt": "a", "max_tokens": 40, "temperature": 1.0, "stream": true, "logit_bias": never});
     let ask = |server: &Running, body: &Value, last: &str| {
@@ -120,7 +120,7 @@ fn a_stream_goes_on_after_the_last_event_its_reader_saw() {
     let (ids, events): (Vec<&str>, Vec<&str>) =
         whole.split_terminator("\n\n").filter_map(|event| event.split_once('\n')).unzip();
     assert!(events.len() > 5);
-    // What is told again differs in the time of the response, and in nothing else.
+    // Repeated events differ in the time of the response only.
     let texts = |events: &[&str]| -> Vec<String> {
         let text = |event: &&str| match event.strip_prefix("data: ").and_then(|data| serde_json::from_str(data).ok()) {
             Some::<Value>(mut data) => {
@@ -155,37 +155,37 @@ fn ids(stream: &str) -> Vec<&str> {
 }
 
 #[test]
-fn a_stream_goes_on_only_where_its_answer_would_be_the_same() {
+fn a_stream_resumes_only_where_its_answer_would_be_the_same() {
     let server = Running::shared();
     let body = json!({"messages": [{"role": "user", "content": "a"}], "max_tokens": 6, "stream": true});
-    let go_on = |server: &Running, path: &str, last: &str| {
+    let resume = |server: &Running, path: &str, last: &str| {
         server.request(&format!("POST {path}"), &[("last-event-id", last)], body.to_string().as_bytes())
     };
     let path = "/v1/chat/completions";
-    let whole = go_on(server, path, "").text();
+    let whole = resume(server, path, "").text();
     let last = ids(&whole)[1];
-    assert_eq!(go_on(server, path, last).status, 200);
-    assert_eq!(go_on(server, "/v1/messages", last).status, 409, "another path");
+    assert_eq!(resume(server, path, last).status, 200);
+    assert_eq!(resume(server, "/v1/messages", last).status, 409, "another path");
     let smaller = Running::with_context(256, ServerOptions::default());
-    assert_eq!(go_on(&smaller, path, last).status, 409, "another context");
+    assert_eq!(resume(&smaller, path, last).status, 409, "another context");
     let template = "{% for message in messages %}Today: {{ message.content }}{% endfor %}";
     let templated = Running::serve(model_with_template(template), ServerOptions::default());
-    assert_eq!(go_on(&templated, path, last).status, 409, "another prompt");
+    assert_eq!(resume(&templated, path, last).status, 409, "another prompt");
 }
 
 #[test]
-fn a_stream_that_ends_before_what_its_reader_saw_has_failed() {
+fn a_stream_that_ends_before_what_its_reader_saw_fails() {
     let limits = Limits { answer_time: Duration::ZERO, ..Limits::default() };
     let (server, hasty) = (Running::shared(), Running::start(ServerOptions { limits, ..ServerOptions::default() }));
     let body = json!({"prompt": "a", "max_tokens": 6, "stream": true});
-    let go_on = |server: &Running, last: &str| {
+    let resume = |server: &Running, last: &str| {
         server.request("POST /v1/completions", &[("last-event-id", last)], body.to_string().as_bytes()).text()
     };
-    let whole = go_on(server, "");
+    let whole = resume(server, "");
     let last = *ids(&whole).last().unwrap();
-    assert_eq!(go_on(server, last), "", "all was seen");
+    assert_eq!(resume(server, last), "", "all was seen");
     let (name, _) = last.split_once('-').unwrap();
-    for rest in [go_on(server, &format!("{name}-1000")), go_on(&hasty, last)] {
+    for rest in [resume(server, &format!("{name}-1000")), resume(&hasty, last)] {
         assert!(rest.contains("Last-Event-ID") && !rest.contains("[DONE]"), "{rest}");
     }
 }

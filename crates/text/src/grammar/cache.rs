@@ -1,4 +1,4 @@
-//! The compiled formats that were used last.
+//! A cache of the compiled formats that were used last.
 
 use std::collections::HashMap;
 use std::sync::Arc;

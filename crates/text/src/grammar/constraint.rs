@@ -31,7 +31,7 @@ impl Constraint {
         self.mask.as_ref().ok_or_else(|| self.failure("it has no mask"))
     }
 
-    /// Goes on past a token. One that does not fit is an error and changes nothing.
+    /// Advances past a token. One that does not fit is an error and changes nothing.
     pub fn accept(&mut self, token: u32) -> Result<(), TextError> {
         let environment = self.matcher.tok_env().map_err(|error| self.failure(&error.to_string()))?;
         let trie = environment.tok_trie();

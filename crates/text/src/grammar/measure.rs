@@ -1,4 +1,4 @@
-//! How much a format's source asks for, measured before anything is built from it.
+//! The cost of a format, measured on its source before anything is built from it.
 //!
 //! The limits stand for about 200 ms and 64 MiB of compiling. They are counted, not timed, so that the same format is
 //! refused everywhere, and they cover what the counters of `llguidance` itself do not see.

@@ -1,4 +1,4 @@
-//! The vocabulary as `llguidance` sees it: a trie of bytes in which control tokens stand apart from text.
+//! The vocabulary as `llguidance` sees it: a trie of bytes in which control tokens are kept apart from text.
 
 use std::collections::HashMap;
 

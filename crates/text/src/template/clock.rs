@@ -1,4 +1,4 @@
-//! The time as templates may ask for it.
+//! The time for templates, formatted like Python's `strftime`.
 
 use std::fmt::Write;
 

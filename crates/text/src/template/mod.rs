@@ -24,7 +24,7 @@ pub const CHATML: &str = "{% for message in messages %}\
     {{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}\
     {% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
-/// What a message's thoughts may be called.
+/// The names under which templates look for a message's reasoning.
 const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 
 /// What a template may use up in one rendering.
@@ -75,7 +75,7 @@ pub struct Conversation<'a> {
     pub eos_token: Option<&'a str>,
     /// More variables (`enable_thinking`, …); those above win over variables of the same name.
     pub extra: Option<&'a Map<String, Value>>,
-    /// The time that `strftime_now` tells.
+    /// The time that `strftime_now` formats.
     pub clock: Clock,
 }
 
@@ -180,7 +180,7 @@ fn variables(conversation: &Conversation<'_>) -> JinjaValue {
     JinjaValue::from(Serde(variables))
 }
 
-/// Gives a message's thoughts every name that templates know them by, as Hugging Face does.
+/// Sets a message's reasoning under every name that templates use, as Hugging Face does.
 fn alias_reasoning(messages: &Value) -> Value {
     let alias = |message: &Value| {
         let fields = message.as_object()?;

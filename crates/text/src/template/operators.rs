@@ -1,4 +1,4 @@
-//! The operators of the template language, each paying the meter for what it makes.
+//! The operators of the template language, which charge the meter for the values they make.
 
 use std::sync::LazyLock;
 

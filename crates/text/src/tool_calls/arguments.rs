@@ -1,4 +1,4 @@
-//! Arguments: where JSON ends, and JSON made of what is not JSON.
+//! Arguments of calls: where JSON ends, and conversion to JSON from other notations.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Reads answers that come as messages, each with a header that says what it is and whom it is for.
+//! Parses answers made of messages, each with a header that names its channel and recipient.
 
 use super::Pieces;
 use super::parser::{Found, find};

@@ -1,10 +1,10 @@
-//! The table of how model families write calls and thoughts, and how to tell from a chat template which one it is.
+//! How model families write tool calls and reasoning, as a table, and how a chat template shows which one it is.
 
 /// How a model writes calls of functions.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ToolCallFormat(pub(crate) &'static CallFormat);
 
-/// How a model marks its thoughts.
+/// How a model marks its reasoning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReasoningFormat {
     pub(crate) open: &'static str,
@@ -15,25 +15,25 @@ pub struct ReasoningFormat {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct CallFormat {
     pub(crate) name: &'static str,
-    /// What a template has in it, all of it, if its model writes calls like this.
-    tells: &'static [&'static str],
-    /// What stands before a call or a list of calls.
+    /// Texts that the templates of such models contain, all of them.
+    detected_by: &'static [&'static str],
+    /// What comes before a call or a list of calls.
     pub(crate) open: &'static str,
     pub(crate) shape: Shape,
-    /// What stands behind it.
+    /// What comes after it.
     pub(crate) close: &'static str,
-    /// What stands around all calls together.
+    /// What surrounds all calls together.
     pub(crate) section: [&'static str; 2],
-    /// What else may stand around calls and means nothing.
+    /// What else may surround calls without a meaning.
     pub(crate) fillers: &'static [&'static str],
 }
 
-/// What is between the opening and the closing of a call.
+/// What a call contains between `open` and `close`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// Objects with a name and arguments, in a list or alone.
     Json {
-        /// The field of the arguments, when we ask for calls.
+        /// The field of the arguments, where calls are required.
         arguments: &'static str,
         list: List,
     },
@@ -72,7 +72,7 @@ pub(crate) struct Tags {
 const FORMATS: [CallFormat; 16] = [
     CallFormat {
         name: "harmony",
-        tells: &["<|channel|>", "functions.", "<|message|>"],
+        detected_by: &["<|channel|>", "functions.", "<|message|>"],
         open: "<|channel|>",
         shape: Shape::Channels,
         close: "<|call|>",
@@ -81,7 +81,7 @@ const FORMATS: [CallFormat; 16] = [
     },
     CallFormat {
         name: "kimi-k2",
-        tells: &["<|tool_call_argument_begin|>"],
+        detected_by: &["<|tool_call_argument_begin|>"],
         open: "<|tool_call_begin|>",
         shape: Shape::Named { separator: "<|tool_call_argument_begin|>", prefix: "functions." },
         close: "<|tool_call_end|>",
@@ -90,7 +90,7 @@ const FORMATS: [CallFormat; 16] = [
     },
     CallFormat {
         name: "deepseek-v3",
-        tells: &["<｜tool▁sep｜>", "```json"],
+        detected_by: &["<｜tool▁sep｜>", "```json"],
         open: "<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
         shape: Shape::Named { separator: "\n```json\n", prefix: "" },
         close: "\n```<｜tool▁call▁end｜>",
@@ -99,7 +99,7 @@ const FORMATS: [CallFormat; 16] = [
     },
     CallFormat {
         name: "deepseek-v3.1",
-        tells: &["<｜tool▁sep｜>"],
+        detected_by: &["<｜tool▁sep｜>"],
         open: "<｜tool▁call▁begin｜>",
         shape: Shape::Named { separator: "<｜tool▁sep｜>", prefix: "" },
         close: "<｜tool▁call▁end｜>",
@@ -108,7 +108,7 @@ const FORMATS: [CallFormat; 16] = [
     },
     CallFormat {
         name: "glm-4.5",
-        tells: &["<arg_key>", "<arg_value>"],
+        detected_by: &["<arg_key>", "<arg_value>"],
         open: "<tool_call>",
         shape: Shape::Tagged(Tags {
             name: ["", "\n"],
@@ -122,7 +122,7 @@ const FORMATS: [CallFormat; 16] = [
     },
     CallFormat {
         name: "qwen3-coder",
-        tells: &["<function=", "<parameter="],
+        detected_by: &["<function=", "<parameter="],
         open: "<tool_call>",
         shape: Shape::Tagged(Tags {
             name: ["<function=", ">"],
@@ -136,7 +136,7 @@ const FORMATS: [CallFormat; 16] = [
     },
     CallFormat {
         name: "gemma4",
-        tells: &["<|tool_call>call:"],
+        detected_by: &["<|tool_call>call:"],
         open: "<|tool_call>call:",
         shape: Shape::BareWords { quote: "<|\"|>" },
         close: "<tool_call|>",
@@ -145,7 +145,7 @@ const FORMATS: [CallFormat; 16] = [
     },
     CallFormat {
         name: "functiongemma",
-        tells: &["<start_function_call>"],
+        detected_by: &["<start_function_call>"],
         open: "<start_function_call>call:",
         shape: Shape::BareWords { quote: "<escape>" },
         close: "<end_function_call>",
@@ -154,7 +154,7 @@ const FORMATS: [CallFormat; 16] = [
     },
     CallFormat {
         name: "mistral-args",
-        tells: &["[TOOL_CALLS]", "[ARGS]"],
+        detected_by: &["[TOOL_CALLS]", "[ARGS]"],
         open: "[TOOL_CALLS]",
         shape: Shape::Named { separator: "[ARGS]", prefix: "" },
         close: "",
@@ -163,7 +163,7 @@ const FORMATS: [CallFormat; 16] = [
     },
     CallFormat {
         name: "mistral",
-        tells: &["[TOOL_CALLS]"],
+        detected_by: &["[TOOL_CALLS]"],
         open: "[TOOL_CALLS]",
         shape: Shape::Json { arguments: "arguments", list: List::Always },
         close: "",
@@ -172,7 +172,7 @@ const FORMATS: [CallFormat; 16] = [
     },
     CallFormat {
         name: "command-a",
-        tells: &["<|START_ACTION|>"],
+        detected_by: &["<|START_ACTION|>"],
         open: "<|START_ACTION|>",
         shape: Shape::Json { arguments: "parameters", list: List::Always },
         close: "<|END_ACTION|>",
@@ -181,7 +181,7 @@ const FORMATS: [CallFormat; 16] = [
     },
     CallFormat {
         name: "phi-4",
-        tells: &["<|/tool|>"],
+        detected_by: &["<|/tool|>"],
         open: "<|tool_call|>",
         shape: Shape::Json { arguments: "arguments", list: List::Always },
         close: "<|/tool_call|>",
@@ -190,7 +190,7 @@ const FORMATS: [CallFormat; 16] = [
     },
     CallFormat {
         name: "granite",
-        tells: &["<|tool_call|>"],
+        detected_by: &["<|tool_call|>"],
         open: "<|tool_call|>",
         shape: Shape::Json { arguments: "arguments", list: List::Always },
         close: "",
@@ -199,7 +199,7 @@ const FORMATS: [CallFormat; 16] = [
     },
     CallFormat {
         name: "tool-calls-list",
-        tells: &["<tool_calls>"],
+        detected_by: &["<tool_calls>"],
         open: "<tool_calls>",
         shape: Shape::Json { arguments: "arguments", list: List::Always },
         close: "</tool_calls>",
@@ -208,7 +208,7 @@ const FORMATS: [CallFormat; 16] = [
     },
     CallFormat {
         name: "hermes",
-        tells: &["<tool_call>"],
+        detected_by: &["<tool_call>"],
         open: "<tool_call>",
         shape: Shape::Json { arguments: "arguments", list: List::Never },
         close: "</tool_call>",
@@ -217,7 +217,7 @@ const FORMATS: [CallFormat; 16] = [
     },
     CallFormat {
         name: "llama-json",
-        tells: &["\"parameters\": dictionary"],
+        detected_by: &["\"parameters\": dictionary"],
         open: "<|python_tag|>",
         shape: Shape::Json { arguments: "parameters", list: List::Bare },
         close: "",
@@ -226,7 +226,7 @@ const FORMATS: [CallFormat; 16] = [
     },
 ];
 
-/// Thoughts by what a template has in it.
+/// Reasoning formats by what their templates contain.
 const REASONING: [(&str, ReasoningFormat); 5] = [
     ("</think>", ReasoningFormat { open: "<think>", close: "</think>" }),
     ("<|channel>thought", ReasoningFormat { open: "<|channel>thought\n", close: "<channel|>" }),
@@ -238,7 +238,7 @@ const REASONING: [(&str, ReasoningFormat); 5] = [
 impl ToolCallFormat {
     /// The format that a chat template asks for, if it knows about calls.
     pub fn detect(template: &str) -> Option<ToolCallFormat> {
-        let has_all = |format: &&CallFormat| format.tells.iter().all(|tell| template.contains(tell));
+        let has_all = |format: &&CallFormat| format.detected_by.iter().all(|text| template.contains(text));
         FORMATS.iter().find(has_all).map(ToolCallFormat)
     }
 
@@ -277,7 +277,7 @@ impl std::fmt::Debug for ToolCallFormat {
 }
 
 impl ReasoningFormat {
-    /// How the model of this chat template marks its thoughts, if it does.
+    /// How the model of this chat template marks its reasoning, if it does.
     pub fn detect(template: &str) -> Option<ReasoningFormat> {
         REASONING.iter().find(|(tell, _)| template.contains(tell)).map(|(_, format)| *format)
     }

@@ -1,4 +1,4 @@
-//! Reads calls that are objects of JSON, alone or in a list.
+//! Parses calls that are JSON objects, alone or in a list.
 
 use super::arguments::{JsonEnd, is_name};
 use super::formats::List;

@@ -1,4 +1,4 @@
-//! The calls and thoughts inside an answer, told apart from its text while it streams.
+//! Tool calls and reasoning, separated from the text of an answer while it streams.
 
 mod arguments;
 mod channels;
@@ -9,7 +9,7 @@ mod required;
 mod tagged;
 
 pub use formats::{ReasoningFormat, ToolCallFormat};
-pub use parser::{Answer, AnswerParser};
+pub use parser::{AnswerFormat, AnswerParser};
 pub use required::{RequiredCalls, ToolChoice};
 
 /// Longest name of a tool or of one of its parameters.
@@ -19,12 +19,12 @@ pub(crate) const MAX_HELD_BYTES: usize = 16 << 10;
 /// Longest single argument that has to be whole before it can be passed on.
 pub(crate) const MAX_ARGUMENT_BYTES: usize = 1 << 20;
 
-/// A part of an answer.
+/// A piece of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece {
     /// Text for the reader.
     Content(String),
-    /// What the model thinks before it answers.
+    /// The reasoning of the model before its answer.
     Reasoning(String),
     /// A call begins. Its arguments follow before the next call begins.
     ToolStart {
@@ -42,7 +42,7 @@ pub enum Piece {
     },
 }
 
-/// Pieces on their way out, in which neighbours of one kind are joined.
+/// Pieces to be returned, in which neighbours of one kind are joined.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Pieces {
     pieces: Vec<Piece>,
@@ -92,7 +92,7 @@ impl Pieces {
 /// What became of the text that a reader of calls was given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// All of it is read, and the call goes on.
+    /// All of it is read, and the call continues.
     Reading,
     /// The call ended after this many bytes.
     Ended(usize),

@@ -1,4 +1,4 @@
-//! Cuts a streamed answer into text, thoughts and calls.
+//! Splits a streamed answer into text, reasoning and tool calls.
 
 use serde_json::Value;
 
@@ -15,23 +15,23 @@ const MAX_HELD_SPACE: usize = 64;
 /// How much text is looked at together: marks are searched in all of it for each mark that is found.
 const STEP_BYTES: usize = 1 << 10;
 
-/// What is known about an answer before it begins.
+/// The format of an answer, as far as it is known before it begins.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Answer<'a> {
+pub struct AnswerFormat<'a> {
     /// How the model writes calls; `None` where it may not make any.
     pub calls: Option<ToolCallFormat>,
-    /// How the model marks thoughts, if it has any.
+    /// How the model marks reasoning, if it does.
     pub reasoning: Option<ReasoningFormat>,
     /// The tools as the API has them, for the types of arguments that are written without them.
     pub tools: Option<&'a Value>,
-    /// The prompt, or its end: it may already have opened the thoughts.
+    /// The prompt, or its end: it may already have opened the reasoning.
     pub prompt: &'a str,
 }
 
-/// Reads an answer as it comes.
+/// Parses an answer while it streams.
 ///
-/// All that the model says comes out once: as text, thought or call, without the marks between them. What looks like a
-/// mark is held back only as long as it may become one, and what looks like a call and is none is text.
+/// Everything that the model writes comes out once, as text, reasoning or a tool call, without the markers between them.
+/// Text that may become a marker is held back only that long, and what looks like a call but is not one is text.
 #[derive(Debug, Clone)]
 pub struct AnswerParser {
     calls: Option<&'static CallFormat>,
@@ -66,10 +66,10 @@ enum Reader {
 
 impl AnswerParser {
     /// A parser at the beginning of an answer.
-    pub fn new(answer: &Answer<'_>) -> AnswerParser {
-        let calls = answer.calls.map(|format| format.0);
+    pub fn new(format: &AnswerFormat<'_>) -> AnswerParser {
+        let calls = format.calls.map(|format| format.0);
         let begins_inside =
-            answer.reasoning.filter(|format| answer.prompt.trim_end().ends_with(format.open.trim_end()));
+            format.reasoning.filter(|reasoning| format.prompt.trim_end().ends_with(reasoning.open.trim_end()));
         let state = match calls {
             Some(CallFormat { shape: Shape::Channels, .. }) => State::Channels(Channels::default()),
             _ if begins_inside.is_some() => State::Reasoning,
@@ -77,8 +77,8 @@ impl AnswerParser {
         };
         AnswerParser {
             calls,
-            reasoning: answer.reasoning,
-            parameters: Parameters::new(answer.tools),
+            reasoning: format.reasoning,
+            parameters: Parameters::new(format.tools),
             trims: matches!(state, State::Reasoning),
             state,
             held: String::new(),
@@ -129,7 +129,7 @@ impl AnswerParser {
                 false
             }
             State::Text => self.text(),
-            State::Reasoning => self.thought(),
+            State::Reasoning => self.reasoning(),
             State::Call(open, reader) => self.call(open, reader),
             State::AfterCall => self.after_call(),
         }
@@ -198,7 +198,7 @@ impl AnswerParser {
         true
     }
 
-    fn thought(&mut self) -> bool {
+    fn reasoning(&mut self) -> bool {
         let Some(format) = self.reasoning else { return false };
         if self.trims {
             self.held = self.held.trim_start().to_owned();
@@ -206,16 +206,16 @@ impl AnswerParser {
         }
         match find(&self.held, &[format.close]) {
             Found::At(at, marker) => {
-                let thought: String = self.held.drain(..at + marker.len()).collect();
-                self.out.reasoning(thought[..at].trim_end());
+                let reasoning: String = self.held.drain(..at + marker.len()).collect();
+                self.out.reasoning(reasoning[..at].trim_end());
                 self.trims = true;
                 true
             }
             Found::NotBefore(safe) => {
                 let space = self.held[..safe].len() - self.held[..safe].trim_end().len();
                 let end = if space <= MAX_HELD_SPACE { safe - space } else { safe };
-                let thought: String = self.held.drain(..end).collect();
-                self.out.reasoning(&thought);
+                let reasoning: String = self.held.drain(..end).collect();
+                self.out.reasoning(&reasoning);
                 self.state = State::Reasoning;
                 false
             }

@@ -1,4 +1,4 @@
-//! Output formats in which an answer has to be a call whose arguments fit the schemas of the tools.
+//! Output formats for answers that must be a call whose arguments fit the schemas of the tools.
 
 use serde_json::{Value, json};
 
@@ -30,7 +30,7 @@ pub struct RequiredCalls<'a> {
     pub tools: &'a Value,
     /// Which of them may be called.
     pub choice: ToolChoice<'a>,
-    /// The thoughts that the prompt has opened already, to be ended before the call.
+    /// The reasoning that the prompt has opened already, to be closed before the call.
     pub open_reasoning: Option<ReasoningFormat>,
 }
 
@@ -74,9 +74,9 @@ impl RequiredCalls<'_> {
             ToolChoice::Function(_) => 1,
         };
         let start = self.around(&format!("({})", calls.join(" | ")), most, &marks);
-        let thoughts =
+        let reasoning =
             self.open_reasoning.map(|reasoning| format!("{PLAIN} {} \"\\n\\n\"", marks.spell(reasoning.close)));
-        rules.insert(0, format!("start: {} {start}", thoughts.unwrap_or_default()));
+        rules.insert(0, format!("start: {} {start}", reasoning.unwrap_or_default()));
         Ok(OutputFormat::Lark(rules.join("\n") + "\n"))
     }
 

@@ -1,4 +1,4 @@
-//! Reads calls whose name and arguments are apart: behind a separator, between tags, or as bare words.
+//! Parses calls whose name and arguments are apart: after a separator, between tags, or as bare words.
 
 use serde_json::Value;
 

@@ -1,0 +1,10 @@
+//! Connections and what every request passes on its way in: limits, encryption, keys, the shape of errors.
+
+pub(crate) mod accept;
+pub(crate) mod body;
+mod connection_slots;
+pub(crate) mod guard;
+mod held;
+pub(crate) mod keys;
+pub(crate) mod tls;
+mod write_timeout;

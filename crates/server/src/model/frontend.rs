@@ -1,0 +1,356 @@
+//! The way of a valid request into the service of the model: templates, tokens, limits, jobs.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use cascadia_engine::ModelText;
+use cascadia_engine::service::{Generation, Job, Priority, ServiceHandle, Task, Tenant};
+use cascadia_text::{AnswerParser, ChatTemplate, Conversation, KeptTokens, OutputFormat, Prompt, TemplateLimits};
+use serde_json::Value;
+
+use super::constraints::OutputConstraints;
+use super::reply_format::ReplyFormat;
+use crate::answer::answer_stream::AnswerStream;
+use crate::answer::jobs::Jobs;
+use crate::answer::resume_log::Recorder;
+use crate::error::{ApiError, ErrorKind};
+use crate::observe::metrics::Metrics;
+use crate::request::validate::{Chat, Source, ValidRequest, shortened};
+
+/// A model that is ready to be served.
+pub struct ServedModel {
+    /// What clients call it.
+    pub name: String,
+    /// Its text side.
+    pub text: Arc<ModelText>,
+    /// Where its jobs go.
+    pub service: ServiceHandle,
+    /// Jobs that may wait in its queue.
+    pub queue: usize,
+    /// Facts about it that clients show.
+    pub details: ModelDetails,
+}
+
+/// Facts about a model that clients show.
+#[derive(Clone, Debug, Default)]
+pub struct ModelDetails {
+    /// The architecture.
+    pub family: String,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// RandomNumbers in its weights.
+    pub parameters: u64,
+    /// The number format of most weights.
+    pub format: String,
+    /// Differs for every model that may give other tokens.
+    pub digest: String,
+}
+
+/// Who sent a request, and what their key allows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Caller {
+    pub(crate) tenant: Tenant,
+    /// The priority of its jobs; a request may lower it, and raise it where there are no keys.
+    pub(crate) priority: Priority,
+    pub(crate) may_raise: bool,
+    /// The most tokens of one answer.
+    pub(crate) max_tokens: Option<u32>,
+}
+
+/// Turns requests into jobs of one model.
+pub(crate) struct ModelFrontend {
+    pub(crate) model: ServedModel,
+    pub(crate) metrics: Arc<Metrics>,
+    /// When the model was first served, in seconds since 1970.
+    pub(crate) created: u64,
+    pub(crate) reply_format: ReplyFormat,
+    template: Option<ChatTemplate>,
+    kept_tokens: KeptTokens,
+    constraints: OutputConstraints,
+    answer_time: Duration,
+    random: RandomNumbers,
+}
+
+/// A request as tokens and settings.
+pub(crate) struct PreparedRequest {
+    prompts: Vec<PreparedPrompt>,
+    priority: Priority,
+    tenant: Tenant,
+}
+
+impl PreparedRequest {
+    /// How many answers will be given.
+    pub(crate) fn answers(&self) -> usize {
+        self.prompts.iter().map(|prompt| prompt.generations.len()).sum()
+    }
+
+    /// The prompt and the most tokens of each answer.
+    pub(crate) fn prompts_and_limits(&self) -> impl Iterator<Item = (&[u32], u32)> {
+        self.prompts.iter().flat_map(|prompt| {
+            let limits = prompt.generations.iter().map(|generation| generation.max_tokens);
+            limits.map(|max_tokens| (prompt.tokens.as_slice(), max_tokens))
+        })
+    }
+
+    /// Whether its tokens are enough to send it again: one answer, without log-probabilities.
+    pub(crate) fn is_replayable(&self) -> bool {
+        let mut generations = self.prompts.iter().flat_map(|prompt| &prompt.generations);
+        self.answers() == 1 && generations.all(|generation| generation.alternatives.is_none())
+    }
+
+    /// Sets the tokens that each answer is known to begin with.
+    pub(crate) fn set_known_tokens(&mut self, tokens: &[u32]) {
+        let generations = self.prompts.iter_mut().flat_map(|prompt| &mut prompt.generations);
+        generations.for_each(|generation| generation.known = tokens.to_vec());
+    }
+
+    pub(crate) fn tenant(&self) -> Tenant {
+        self.tenant
+    }
+}
+
+/// One prompt of a request.
+struct PreparedPrompt {
+    tokens: Vec<u32>,
+    parser: Option<AnswerParser>,
+    /// How each of its answers is generated.
+    generations: Vec<Generation>,
+}
+
+/// A prompt as the model reads it.
+struct TokenizedPrompt {
+    tokens: Vec<u32>,
+    /// Separates reasoning and tool calls in its answers; `None` for a text that is continued.
+    parser: Option<AnswerParser>,
+    /// The format of an answer that must call a function.
+    required: Option<OutputFormat>,
+}
+
+impl TokenizedPrompt {
+    fn of_text(tokens: Vec<u32>) -> TokenizedPrompt {
+        TokenizedPrompt { tokens, parser: None, required: None }
+    }
+}
+
+impl ModelFrontend {
+    pub(crate) fn new(model: ServedModel, metrics: Arc<Metrics>, answer_time: Duration) -> ModelFrontend {
+        let source = model.text.template();
+        let limits = TemplateLimits::for_context(model.service.context() as usize);
+        let reply_format = ReplyFormat::of_template(source);
+        ModelFrontend {
+            reply_format,
+            kept_tokens: reply_format.kept_tokens(model.text.tokenizer()),
+            constraints: OutputConstraints::default(),
+            // A template with an error is reported when a conversation is rendered.
+            template: source.and_then(|source| ChatTemplate::new(source, limits).ok()),
+            model,
+            metrics,
+            created: unix_seconds(),
+            answer_time,
+            random: RandomNumbers::default(),
+        }
+    }
+
+    /// An error if a request names another model.
+    pub(crate) fn check_model(&self, name: Option<&str>) -> Result<(), ApiError> {
+        let served = &self.model.name;
+        match name {
+            None | Some("default") => Ok(()),
+            Some(name) if name == served => Ok(()),
+            // Ollama's clients add this tag to a name without one.
+            Some(name) if name.strip_suffix(":latest") == Some(served) => Ok(()),
+            Some(name) => {
+                let message = format!(
+                    "there is no model `{}`; this server has `{served}`, also called `default`",
+                    shortened(name)
+                );
+                Err(ApiError { param: Some("model".to_owned()), ..ApiError::new(ErrorKind::NoModel, message) })
+            }
+        }
+    }
+
+    /// Tokens of every prompt and settings of every answer. Takes time, so not on a thread that serves connections.
+    /// Answers are sampled with `seed` unless the request has its own.
+    pub(crate) fn prepare(
+        &self,
+        request: ValidRequest,
+        caller: Caller,
+        seed: u64,
+    ) -> Result<PreparedRequest, ApiError> {
+        let limit = caller.max_tokens.unwrap_or(u32::MAX);
+        if let Some(max_tokens) = request.max_tokens.filter(|&max_tokens| max_tokens > limit) {
+            let message = format!("max_tokens is {max_tokens}, but this key allows {limit}; ask for fewer");
+            return Err(ApiError::invalid("max_tokens", message));
+        }
+        let vocabulary = self.model.text.tokenizer().vocabulary_size();
+        if let Some((token, _)) =
+            request.settings.sampling.logit_bias.iter().find(|(token, _)| *token as usize >= vocabulary)
+        {
+            let message = format!("logit_bias has token {token}, but the model has only {vocabulary} tokens");
+            return Err(ApiError::invalid("logit_bias", message));
+        }
+        let seed = request.settings.seed.unwrap_or(seed);
+        let mut prompts = Vec::with_capacity(request.sources.len());
+        for source in &request.sources {
+            let TokenizedPrompt { tokens, parser, required } = self.tokenize(source)?;
+            let format = required.as_ref().or(request.format.as_ref());
+            let constraint =
+                format.map(|format| self.constraints.constraint(format, &self.model.text)).transpose()?.map(Box::new);
+            let room = self.room(tokens.len())?;
+            let max_tokens = request.max_tokens.unwrap_or(u32::MAX).min(limit).min(room);
+            let generation = |choice: usize| {
+                let mut sampling = request.settings.sampling.clone();
+                sampling.seed = seed.wrapping_add(choice as u64);
+                Generation {
+                    sampling,
+                    max_tokens,
+                    stop: request.settings.stop.clone(),
+                    stop_tokens: self.model.text.special().stop.clone(),
+                    alternatives: request.alternatives,
+                    constraint: constraint.clone(),
+                    kept_tokens: parser.as_ref().map(|_| self.kept_tokens.clone()).unwrap_or_default(),
+                    known: Vec::new(),
+                }
+            };
+            let generations = (0..request.choices).map(generation).collect();
+            prompts.push(PreparedPrompt { tokens, parser, generations });
+        }
+        let priority = request.priority.unwrap_or(caller.priority);
+        let priority = if caller.may_raise { priority } else { priority.min(caller.priority) };
+        Ok(PreparedRequest { prompts, priority, tenant: caller.tenant })
+    }
+
+    /// Tokens that an answer to a prompt of this length may have.
+    fn room(&self, prompt: usize) -> Result<u32, ApiError> {
+        let context = self.model.service.context();
+        let used = u32::try_from(prompt).unwrap_or(u32::MAX);
+        if prompt == 0 {
+            return Err(ApiError::invalid("prompt", "the prompt has no tokens; send some text"));
+        }
+        match context.checked_sub(used) {
+            Some(room) if room > 0 => Ok(room),
+            _ => {
+                let message = format!(
+                    "the prompt has {prompt} tokens, but prompt and answer together may have {context} on this server; \
+                     shorten the prompt, or start the server with a larger --ctx"
+                );
+                Err(ApiError::new(ErrorKind::ContextLength, message))
+            }
+        }
+    }
+
+    /// Tokens of a prompt.
+    pub(crate) fn tokens(&self, source: &Source) -> Result<Vec<u32>, ApiError> {
+        self.tokenize(source).map(|prompt| prompt.tokens)
+    }
+
+    fn tokenize(&self, source: &Source) -> Result<TokenizedPrompt, ApiError> {
+        let text = &self.model.text;
+        match source {
+            Source::Tokens(tokens) => {
+                let vocabulary = text.tokenizer().vocabulary_size();
+                match tokens.iter().find(|&&token| token as usize >= vocabulary) {
+                    None => Ok(TokenizedPrompt::of_text(tokens.clone())),
+                    Some(token) => {
+                        let message =
+                            format!("the prompt has token {token}, but the model has only {vocabulary} tokens");
+                        Err(ApiError::invalid("prompt", message))
+                    }
+                }
+            }
+            Source::Text(plain) => Ok(TokenizedPrompt::of_text(text.plain_prompt(plain)?)),
+            Source::Chat(chat) => {
+                let prompt = self.render(chat)?;
+                let shown = prompt.text();
+                Ok(TokenizedPrompt {
+                    tokens: text.tokenizer().encode_prompt(&prompt)?,
+                    parser: Some(self.reply_format.parser(&shown, chat.tools.as_ref())),
+                    required: self.reply_format.required(chat, &shown, text.tokenizer())?,
+                })
+            }
+        }
+    }
+
+    fn render(&self, chat: &Chat) -> Result<Prompt, ApiError> {
+        let text = &self.model.text;
+        let messages = Value::Array(chat.messages.clone());
+        let Some(template) = &self.template else { return Ok(text.render(&text.conversation(&messages))?) };
+        let messages = template.prepare_messages(&messages)?;
+        let conversation =
+            Conversation { tools: chat.tools.as_ref(), extra: chat.variables.as_ref(), ..text.conversation(&messages) };
+        Ok(template.render_prompt(&conversation, text.tokenizer())?)
+    }
+
+    /// Submits all jobs of a request; when one is refused, none stays. The recorder keeps the tokens of the first.
+    pub(crate) fn submit(
+        &self,
+        prepared: PreparedRequest,
+        mut recorder: Option<Recorder>,
+    ) -> Result<AnswerStream, ApiError> {
+        let answers = prepared.answers();
+        let prompt_tokens = prepared.prompts.iter().map(|prompt| prompt.tokens.len()).sum();
+        let choices = answers / prepared.prompts.len();
+        let (tenant, priority) = (prepared.tenant, prepared.priority);
+        let (mut jobs, sinks) = Jobs::new(self.model.service.clone(), Arc::clone(&self.metrics));
+        let mut parsers = Vec::with_capacity(answers);
+        for PreparedPrompt { tokens, parser, generations } in prepared.prompts {
+            for generation in generations {
+                let sink = sinks.sink(jobs.len());
+                let sink = match recorder.take() {
+                    Some(recorder) => recorder.before(sink),
+                    None => sink,
+                };
+                let (prompt, task) = (tokens.clone(), Task::Generate(generation));
+                jobs.submit(Job { prompt, task, tenant, priority, deadline: self.deadline(), sink })?;
+                parsers.push(parser.clone());
+            }
+        }
+        Ok(AnswerStream::new(jobs, parsers, prompt_tokens, choices))
+    }
+
+    /// Submits the job that computes the embedding of a prompt.
+    pub(crate) fn submit_embedding(&self, prompt: Vec<u32>, caller: Caller) -> Result<Jobs, ApiError> {
+        self.room(prompt.len())?;
+        let (mut jobs, sinks) = Jobs::new(self.model.service.clone(), Arc::clone(&self.metrics));
+        let Caller { tenant, priority, .. } = caller;
+        let (task, sink) = (Task::Embed, sinks.sink(0));
+        jobs.submit(Job { prompt, task, tenant, priority, deadline: self.deadline(), sink })?;
+        Ok(jobs)
+    }
+
+    /// When a request that comes now must have been answered.
+    fn deadline(&self) -> Option<Instant> {
+        Instant::now().checked_add(self.answer_time)
+    }
+
+    /// A number that clients cannot predict.
+    pub(crate) fn random(&self) -> u64 {
+        self.random.next()
+    }
+
+    /// A new id, such as `req_5f…`.
+    pub(crate) fn random_id(&self, prefix: &str) -> String {
+        format!("{prefix}{:016x}{:016x}", self.random(), self.random())
+    }
+}
+
+/// RandomNumbers for seeds and ids: a keyed hash of a counter.
+#[derive(Default)]
+pub(crate) struct RandomNumbers {
+    key: RandomState,
+    counter: AtomicU64,
+}
+
+impl RandomNumbers {
+    pub(crate) fn next(&self) -> u64 {
+        self.key.hash_one(self.counter.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Now, in seconds since 1970.
+pub(crate) fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}

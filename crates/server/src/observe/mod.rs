@@ -1,0 +1,8 @@
+//! What operators see of the server: health, numbers, traces and logs.
+
+pub(crate) mod fleet_board;
+pub(crate) mod health;
+pub(crate) mod logs;
+pub(crate) mod metrics;
+pub(crate) mod status;
+pub(crate) mod traces;

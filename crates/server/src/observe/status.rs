@@ -1,0 +1,182 @@
+//! `/metrics` and `/status`: what the server is doing, for Prometheus and for the dashboard.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use cascadia_engine::service::Snapshot;
+use cascadia_engine::service::schedule::TenantShare;
+use serde_json::{Value, json};
+
+use crate::app::App;
+use crate::observe::fleet_board::FleetBoard;
+use crate::observe::metrics::{Histogram, Metrics};
+use crate::protocols::json;
+
+/// Every this many buckets of a histogram go to Prometheus.
+const BUCKETS_PER_LINE: usize = 3;
+
+/// Whether a number only grows.
+#[derive(Clone, Copy)]
+enum MetricKind {
+    Counter,
+    Gauge,
+}
+
+/// A number of the service: its name, what it is, and where it is found.
+type Number = (&'static str, MetricKind, &'static str, fn(&Snapshot) -> f64);
+
+const NUMBERS: &[Number] = &[
+    ("waiting", MetricKind::Gauge, "Jobs in the queue.", |s| s.waiting as f64),
+    ("running", MetricKind::Gauge, "Jobs that are being computed.", |s| s.running as f64),
+    ("preempted", MetricKind::Gauge, "Jobs preempted by others that wait to continue.", |s| s.preempted as f64),
+    ("batch_size", MetricKind::Gauge, "Tokens computed per step, on average.", |s| {
+        ratio(s.step_rows as f64, s.steps as f64)
+    }),
+    ("kv_pages", MetricKind::Gauge, "Pages of the KV cache.", |s| s.pages as f64),
+    ("kv_pages_held", MetricKind::Gauge, "Pages that running jobs hold.", |s| s.pages_held as f64),
+    ("kv_pages_cached", MetricKind::Gauge, "Pages kept in the prefix cache.", |s| s.pages_cached as f64),
+    ("kv_window_pages", MetricKind::Gauge, "Pages of sliding-window layers.", |s| s.window_pages as f64),
+    ("kv_window_pages_held", MetricKind::Gauge, "Of those, pages that running jobs hold.", |s| {
+        s.window_pages_held as f64
+    }),
+    ("kv_window_pages_cached", MetricKind::Gauge, "Of those, pages kept in the prefix cache.", |s| {
+        s.window_pages_cached as f64
+    }),
+    ("jobs_finished_total", MetricKind::Counter, "Jobs that finished.", |s| s.finished as f64),
+    ("jobs_cancelled_total", MetricKind::Counter, "Jobs whose client disconnected.", |s| s.cancelled as f64),
+    ("jobs_failed_total", MetricKind::Counter, "Jobs that ended with an error.", |s| s.failed as f64),
+    ("jobs_refused_total", MetricKind::Counter, "Jobs refused because the queue was full.", |s| s.refused as f64),
+    ("prompt_tokens_total", MetricKind::Counter, "Tokens of prompts that were computed.", |s| s.prompt_tokens as f64),
+    ("prefix_tokens_total", MetricKind::Counter, "Tokens of prompts found in the prefix cache.", |s| {
+        s.reused_tokens as f64
+    }),
+    ("generated_tokens_total", MetricKind::Counter, "Tokens of answers.", |s| s.generated_tokens as f64),
+    ("steps_total", MetricKind::Counter, "Steps computed.", |s| s.steps as f64),
+    ("step_rows_total", MetricKind::Counter, "Tokens computed in all steps.", |s| s.step_rows as f64),
+    ("step_seconds_total", MetricKind::Counter, "Seconds spent in steps.", |s| s.step_seconds),
+    ("output_seconds_total", MetricKind::Counter, "Of those, seconds of the output matrix.", |s| s.output_seconds),
+    ("preemptions_total", MetricKind::Counter, "Jobs preempted to free their pages.", |s| s.preemptions as f64),
+    ("evictions_total", MetricKind::Counter, "Cached pages evicted.", |s| s.evictions as f64),
+    ("recomputed_tokens_total", MetricKind::Counter, "Tokens computed again.", |s| s.recomputed_tokens as f64),
+    ("drafted_tokens_total", MetricKind::Counter, "Draft tokens.", |s| s.drafted_tokens as f64),
+    ("accepted_tokens_total", MetricKind::Counter, "Draft tokens that were accepted.", |s| s.accepted_tokens as f64),
+];
+
+/// A duration that the server measures: its name, what it is, and where it is found.
+type Duration = (&'static str, &'static str, fn(&Metrics) -> &Histogram);
+
+const DURATIONS: &[Duration] = &[
+    ("queue_seconds", "From submission to the start of a job.", |m| &m.queue_time),
+    ("time_to_first_token_seconds", "From submission to the first token.", |m| &m.first_token),
+    ("inter_token_seconds", "From token to token.", |m| &m.inter_token),
+    ("end_to_end_seconds", "From submission to the end of the answer.", |m| &m.end_to_end),
+];
+
+/// The numbers in Prometheus' text format.
+pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
+    let text = prometheus(&app.model.current().model.service.snapshot(), &app.metrics);
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
+}
+
+/// The numbers as JSON.
+pub(crate) async fn status(State(app): State<Arc<App>>) -> Response {
+    let frontend = app.model.current();
+    let service = &frontend.model.service;
+    let (snapshot, metrics) = (service.snapshot(), &app.metrics);
+    let numbers = NUMBERS.iter().map(|(name, _, _, value)| ((*name).to_owned(), value(&snapshot).into()));
+    let latencies = DURATIONS.iter().map(|(name, _, find)| ((*name).to_owned(), quantiles(find(metrics))));
+    json(&json!({
+        "model": frontend.model.name,
+        "version": env!("CARGO_PKG_VERSION"),
+        "context": service.context(),
+        "uptime_seconds": metrics.started.elapsed().as_secs_f64(),
+        "connections": load(&metrics.connections),
+        "requests_in_flight": load(&metrics.in_flight),
+        "responses": metrics.responses.iter().map(load).collect::<Vec<u64>>(),
+        "service": numbers.collect::<serde_json::Map<_, _>>(),
+        "tenants": snapshot.tenants.iter().map(tenant).collect::<Vec<_>>(),
+        "latencies": latencies.collect::<serde_json::Map<_, _>>(),
+        "fleet": app.fleet.as_ref().map(FleetBoard::read),
+        "speculation_acceptance": ratio(snapshot.accepted_tokens as f64, snapshot.drafted_tokens as f64),
+        "prefix_hit_rate":
+            ratio(snapshot.reused_tokens as f64, snapshot.reused_tokens as f64 + snapshot.prompt_tokens as f64),
+    }))
+}
+
+/// A tenant by a hash of its name, which stays in the key file.
+fn tenant(share: &TenantShare) -> Value {
+    let name = format!("{:016x}", share.tenant.0);
+    json!({"tenant": name, "waiting": share.waiting, "running": share.running, "rows": share.rows})
+}
+
+fn quantiles(histogram: &Histogram) -> Value {
+    json!({
+        "count": histogram.count(),
+        "mean": ratio(histogram.sum(), histogram.count() as f64),
+        "p50": histogram.quantile(0.5),
+        "p95": histogram.quantile(0.95),
+        "p99": histogram.quantile(0.99),
+    })
+}
+
+fn prometheus(snapshot: &Snapshot, metrics: &Metrics) -> String {
+    let mut out = String::new();
+    for (name, kind, help, value) in NUMBERS {
+        number(&mut out, (name, *kind, help), value(snapshot));
+    }
+    number(&mut out, ("connections", MetricKind::Gauge, "Open connections."), load(&metrics.connections) as f64);
+    let in_flight = ("requests_in_flight", MetricKind::Gauge, "Requests whose response is not complete.");
+    number(&mut out, in_flight, load(&metrics.in_flight) as f64);
+    let known =
+        ("resumed_known_tokens_total", MetricKind::Counter, "Tokens of resumed streams that the resume log had.");
+    number(&mut out, known, load(&metrics.known_tokens) as f64);
+    let again = "Tokens of resumed streams that were computed again although the client had them.";
+    number(
+        &mut out,
+        ("resumed_recomputed_tokens_total", MetricKind::Counter, again),
+        load(&metrics.regenerated) as f64,
+    );
+    let _ = writeln!(out, "# HELP cascadia_responses_total Responses by the first digit of their status.");
+    let _ = writeln!(out, "# TYPE cascadia_responses_total counter");
+    for (class, count) in metrics.responses.iter().enumerate().skip(1) {
+        let _ = writeln!(out, "cascadia_responses_total{{class=\"{class}xx\"}} {}", load(count));
+    }
+    for (name, help, find) in DURATIONS {
+        histogram(&mut out, (name, help), find(metrics));
+    }
+    out
+}
+
+fn number(out: &mut String, (name, kind, help): (&str, MetricKind, &str), value: f64) {
+    let kind = match kind {
+        MetricKind::Counter => "counter",
+        MetricKind::Gauge => "gauge",
+    };
+    // Writing to a string cannot fail.
+    let _ = writeln!(out, "# HELP cascadia_{name} {help}\n# TYPE cascadia_{name} {kind}\ncascadia_{name} {value}");
+}
+
+fn histogram(out: &mut String, (name, help): (&str, &str), histogram: &Histogram) {
+    let _ = writeln!(out, "# HELP cascadia_{name} {help}\n# TYPE cascadia_{name} histogram");
+    let mut total = 0;
+    for (end, below) in histogram.cumulative().step_by(BUCKETS_PER_LINE) {
+        let _ = writeln!(out, "cascadia_{name}_bucket{{le=\"{end:.4}\"}} {below}");
+        total = below;
+    }
+    total = total.max(histogram.count());
+    let _ = writeln!(out, "cascadia_{name}_bucket{{le=\"+Inf\"}} {total}");
+    let _ = writeln!(out, "cascadia_{name}_sum {}\ncascadia_{name}_count {total}", histogram.sum());
+}
+
+fn load(number: &AtomicU64) -> u64 {
+    number.load(Ordering::Relaxed)
+}
+
+/// A quotient; 0 of nothing.
+fn ratio(of: f64, whole: f64) -> f64 {
+    if whole > 0.0 { of / whole } else { 0.0 }
+}

@@ -1,0 +1,4 @@
+//! Anthropic's protocol.
+
+pub(crate) mod blocks;
+pub(crate) mod messages;

@@ -1,0 +1,127 @@
+//! What every protocol does with a request: parse, validate, prepare, submit, respond.
+//!
+//! A protocol that generates text implements [`Protocol`]; its handler is [`generate`].
+
+pub(crate) mod anthropic;
+pub(crate) mod ollama;
+pub(crate) mod openai;
+mod tool_calls;
+
+use std::sync::Arc;
+
+use axum::extract::{Extension, Request, State};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use crate::answer::event_stream::{self, EventWriter, Framing, StreamSetup};
+use crate::answer::resume::{self, LastEventId, ResumeToken};
+use crate::answer::resume_log::StreamLog;
+use crate::answer::{Answer, Usage};
+use crate::app::App;
+use crate::error::{ApiError, ErrorKind};
+use crate::model::frontend::{Caller, ModelFrontend};
+use crate::request::validate::RawRequest;
+
+/// How a protocol asks for text and receives it; the value is what it remembers of one request.
+pub(crate) trait Protocol: Sized + Send + 'static {
+    /// The body, as its clients send it.
+    type Body: DeserializeOwned + ToSchema;
+
+    /// Translates a body; it is validated afterwards.
+    fn read(body: Self::Body, frontend: &Arc<ModelFrontend>) -> Result<(RawRequest, Self), ApiError>;
+
+    /// Sets the id of the answer, which the protocol may prefix.
+    fn set_id(&mut self, _id: &str) {}
+
+    /// How the answer is streamed; `None` sends it at once.
+    fn framing(&self) -> Option<Framing>;
+
+    /// The body of a response that is sent at once.
+    fn response(self, answers: Vec<Answer>, usage: Usage) -> Value;
+
+    /// Writes a response that is streamed.
+    fn event_writer(self) -> Box<dyn EventWriter>;
+}
+
+/// The handler of every protocol that generates text.
+pub(crate) async fn generate<P: Protocol>(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let frontend = app.model.current();
+    let (last_event, path) = (LastEventId::of(request.headers()), request.uri().path().to_owned());
+    let resume_log = app.resume_log.clone();
+    let (protocol, answers, (resume, log)) = read_body(&app, request, move |bytes| {
+        let last = last_event.token()?;
+        let seed = last.as_ref().map_or_else(|| frontend.random(), |last| last.seed);
+        let (request, mut protocol) = P::read(parse(bytes)?, &frontend)?;
+        frontend.check_model(request.model.as_deref())?;
+        let mut prepared = frontend.prepare(request.check()?, caller, seed)?;
+        let digest = resume::digest(&frontend, &prepared, &path, bytes);
+        let resume = ResumeToken::new(seed, digest).resume(last, prepared.answers())?;
+        protocol.set_id(&resume.stream_id());
+        let is_logged = protocol.framing() == Some(Framing::Events) && prepared.is_replayable();
+        let log = resume_log.filter(|_| is_logged).map(|log| log.stream(&resume.stream_id()));
+        if let Some(log) = log.as_ref().filter(|_| resume.seen > 0) {
+            prepared.set_known_tokens(&log.read());
+        }
+        let answers = frontend.submit(prepared, log.as_ref().map(StreamLog::recorder))?;
+        Ok((protocol, answers, (resume, log)))
+    })
+    .await?;
+    match protocol.framing() {
+        Some(framing) => {
+            let setup = StreamSetup { framing, resume, log, metrics: Arc::clone(&app.metrics) };
+            Ok(event_stream::respond(answers, protocol.event_writer(), setup))
+        }
+        None => {
+            let (answers, usage) = answers.collect().await?;
+            Ok(json(&protocol.response(answers, usage)))
+        }
+    }
+}
+
+/// Reads the body, then works on it on a thread that may block.
+pub(crate) async fn read_body<T: Send + 'static>(
+    app: &App,
+    request: Request,
+    work: impl FnOnce(&[u8]) -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let body = app.bodies.read(request.into_body()).await?;
+    let permit = Arc::clone(&app.workers).acquire_owned().await;
+    let done = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        work(body.bytes())
+    });
+    done.await.unwrap_or_else(|_| {
+        Err(ApiError::new(ErrorKind::Internal, "the request could not be prepared; see the server's log"))
+    })
+}
+
+/// Parses a body; the error names the field.
+pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+        let path = error.path().to_string();
+        let message = error.into_inner().to_string();
+        match path.as_str() {
+            "." | "" | "?" => {
+                ApiError::new(ErrorKind::Invalid, format!("the body is not the expected JSON: {message}"))
+            }
+            path => ApiError::invalid(path, format!("{path}: {message}")),
+        }
+    })?;
+    reader.end().map_err(|error| {
+        ApiError::new(ErrorKind::Invalid, format!("the body has data after the JSON object: {error}"))
+    })?;
+    Ok(value)
+}
+
+/// A response with a JSON body.
+pub(crate) fn json(value: &Value) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], value.to_string()).into_response()
+}

@@ -1,0 +1,114 @@
+//! `/v1/embeddings`.
+
+use std::sync::Arc;
+
+use axum::extract::{Extension, Request, State};
+use axum::response::Response;
+use base64::prelude::{BASE64_STANDARD, Engine};
+use cascadia_engine::service::Update;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use crate::answer::jobs::Jobs;
+use crate::app::App;
+use crate::error::{ApiError, ErrorKind};
+use crate::model::frontend::Caller;
+use crate::protocols::{json, parse, read_body};
+use crate::request::prompts::Prompts;
+use crate::request::validate::shortened;
+
+/// A request for embeddings.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct EmbeddingRequest {
+    /// The model's name, or `default`.
+    model: Option<String>,
+    /// A text, a list of tokens, or up to 256 of either.
+    #[schema(value_type = Object)]
+    input: Prompts,
+    /// `float` or `base64`.
+    encoding_format: Option<String>,
+    /// Not supported: the model has one width.
+    dimensions: Option<i64>,
+}
+
+/// How numbers are written.
+#[derive(Clone, Copy)]
+enum Encoding {
+    Float,
+    Base64,
+}
+
+/// The embedding of every input, normalised.
+pub(crate) async fn embed(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let frontend = app.model.current();
+    let for_reading = Arc::clone(&frontend);
+    let (encoding, prompts) = read_body(&app, request, move |bytes| {
+        let body: EmbeddingRequest = parse(bytes)?;
+        for_reading.check_model(body.model.as_deref())?;
+        let encoding = encoding(&body)?;
+        let prompts = body.input.0.iter().map(|source| for_reading.tokens(source)).collect::<Result<Vec<_>, _>>()?;
+        Ok((encoding, prompts))
+    })
+    .await?;
+    let used: usize = prompts.iter().map(Vec::len).sum();
+    let mut data = Vec::with_capacity(prompts.len());
+    // One after the other: a long list takes one slot of the queue, like any other request.
+    for (index, prompt) in prompts.into_iter().enumerate() {
+        let vector = embedding(frontend.submit_embedding(prompt, caller)?).await?;
+        data.push(json!({"object": "embedding", "index": index, "embedding": encoded(&vector, encoding)}));
+    }
+    Ok(json(&json!({
+        "object": "list",
+        "model": frontend.model.name,
+        "data": data,
+        "usage": {"prompt_tokens": used, "total_tokens": used},
+    })))
+}
+
+fn encoding(body: &EmbeddingRequest) -> Result<Encoding, ApiError> {
+    if body.dimensions.is_some() {
+        return Err(ApiError::unsupported("dimensions", "dimensions is not supported; leave it out"));
+    }
+    match body.encoding_format.as_deref() {
+        None | Some("float") => Ok(Encoding::Float),
+        Some("base64") => Ok(Encoding::Base64),
+        Some(other) => {
+            let message = format!("encoding_format is `{}`; use float or base64", shortened(other));
+            Err(ApiError::invalid("encoding_format", message))
+        }
+    }
+}
+
+async fn embedding(mut jobs: Jobs) -> Result<Vec<f32>, ApiError> {
+    while let Some((_, update)) = jobs.updates.next().await {
+        match update {
+            Update::Embedded(vector) => return Ok(normalised(vector)),
+            Update::Failed(error) => return Err(error.into()),
+            _ => {}
+        }
+    }
+    Err(ApiError::new(ErrorKind::Internal, "the embedding was not computed; see the server's log"))
+}
+
+fn normalised(mut vector: Vec<f32>) -> Vec<f32> {
+    let length = vector.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>().sqrt();
+    if length > 0.0 {
+        vector.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);
+    }
+    vector
+}
+
+fn encoded(vector: &[f32], encoding: Encoding) -> Value {
+    match encoding {
+        Encoding::Float => vector.into(),
+        Encoding::Base64 => {
+            let bytes: Vec<u8> = vector.iter().flat_map(|x| x.to_le_bytes()).collect();
+            BASE64_STANDARD.encode(&bytes).into()
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! OpenAI's protocols, and routes in their style.
+
+pub(crate) mod chat;
+pub(crate) mod completions;
+pub(crate) mod embeddings;
+pub(crate) mod message;
+pub(crate) mod models;
+mod report;
+pub(crate) mod responses;
+pub(crate) mod tokens;

@@ -1,0 +1,78 @@
+//! `/tokenize` and `/detokenize`.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::response::Response;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use super::message::{MAX_MESSAGES, Message};
+use crate::app::App;
+use crate::error::ApiError;
+use crate::protocols::{json, parse, read_body};
+use crate::request::bounded::{Json, List};
+use crate::request::tools::MAX_TOOLS;
+use crate::request::validate::{Chat, Source};
+
+/// A text or a conversation to be tokenised.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct TokenizeRequest {
+    /// The model's name, or `default`.
+    model: Option<String>,
+    /// The text.
+    #[serde(alias = "content", alias = "text")]
+    prompt: Option<String>,
+    /// Or the conversation.
+    #[schema(value_type = Option<Vec<Message>>)]
+    messages: Option<List<Message, MAX_MESSAGES>>,
+    /// Functions that the conversation mentions.
+    #[schema(value_type = Option<Vec<Object>>)]
+    tools: Option<List<Json, MAX_TOOLS>>,
+}
+
+/// Tokens to be turned into text.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct DetokenizeRequest {
+    /// The model's name, or `default`.
+    model: Option<String>,
+    /// The tokens.
+    #[schema(value_type = Vec<u32>)]
+    tokens: List<u32, { 1 << 18 }>,
+}
+
+/// Tokens of a text.
+pub(crate) async fn tokenize(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
+    let frontend = app.model.current();
+    let context = frontend.model.service.context();
+    let tokens = read_body(&app, request, move |bytes| {
+        let body: TokenizeRequest = parse(bytes)?;
+        frontend.check_model(body.model.as_deref())?;
+        let source = match (body.prompt, body.messages) {
+            (Some(text), None) => Source::Text(text),
+            (None, Some(messages)) => {
+                let messages = messages.0.into_iter().map(Message::into_value).collect::<Result<_, _>>()?;
+                let tools = body.tools.map(|tools| tools.0.into_iter().map(|tool| tool.0).collect::<Value>());
+                Source::Chat(Chat { messages, tools, ..Chat::default() })
+            }
+            _ => return Err(ApiError::invalid("prompt", "send either prompt or messages")),
+        };
+        frontend.tokens(&source)
+    })
+    .await?;
+    Ok(json(&json!({"count": tokens.len(), "max_model_len": context, "tokens": tokens})))
+}
+
+/// Text of tokens.
+pub(crate) async fn detokenize(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
+    let frontend = app.model.current();
+    let text = read_body(&app, request, move |bytes| {
+        let body: DetokenizeRequest = parse(bytes)?;
+        frontend.check_model(body.model.as_deref())?;
+        let tokens = frontend.tokens(&Source::Tokens(body.tokens.0))?;
+        Ok(String::from_utf8_lossy(&frontend.model.text.tokenizer().decode(&tokens)).into_owned())
+    })
+    .await?;
+    Ok(json(&json!({"prompt": text})))
+}
