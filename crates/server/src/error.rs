@@ -16,7 +16,7 @@ pub enum ServerError {
     Bind {
         /// The address.
         address: String,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// Anybody on the network could use the server.
@@ -57,7 +57,7 @@ const DEGRADED_RETRY: Duration = Duration::from_secs(5);
 pub(crate) enum ErrorKind {
     /// The request is wrong.
     Invalid,
-    /// The request is right, but asks for something this server does not do.
+    /// The request is valid, but this server does not support it.
     Unsupported,
     /// Prompt and answer do not fit into the context.
     ContextLength,

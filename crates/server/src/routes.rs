@@ -57,7 +57,7 @@ pub const ROUTES: &[Route] = &[
         get(status::status)
     }),
     Route::get("/openapi.json", "This document.", || get(openapi::document)),
-    // The same answer whatever the server does, for whoever restarts it when it is gone.
+    // The same answer whatever the server does, for a supervisor that restarts it.
     Route::get("/livez", "Whether the process is alive.", || get(health::live)).open(),
     // The page has to load before it can ask for a key. Its files are the same on every server and hold no data.
     Route::get("/", "The web page.", || get(page::file)).open(),
@@ -67,7 +67,7 @@ pub const ROUTES: &[Route] = &[
 /// Who may use a route when keys are configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Everybody: it tells nothing about the model or its users.
+    /// Everybody: it reveals nothing about the model or its users.
     Open,
     /// Those with a key.
     Keyed,

@@ -16,7 +16,7 @@ const LAST_EVENT_ID: &str = "last-event-id";
 /// Which stream this is, and how much of it the client has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ResumeToken {
-    /// What the answer is sampled with unless the request says it.
+    /// What the answer is sampled with unless the request has its own seed.
     pub(crate) seed: u64,
     /// Distinguishes requests: see [`digest`].
     digest: u64,

@@ -64,7 +64,7 @@ impl Collector {
             .header(header::CONNECTION, "close")
             .body(Body::from(body.to_owned()))
             .map_err(io::Error::other)?;
-        // Bytes move only while the connection is polled; how it ends, the response says.
+        // Bytes move only while the connection is polled; the response shows how it ended.
         let moving = async {
             let _ = connection.await;
             std::future::pending().await

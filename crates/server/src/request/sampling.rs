@@ -197,7 +197,7 @@ pub(crate) struct WithSampling<T> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SamplingValues(Vec<(&'static str, Option<Given>)>);
 
-/// What a request says in a field.
+/// The value of a field in a request.
 #[derive(Clone, Debug)]
 enum Given {
     Number(Numeric, f64),
@@ -230,7 +230,7 @@ impl SamplingValues {
         self
     }
 
-    /// Checks every value; where the request says nothing, `defaults` hold.
+    /// Checks every value; `defaults` hold for fields that the request does not have.
     pub(crate) fn check(self, defaults: Sampling) -> Result<SamplingSettings, ApiError> {
         let mut settings = SamplingSettings { sampling: defaults, ..SamplingSettings::default() };
         for given in self.0.into_iter().filter_map(|(_, given)| given) {

@@ -42,7 +42,7 @@ impl ResponsesEventWriter {
     }
 
     /// One event about the content of an item; calls have no content, and so no index.
-    fn about(&mut self, name: &str, (index, kind): (usize, SegmentKind), more: Value, out: &mut Frames) {
+    fn content_event(&mut self, name: &str, (index, kind): (usize, SegmentKind), more: Value, out: &mut Frames) {
         let mut event = json!({"type": name, "item_id": self.protocol.item_id(index, kind), "output_index": index});
         if kind != SegmentKind::ToolCall {
             event["content_index"] = 0.into();
@@ -63,8 +63,8 @@ impl ResponsesEventWriter {
                 );
                 if segment.kind != SegmentKind::ToolCall {
                     let content = content(text_events(segment.kind).2, "");
-                    let place = (segment.index, segment.kind);
-                    self.about("response.content_part.added", place, json!({"part": content}), out);
+                    let position = (segment.index, segment.kind);
+                    self.content_event("response.content_part.added", position, json!({"part": content}), out);
                 }
             }
             SegmentEvent::Append { index, kind, text } => {
@@ -72,7 +72,7 @@ impl ResponsesEventWriter {
                 if kind == SegmentKind::Text {
                     more["logprobs"] = json!([]);
                 }
-                self.about(text_events(kind).0, (index, kind), more, out);
+                self.content_event(text_events(kind).0, (index, kind), more, out);
             }
             SegmentEvent::Close(segment) => self.close(segment, out),
         }
@@ -80,15 +80,20 @@ impl ResponsesEventWriter {
 
     fn close(&mut self, segment: Segment, out: &mut Frames) {
         let (_, done, kind) = text_events(segment.kind);
-        let place = (segment.index, segment.kind);
+        let position = (segment.index, segment.kind);
         let whole = match segment.kind {
             SegmentKind::Reasoning => json!({"text": segment.text}),
             SegmentKind::Text => json!({"text": segment.text, "logprobs": []}),
             SegmentKind::ToolCall => json!({"arguments": segment.text, "name": segment.name}),
         };
-        self.about(done, place, whole, out);
+        self.content_event(done, position, whole, out);
         if segment.kind != SegmentKind::ToolCall {
-            self.about("response.content_part.done", place, json!({"part": content(kind, &segment.text)}), out);
+            self.content_event(
+                "response.content_part.done",
+                position,
+                json!({"part": content(kind, &segment.text)}),
+                out,
+            );
         }
         let item = self.protocol.item(&segment, "completed");
         self.event(json!({"type": "response.output_item.done", "output_index": segment.index, "item": item}), out);
