@@ -69,7 +69,7 @@ pub(crate) fn plan_table(plan: &FleetPlan, suggestions: &[Suggestion]) -> String
         let node = &stage.node;
         text += &format!("{number:<6} {layers:<9} {node:<12} {memory:>6.2} GB  {ms:>10.1}  {network:>7.1}\n");
     }
-    text += &format!("both ends        {HERE:<12} {:>9}  {:>10.1}\n", "", 1e3 * plan.ends_seconds);
+    text += &format!("embed + output   {HERE:<12} {:>9}  {:>10.1}\n", "", 1e3 * plan.ends_seconds);
     let FleetPlan { one_user, users, all_users, slowest, .. } = plan;
     text += &format!("Expected: {one_user:.1} tokens/s for one user, {all_users:.1} for {users} together; ");
     text += &format!("{slowest} is busy longest.\n");
