@@ -252,7 +252,7 @@ impl Coordinator {
     fn wait_for_all(&self, workers: &ModelWorkers, own: &[u32]) {
         let mut told = Vec::new();
         loop {
-            let stages = workers.stages_workers().iter().enumerate();
+            let stages = workers.stages().iter().enumerate();
             let empty = stages.filter(|(stage, workers)| !own.contains(&(*stage as u32)) && workers.count() == 0);
             let missing: Vec<usize> = empty.map(|(stage, _)| stage).collect();
             if missing.is_empty() {
@@ -341,7 +341,7 @@ impl Coordinator {
         let engine = Engine::with_stages::<CoordinatorError>(files, options, |_, options| {
             let limits = StageLimits { model: options.limits, wire: self.wire };
             let workers = ModelWorkers::new(manifest, limits, PROGRAM).for_members(&self.home.members());
-            let workers = Arc::new(workers.audited(&self.auditor).wary(&self.quarantine));
+            let workers = Arc::new(workers.audited(&self.auditor).with_quarantine(&self.quarantine));
             let stages = self.load_stages(&workers, (folder, own_stages), options)?;
             self.registry.open(&workers);
             if let Err(error) = fill(&workers) {
@@ -367,7 +367,7 @@ impl Coordinator {
             true => Ok(ServedStage::Here(Arc::new(OwnStage::open(folder, shard, &options)?))),
             false => {
                 let stage = RemoteStage::new(workers, stage, self.timeouts);
-                let stage = if self.no_shadow { stage.without_shadow() } else { stage };
+                let stage = if self.no_shadow { stage.without_standby() } else { stage };
                 Ok(ServedStage::Remote(Arc::new(stage)))
             }
         };

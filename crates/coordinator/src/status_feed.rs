@@ -92,9 +92,9 @@ fn machines(stage: &StageStatus) -> impl Iterator<Item = (&str, Role)> {
     fn all(nodes: &[String], role: Role) -> impl Iterator<Item = (&str, Role)> {
         nodes.iter().map(move |node| (node.as_str(), role))
     }
-    let waits = |node: &&str| stage.shadow.as_deref() != Some(*node);
+    let waits = |node: &&str| stage.standby.as_deref() != Some(*node);
     all(stage.node.as_slice(), Role::Computes)
-        .chain(all(stage.shadow.as_slice(), Role::ComputesAlong))
+        .chain(all(stage.standby.as_slice(), Role::ComputesAlong))
         .chain(all(&stage.spares, Role::Spare).filter(move |(node, _)| waits(node)))
         .chain(all(&stage.slow, Role::Slow))
         .chain(all(&stage.doubted, Role::Doubted))
@@ -132,7 +132,7 @@ mod tests {
             ),
             (status(vec![stage(Some("b"), &["a"]), stage(None, &[])], &["a"]), "a spare 0, c gone 1"),
             (status(vec![stage(Some("b"), &["a"])], &[]), ""),
-            (status(vec![StageStatus { shadow: a(), ..stage(Some("b"), &["a"]) }], &[]), "a computesalong 0"),
+            (status(vec![StageStatus { standby: a(), ..stage(Some("b"), &["a"]) }], &[]), "a computesalong 0"),
             (
                 status(vec![StageStatus { slow: Vec::from_iter(a()), ..stage(Some("b"), &["a"]) }], &[]),
                 "a spare 0, a slow 0",

@@ -34,7 +34,7 @@ pub use membership::{
 pub use os::lower_priority;
 pub use planning::{
     Candidate, Cost, FleetPlan, MOST_MACHINES, ModelCosts, PlannedStage, ReplanTimer, StageSplit, Suggestion, Task,
-    holds_ends, plan, plan_with_stages, possible_starts, predict, suggestions, tells_stage,
+    holds_ends, layer_names, plan, plan_with_stages, possible_starts, predict, suggestions, tells_stage,
 };
 pub use shards::{
     Digest, HERE, MANIFEST_FILE, MANIFEST_VERSION, Manifest, Numerics, OwnStage, PushJob, Shard, ShardOptions, Store,
@@ -42,7 +42,7 @@ pub use shards::{
 };
 pub use wire::{Hello, Offer, RowFormat, StageLimits, TcpLink, frame, link, verbs};
 pub use workers::{
-    Admission, Availability, Hours, LinkSpeed, LoadStage, MachineSpeed, ModelWorkers, Order, OwnerLimits,
+    Admission, Assignment, Availability, Hours, LinkSpeed, LoadStage, MachineSpeed, ModelWorkers, OwnerLimits,
     PendingWorker, Probe, Reading, RowShape, StageWorkers, WorkerLink, WorkerOptions, WorkerProcess, WorkerRegistry,
     WorkerStage, greet, greet_measured, lent_threads, read_machine, watch_owner,
 };

@@ -45,7 +45,7 @@ pub enum ModelError {
     },
     /// A range of layers that cannot run apart from the others.
     #[error(
-        "layers {} to {} cannot be a stage of their own: layer {layer} reads the cache of layer {owner}; begin the stage at layer {owner} or before it",
+        "layers {}–{} cannot be a stage of their own: layer {layer} reads the cache of layer {owner}; begin the stage at layer {owner} or before it",
         range.start, range.end - 1
     )]
     Stage {
@@ -89,7 +89,7 @@ pub enum StageError {
     #[error(transparent)]
     Weights(#[from] WeightsError),
     /// The stage is gone, and its cache with it; what it held must be computed again.
-    #[error("layers {} to {} are lost: {problem}", layers.start, layers.end.saturating_sub(1))]
+    #[error("layers {}–{} are lost: {problem}", layers.start, layers.end.saturating_sub(1))]
     Lost {
         /// The layers it ran.
         layers: Range<u32>,
@@ -99,7 +99,7 @@ pub enum StageError {
         while_computing: bool,
     },
     /// What the stage gave lately may be wrong, and so may everything be that was made of it.
-    #[error("what layers {} to {} computed cannot be trusted: {problem}", layers.start, layers.end.saturating_sub(1))]
+    #[error("what layers {}–{} computed cannot be trusted: {problem}", layers.start, layers.end.saturating_sub(1))]
     Wrong {
         /// The layers it ran.
         layers: Range<u32>,

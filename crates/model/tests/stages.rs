@@ -50,7 +50,7 @@ fn layers_stay_with_the_cache_that_they_read() {
     for cut in 2..6 {
         let error = hidden("gemma4", &[cut]).expect_err("a later layer reads what is cached before the cut");
         let problem = error.to_string();
-        assert!(problem.starts_with(&format!("layers {cut} to 5 cannot be a stage of their own")), "{problem}");
+        assert!(problem.starts_with(&format!("layers {cut}–5 cannot be a stage of their own")), "{problem}");
         assert!(matches!(error, ModelError::Stage { owner: 1 | 2, .. }), "{problem}");
     }
 }

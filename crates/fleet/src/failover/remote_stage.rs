@@ -1,8 +1,5 @@
 //! A stage on another machine: the same plan goes there, the rows come back.
 
-mod bypass;
-mod standby_state;
-
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,40 +10,25 @@ use cascadia_model::{Hidden, Stage, StageError, StepPlan};
 use crate::audit::Verb;
 use crate::clock::Monitor;
 use crate::failover::stage_status::StageStatus;
-use crate::failover::standby::Tally;
+use crate::failover::standby::{Followed, Standby, StandbyEnd, Tally};
+use crate::failover::standby_state::{CacheCheck, StandbyState};
+use crate::failover::timeouts::Timeouts;
+use crate::planning::layer_names;
 use crate::wire::codec::Codec;
-use crate::wire::exchange::{StepReply, StepTerms};
 use crate::wire::frame::Frame;
 use crate::wire::link::LinkError;
-use crate::workers::stage_workers::{ModelWorkers, StageWorkers, WorkerLink};
-use standby_state::StandbyState;
-
-/// How long to wait for other machines.
-#[derive(Clone, Copy, Debug)]
-pub struct Timeouts {
-    /// For the answer to any step.
-    pub step: Duration,
-    /// And for each of its rows besides.
-    pub row: Duration,
-    /// For a machine that can take over when none is there.
-    pub worker: Duration,
-    /// For a sign of life: a busy worker gives several in that time.
-    pub silence: Duration,
-}
-
-impl Default for Timeouts {
-    fn default() -> Timeouts {
-        Timeouts {
-            step: Duration::from_secs(10),
-            row: Duration::from_millis(500),
-            worker: Duration::from_secs(4),
-            silence: Duration::from_millis(250),
-        }
-    }
-}
+use crate::workers::model_workers::ModelWorkers;
+use crate::workers::stage_workers::StageWorkers;
+use crate::workers::worker_link::{StepReply, StepTerms, WorkerLink};
 
 /// How often it is asked whether a machine that computes still belongs to the fleet.
 const MEMBERSHIP: Duration = Duration::from_secs(1);
+
+/// How long a standby may take to finish the steps it is behind. Machines that hear nothing leave soon after.
+const CATCHING_UP: Duration = Duration::from_secs(4);
+
+/// Steps in which a machine in doubt must give the rows of another to be believed again.
+const TRIAL: u64 = 512;
 
 /// What steps are told that count on a cache which is lost.
 const GONE: &str = "the machine that ran them is gone";
@@ -56,9 +38,9 @@ pub struct RemoteStage {
     layers: Range<u32>,
     rows: u32,
     terms: StepTerms,
-    stage_workers: Arc<StageWorkers>,
-    /// Whether a spare computes along.
-    is_shadowed: bool,
+    workers: Arc<StageWorkers>,
+    /// Whether a spare computes every step as well.
+    uses_standby: bool,
     tally: Arc<Tally>,
     status: Mutex<StageStatus>,
     state: Monitor<State>,
@@ -67,7 +49,7 @@ pub struct RemoteStage {
 struct State {
     current: Option<WorkerLink>,
     /// Who computes along with it.
-    company: StandbyState,
+    standbys: StandbyState,
     /// The newest generation of steps that a machine has computed; those count on its cache.
     served: Option<u64>,
     /// The generation for which the present machine was taken: its cache has nothing of earlier ones.
@@ -79,7 +61,7 @@ struct State {
     /// When it was last known to belong to the fleet.
     asked: Instant,
     frame: Frame,
-    /// Rows as they are sent; a shadow may need them longer.
+    /// Rows as they are sent; a standby may need them longer.
     row_bytes: Arc<Vec<u8>>,
 }
 
@@ -98,27 +80,27 @@ impl From<LinkError> for Failure {
 }
 
 impl RemoteStage {
-    /// Stage number `stage` of a model, run by whoever docks there. Of spares, one computes along.
-    pub fn new(model_workers: &ModelWorkers, stage: usize, patience: Timeouts) -> RemoteStage {
+    /// Stage number `stage` of a model, run by its workers. Of spares, one computes along.
+    pub fn new(model_workers: &ModelWorkers, stage: usize, timeouts: Timeouts) -> RemoteStage {
         let (numerics, limits) = (&model_workers.manifest().numerics, model_workers.limits());
         let [start, end] = model_workers.manifest().stages[stage].layers;
         let codec = Codec::new(limits.wire, numerics.hidden_width as usize);
-        let stage_workers = Arc::clone(&model_workers.stages_workers()[stage]);
-        let clock = stage_workers.clock().clone();
+        let workers = Arc::clone(&model_workers.stages()[stage]);
+        let clock = workers.clock().clone();
         let now = clock.now();
         RemoteStage {
             layers: start..end,
             rows: limits.model.rows_per_step,
-            terms: StepTerms { codec, patience },
-            stage_workers,
-            is_shadowed: true,
+            terms: StepTerms { codec, timeouts },
+            workers,
+            uses_standby: true,
             tally: Arc::default(),
             status: Mutex::new(StageStatus { layers: [start, end], ..StageStatus::default() }),
             state: Monitor::new(
                 &clock,
                 State {
                     current: None,
-                    company: StandbyState::default(),
+                    standbys: StandbyState::default(),
                     served: None,
                     taken_for: 0,
                     suspected: None,
@@ -132,54 +114,54 @@ impl RemoteStage {
     }
 
     /// The same with spares that only wait.
-    pub fn without_shadow(self) -> RemoteStage {
-        RemoteStage { is_shadowed: false, ..self }
+    pub fn without_standby(self) -> RemoteStage {
+        RemoteStage { uses_standby: false, ..self }
     }
 
     /// Who runs it, and what it has done so far.
     pub fn status(&self) -> StageStatus {
         let status = self.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let spares = status.shadow.iter().cloned().chain(self.stage_workers.spares()).collect();
-        let slow = status.slow.iter().cloned().chain(self.stage_workers.slow()).collect();
+        let spares = status.standby.iter().cloned().chain(self.workers.spares()).collect();
+        let slow = status.slow.iter().cloned().chain(self.workers.slow()).collect();
         let [followed, compared] =
             [&self.tally.followed, &self.tally.compared].map(|steps| steps.load(Ordering::Relaxed));
-        StageStatus { spares, slow, doubted: self.stage_workers.doubted(), followed, compared, ..status }
+        StageStatus { spares, slow, doubted: self.workers.doubted(), followed, compared, ..status }
     }
 
     /// What people call it.
-    fn shows(&self) -> String {
-        format!("layers {} to {}", self.layers.start, self.layers.end)
+    fn describe(&self) -> String {
+        layer_names(&self.layers)
     }
 
     fn now(&self) -> Instant {
-        self.stage_workers.clock().now()
+        self.workers.clock().now()
     }
 
     fn note(&self, change: impl FnOnce(&mut StageStatus)) {
         change(&mut self.status.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Asks for signs of life, of the machine that computes unless a step is under way and of its spares; those that
-    /// give none, or no longer belong to the fleet, are let go.
+    /// Pings its spares, and the machine that computes unless a step is under way; those that do not answer, or no longer
+    /// belong to the fleet, are released.
     pub fn check(&self) {
-        self.stage_workers.sweep(self.terms.patience.silence);
+        self.workers.sweep(self.terms.timeouts.silence);
         let Some(mut state) = self.state.try_lock() else { return };
-        self.hear_shadow(&mut state);
-        if state.current.is_some() && state.still_there(&self.stage_workers, self.terms.patience.silence).is_err() {
+        self.collect_ended_standbys(&mut state);
+        if state.current.is_some() && state.still_there(&self.workers, self.terms.timeouts.silence).is_err() {
             self.lose(&mut state);
         }
         // One that waits is there as well as one that computes: if it goes, it is given as long to come back.
-        if state.current.is_none() && !self.stage_workers.spares().is_empty() {
+        if state.current.is_none() && !self.workers.spares().is_empty() {
             state.seen = self.now();
         }
-        self.find_shadow(&mut state);
+        self.find_standby(&mut state);
     }
 
     /// Lets a machine compute from now on.
-    fn take(&self, worker_link: WorkerLink, state: &mut State) {
-        self.stage_workers.note(Verb::StageTaken, &worker_link.node, self.shows());
-        self.note(|status| status.node = Some(worker_link.node.clone()));
-        state.current = Some(worker_link);
+    fn take(&self, worker: WorkerLink, state: &mut State) {
+        self.workers.note(Verb::StageTaken, &worker.node, self.describe());
+        self.note(|status| status.node = Some(worker.node.clone()));
+        state.current = Some(worker);
         let now = self.now();
         (state.seen, state.asked) = (now, now);
     }
@@ -189,20 +171,18 @@ impl RemoteStage {
         if state.current.is_some() && generation < state.taken_for {
             return Err(GONE.to_owned());
         }
-        let is_second_best = |worker_link: &mut WorkerLink| {
-            self.stage_workers.doubts(&worker_link.node) && self.stage_workers.has_believed()
-        };
-        if let Some(worker_link) = state.current.take_if(is_second_best) {
-            state.company = StandbyState::default();
+        let is_second_best = |worker: &mut WorkerLink| self.workers.doubts(&worker.node) && self.workers.has_believed();
+        if let Some(worker) = state.current.take_if(is_second_best) {
+            state.standbys = StandbyState::default();
             self.note(|status| status.node = None);
-            self.stage_workers.put(worker_link);
+            self.workers.put(worker);
         }
-        if let Some(worker_link) = &state.current {
+        if let Some(worker) = &state.current {
             if self.now().saturating_duration_since(state.asked) < MEMBERSHIP {
                 return Ok(());
             }
             state.asked = self.now();
-            if self.stage_workers.admits(&worker_link.node) {
+            if self.workers.admits(&worker.node) {
                 return Ok(());
             }
             let (node, _) = self.lose(state);
@@ -212,14 +192,14 @@ impl RemoteStage {
         if state.served.is_some_and(|served| generation <= served) {
             return Err(GONE.to_owned());
         }
-        let deadline = state.seen + self.terms.patience.worker;
-        while let Some(worker_link) = self.stage_workers.take(deadline) {
-            state.current = Some(worker_link);
+        let deadline = state.seen + self.terms.timeouts.worker;
+        while let Some(worker) = self.workers.take(deadline) {
+            state.current = Some(worker);
             // One that has waited may have gone meanwhile.
-            let answers = state.still_there(&self.stage_workers, self.terms.patience.silence).is_ok();
-            if let Some(worker_link) = state.current.take().filter(|_| answers) {
-                (state.taken_for, state.company) = (generation, StandbyState::default());
-                self.take(worker_link, state);
+            let answers = state.still_there(&self.workers, self.terms.timeouts.silence).is_ok();
+            if let Some(worker) = state.current.take().filter(|_| answers) {
+                (state.taken_for, state.standbys) = (generation, StandbyState::default());
+                self.take(worker, state);
                 return Ok(());
             }
         }
@@ -228,22 +208,22 @@ impl RemoteStage {
 
     /// Sends a step and waits for its rows; says how many microseconds it was computed.
     fn exchange(&self, plan: &StepPlan, hidden: &mut Hidden, state: &mut State) -> Result<u32, Failure> {
-        let Some(worker_link) = &mut state.current else {
+        let Some(worker) = &mut state.current else {
             return Err(Failure::Lost("it is gone".to_owned()));
         };
         let mut row_bytes = Arc::get_mut(&mut state.row_bytes).map(std::mem::take).unwrap_or_default();
         // First, because a step that is not sent must leave no trace in what both ends remember.
         self.terms.codec.encode(&hidden.values, &mut row_bytes).map_err(Failure::Plan)?;
         state.row_bytes = Arc::new(row_bytes);
-        let sent = worker_link.send(plan, &state.row_bytes);
-        // Whatever became of that: if the machine is lost, its shadow answers.
-        state.company.tell((&worker_link.node, self.now()), |shadow| shadow.step(plan, &state.row_bytes));
+        let sent = worker.send(plan, &state.row_bytes);
+        // Whatever became of that: if the machine is lost, its standby answers.
+        state.standbys.tell((&worker.node, self.now()), |standby| standby.step(plan, &state.row_bytes));
         let sent = sent?;
-        let answer = worker_link.answer(plan.tokens.len() as u16, &self.terms, &self.stage_workers, &mut state.frame);
-        let late = std::mem::take(&mut worker_link.sent.late);
+        let answer = worker.answer(plan.tokens.len() as u16, &self.terms, &self.workers, &mut state.frame);
+        let late = worker.take_late();
         self.note(|status| (status.sent_bytes, status.late) = (status.sent_bytes + sent as u64, status.late + late));
-        let computed = self.judge(plan, (&worker_link.node, answer?), (&state.frame, hidden), &mut state.suspected)?;
-        state.company.tell((&worker_link.node, self.now()), |shadow| shadow.compare(state.frame.rows()));
+        let computed = self.judge(plan, (&worker.node, answer?), (&state.frame, hidden), &mut state.suspected)?;
+        state.standbys.tell((&worker.node, self.now()), |standby| standby.compare(state.frame.rows()));
         Ok(computed)
     }
 
@@ -261,6 +241,205 @@ impl RemoteStage {
             StepReply::Refused(problem) => problem,
         };
         Err(blame(plan, node, problem, suspected))
+    }
+
+    /// Releases the machine that computes; its standby continues. Gives the name of the first, and what the second
+    /// answers to the last step.
+    fn lose(&self, state: &mut State) -> (String, Option<StepReply>) {
+        let hand_over = |standby: Standby| (standby.node.clone(), standby.hand_over(CATCHING_UP));
+        let (standby, end) = state.standbys.standby.take().map(hand_over).unzip();
+        self.note(|status| {
+            (status.lost, status.node, status.standby) = (status.lost + 1, None, None);
+            status.slow.clear();
+        });
+        state.seen = self.now();
+        let node = state.current.take().map(|worker| worker.node).unwrap_or_default();
+        self.workers.remember_loss(&node);
+        self.workers.note(Verb::StageLost, &node, self.describe());
+        match end {
+            Some(StandbyEnd::HandedOver(followed)) if self.workers.admits(&followed.worker.node) => {
+                return (node, self.adopt(followed, state));
+            }
+            Some(StandbyEnd::Differs(other)) => self.dispute(&node, other, state),
+            Some(StandbyEnd::Lost) => standby.iter().for_each(|node| self.workers.remember_loss(node)),
+            Some(StandbyEnd::HandedOver(_) | StandbyEnd::Released) | None => {}
+        }
+        (node, None)
+    }
+
+    /// Lets a machine compute that was a standby; gives what it answers to the last step.
+    fn adopt(&self, followed: Followed, state: &mut State) -> Option<StepReply> {
+        let Followed { worker, coverage, answer, frame } = followed;
+        state.standbys.set_holds(state.served.unwrap_or(0), coverage);
+        state.frame = frame;
+        self.take(worker, state);
+        answer
+    }
+
+    /// What becomes of a step whose machine failed: its standby has computed the step as well.
+    fn continue_on_standby(
+        &self,
+        failure: Failure,
+        plan: &StepPlan,
+        hidden: &mut Hidden,
+        state: &mut State,
+    ) -> Result<u32, Failure> {
+        let Failure::Lost(problem) = failure else { return Err(failure) };
+        let (node, answer) = self.lose(state);
+        let lost = Failure::Lost(format!("{node}: {problem}"));
+        let Some((worker, answer)) = state.current.as_ref().zip(answer) else { return Err(lost) };
+        match self.judge(plan, (&worker.node, answer), (&state.frame, hidden), &mut state.suspected) {
+            Ok(computed) => {
+                self.note(|status| status.saved += 1);
+                Ok(computed)
+            }
+            Err(Failure::Plan(problem)) => Err(Failure::Plan(problem)),
+            Err(Failure::Lost(problem)) => Err(Failure::Lost(format!("{}: {problem}", self.lose(state).0))),
+        }
+    }
+
+    /// Lets the standby compute from now on if the machine is slow and the standby is not. The machine is a spare then.
+    fn bypass_slow(&self, state: &mut State) {
+        let Some(slow) = state.current.as_ref().filter(|worker| worker.pace.is_slow()) else { return };
+        let can_continue = |standby: &mut Standby| {
+            standby.is_level() && ![&slow.node, &standby.node].iter().any(|node| self.workers.doubts(node))
+        };
+        let Some(standby) = state.standbys.standby.take_if(can_continue) else { return };
+        let node = standby.node.clone();
+        match standby.hand_over(CATCHING_UP) {
+            StandbyEnd::HandedOver(followed) if self.workers.admits(&node) => {
+                if let Some(slow) = state.current.take() {
+                    self.note(|status| status.bypassed += 1);
+                    // Others come before it, and it is held back if this happens again and again.
+                    self.workers.remember_loss(&slow.node);
+                    self.workers.note(Verb::StageSlow, &slow.node, self.describe());
+                    self.workers.put(slow);
+                }
+                self.adopt(followed, state);
+            }
+            // A slow machine is better than none.
+            end => self.standby_ended(&node, end, state),
+        }
+    }
+
+    /// Takes a spare as a standby if there is none. After enough equal steps, machines are no longer in doubt.
+    fn find_standby(&self, state: &mut State) {
+        let State { current: Some(WorkerLink { node, .. }), standbys, .. } = state else { return };
+        let in_doubt = |standby: &Standby| self.workers.doubts(&standby.node) || self.workers.doubts(node);
+        let is_tried = |standby: &&Standby| standby.agreed() >= TRIAL && in_doubt(standby);
+        if let Some(standby) = standbys.standby.as_ref().filter(is_tried) {
+            self.workers.agree(&standby.node, node);
+            // The turn of another that is in doubt.
+            if self.workers.has_doubted() {
+                standbys.dismiss(node);
+            }
+        }
+        let rests = standbys.rests(self.now()) && !self.workers.doubts(node);
+        if self.uses_standby && standbys.standby.is_none() && !rests {
+            let spare = self.workers.take_beside(node);
+            standbys.standby = spare.map(|spare| Standby::start(spare, &self.workers, self.terms, &self.tally));
+        }
+        self.show_standby(state);
+    }
+
+    /// Shows who computes along, and who of both is slow.
+    fn show_standby(&self, State { current, standbys, .. }: &State) {
+        let standby = standbys.standby.as_ref();
+        let name = standby.map(|standby| standby.node.as_str());
+        let machine = current.as_ref().filter(|worker| worker.pace.is_slow()).map(|worker| worker.node.as_str());
+        let slow = || machine.into_iter().chain(name.filter(|_| standby.is_some_and(Standby::is_slow)));
+        self.note(|status| {
+            if status.standby.as_deref() != name {
+                status.standby = name.map(str::to_owned);
+            }
+            if !status.slow.iter().map(String::as_str).eq(slow()) {
+                status.slow = slow().map(str::to_owned).collect();
+            }
+        });
+    }
+
+    /// Takes note of standbys that have ended.
+    fn collect_ended_standbys(&self, state: &mut State) {
+        if let Some(standby) = state.standbys.take_ended() {
+            self.release_standby(standby, state);
+        }
+        for (node, end) in state.standbys.take_left() {
+            if let Some(StandbyEnd::Differs(other)) = end {
+                self.dispute(&node, other, state);
+            }
+        }
+    }
+
+    fn release_standby(&self, standby: Standby, state: &mut State) {
+        let name = standby.node.clone();
+        let end = standby.hand_over(CATCHING_UP);
+        self.standby_ended(&name, end, state);
+    }
+
+    /// What becomes of a standby that computes along no more.
+    fn standby_ended(&self, name: &str, end: StandbyEnd, state: &mut State) {
+        self.note(|status| status.standby = None);
+        match end {
+            StandbyEnd::Differs(other) => {
+                let node = state.current.as_ref().map(|worker| worker.node.clone()).unwrap_or_default();
+                self.dispute(&node, other, state);
+            }
+            StandbyEnd::HandedOver(followed) => {
+                self.workers.put(followed.worker);
+            }
+            StandbyEnd::Lost => self.workers.remember_loss(name),
+            StandbyEnd::Released => {}
+        }
+    }
+
+    /// The machine that computes and its standby gave different rows. Unless the standby is known to be wrong, neither
+    /// is believed: what was made of such rows is in doubt, and both wait for a third, or compute together.
+    fn dispute(&self, node: &str, other: WorkerLink, state: &mut State) {
+        let wrong = self.workers.differ(node, &other.node, &self.describe());
+        let is_wrong = |node: &str| wrong.iter().any(|name| name == node);
+        let problem = format!("{node} and {} computed different rows", other.node);
+        if !is_wrong(&other.node) {
+            self.workers.put(other);
+        }
+        if is_wrong(node) || self.workers.doubts(node) {
+            state.standbys.doubt = Some(problem);
+            if let Some(worker) = state.current.take_if(|worker| worker.node == node) {
+                self.note(|status| status.node = None);
+                if !is_wrong(node) {
+                    self.workers.put(worker);
+                }
+            }
+        }
+        self.note(|status| {
+            status.wrong.retain(|name| !wrong.contains(name));
+            status.wrong.extend(wrong);
+        });
+    }
+
+    /// An error if a step reads what a machine that was a standby does not hold.
+    fn check_caches(&self, plan: &StepPlan, state: &mut State) -> Result<(), String> {
+        match state.standbys.check_caches(plan) {
+            CacheCheck::Complete => Ok(()),
+            CacheCheck::CompleteFrom(generation) => {
+                state.taken_for = generation;
+                Ok(())
+            }
+            CacheCheck::Missing => Err(GONE.to_owned()),
+        }
+    }
+
+    /// Lets rows pass that were computed. Those of a machine in doubt count only if its standby computed the same.
+    fn confirm(&self, plan: &StepPlan, state: &mut State) -> Result<(), String> {
+        let State { current: Some(WorkerLink { node, .. }), standbys, .. } = state else { return Ok(()) };
+        standbys.wrote(plan);
+        if !self.workers.doubts(node) || standbys.standby.as_ref().is_some_and(Standby::confirms) {
+            return Ok(());
+        }
+        let problem = format!("{node} may be wrong, and no other machine confirms what it computes");
+        if let Some(standby) = standbys.standby.take() {
+            self.release_standby(standby, state);
+        }
+        Err(state.standbys.doubt.take().unwrap_or(problem))
     }
 
     /// An error if there is anything else than a row of numbers for every token.
@@ -281,15 +460,11 @@ impl RemoteStage {
 }
 
 impl State {
-    /// Asks for a sign of life of a machine that still belongs to the fleet.
-    fn still_there(&mut self, stage_workers: &StageWorkers, patience: Duration) -> Result<(), LinkError> {
-        let worker_link = self
-            .current
-            .as_mut()
-            .filter(|worker_link| stage_workers.admits(&worker_link.node))
-            .ok_or(LinkError::Closed)?;
-        worker_link.ping(patience, stage_workers)?;
-        let now = stage_workers.clock().now();
+    /// Pings a machine that still belongs to the fleet.
+    fn still_there(&mut self, workers: &StageWorkers, patience: Duration) -> Result<(), LinkError> {
+        let worker = self.current.as_mut().filter(|worker| workers.admits(&worker.node)).ok_or(LinkError::Closed)?;
+        worker.ping(patience, workers)?;
+        let now = workers.clock().now();
         (self.seen, self.asked) = (now, now);
         Ok(())
     }
@@ -304,26 +479,26 @@ impl Stage for RemoteStage {
         self.check_rows(plan, hidden)?;
         // A step that panicked left a link that is out of step, and such a link fails.
         let state = &mut *self.state.lock();
-        self.hear_shadow(state);
-        if let Some(problem) = state.company.doubt.take() {
+        self.collect_ended_standbys(state);
+        if let Some(problem) = state.standbys.doubt.take() {
             return Err(StageError::Wrong { layers: self.layers.clone(), problem });
         }
         let lost = |problem| StageError::Lost { layers: self.layers.clone(), problem, while_computing: false };
-        self.bypass(state);
+        self.bypass_slow(state);
         self.worker(state, plan.generation).map_err(lost)?;
-        self.find_shadow(state);
+        self.find_standby(state);
         self.check_caches(plan, state).map_err(lost)?;
         state.served = state.served.max(Some(plan.generation));
         let begin = self.now();
         let computed = self.exchange(plan, hidden, state);
-        match computed.or_else(|failure| self.go_on(failure, plan, hidden, state)) {
+        match computed.or_else(|failure| self.continue_on_standby(failure, plan, hidden, state)) {
             Ok(computed) => {
                 self.confirm(plan, state).map_err(lost)?;
                 state.seen = self.now();
                 self.note(|status| {
                     status.steps += 1;
                     status.rows += plan.tokens.len() as u64;
-                    status.microseconds += self.stage_workers.clock().since(begin).as_micros() as u64;
+                    status.microseconds += self.workers.clock().since(begin).as_micros() as u64;
                     status.computing_microseconds += u64::from(computed);
                 });
                 Ok(())

@@ -15,8 +15,9 @@ pub struct StageStatus {
     pub node: Option<String>,
     /// Other machines with the same shard that are not held back.
     pub spares: Vec<String>,
-    /// The one of them that computes along.
-    pub shadow: Option<String>,
+    /// The one of them that computes every step as well. It is called a shadow where this is written.
+    #[serde(rename = "shadow")]
+    pub standby: Option<String>,
     /// Machines that may be wrong: they gave different rows for one step.
     pub doubted: Vec<String>,
     /// Machines that are wrong, since this stage began.
@@ -29,7 +30,7 @@ pub struct StageStatus {
     pub rows: u64,
     /// Microseconds from sending a step to having its rows, in all.
     pub microseconds: u64,
-    /// Of those, how many the machine says it computed; the rest is the way there and back.
+    /// Of those, how many the machine says it computed; the rest is the link there and back.
     pub computing_microseconds: u64,
     /// Bytes that went there, without what encryption adds.
     pub sent_bytes: u64,
@@ -37,13 +38,13 @@ pub struct StageStatus {
     pub late: u64,
     /// Machines that were lost.
     pub lost: u64,
-    /// Machines that were slow, and in whose place another went on.
+    /// Machines that were slow, and were replaced by their standby.
     pub bypassed: u64,
-    /// Steps that another machine computed along.
+    /// Steps that a standby computed as well.
     pub followed: u64,
     /// Those of them for which it held everything, and gave the same rows.
     pub compared: u64,
-    /// Steps in whose middle the machine was lost, and that its shadow answered.
+    /// Steps in whose middle the machine was lost, and that its standby answered.
     pub saved: u64,
 }
 

@@ -1,5 +1,5 @@
-//! A spare that computes along: it is sent every step of its stage, so that it holds the same caches and its rows can
-//! be compared. Nobody waits for it.
+//! A standby: a spare that computes every step of its stage in lockstep, so that it holds the same caches and its rows
+//! can be compared. Nobody waits for it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,30 +9,30 @@ use cascadia_model::StepPlan;
 
 use crate::clock::{Receiver, RecvError, Sender, Task, channel};
 use crate::failover::coverage::Coverage;
-use crate::wire::exchange::{StepReply, StepTerms};
 use crate::wire::frame::Frame;
 use crate::wire::link::LinkError;
-use crate::workers::stage_workers::{StageWorkers, WorkerLink};
+use crate::workers::stage_workers::StageWorkers;
+use crate::workers::worker_link::{StepReply, StepTerms, WorkerLink};
 use crate::{Clock, Digest};
 
 /// Steps that it may be behind.
 const MOST_BEHIND: usize = 8;
-/// How often it is asked for a sign of life, and whether it belongs to the fleet.
+/// How often it is pinged, and asked whether it belongs to the fleet.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
-/// What a shadow is told, in this order.
-enum Order {
+/// What a standby is told, in this order.
+enum Command {
     /// Compute this. Rows are the same bytes that went to the machine that computes.
     Step { plan: StepPlan, row_bytes: Arc<Vec<u8>> },
     /// What that machine made of it.
     Compare(Digest),
     /// Say whether the last step was compared, once it was.
     Confirm(Sender<()>),
-    /// Go on in its place.
+    /// Continue in its place.
     HandOver,
 }
 
-/// What all shadows of a stage have done.
+/// What all standbys of a stage have done.
 #[derive(Default)]
 pub(crate) struct Tally {
     /// Steps that they computed along.
@@ -54,23 +54,23 @@ struct Progress {
 pub(crate) struct Standby {
     /// What people call it.
     pub(crate) node: String,
-    orders: Sender<Order>,
+    commands: Sender<Command>,
     tally: Arc<Tally>,
     /// What was compared before it came.
     before: u64,
     /// Steps that it was given.
     told: u64,
     progress: Arc<Progress>,
-    thread: Task<End>,
+    thread: Task<StandbyEnd>,
     clock: Clock,
 }
 
 /// How it ended.
-pub(crate) enum End {
-    /// It goes on in place of the machine that computed.
+pub(crate) enum StandbyEnd {
+    /// It continues in place of the machine that computed.
     HandedOver(Followed),
     /// It is a spare again.
-    LetGo,
+    Released,
     /// It is of no more use.
     Lost,
     /// It gave other rows than the machine that computes.
@@ -80,7 +80,7 @@ pub(crate) enum End {
 /// A machine that has followed all steps since it began to.
 pub(crate) struct Followed {
     /// The machine.
-    pub(crate) worker_link: WorkerLink,
+    pub(crate) worker: WorkerLink,
     /// What it holds.
     pub(crate) coverage: Coverage,
     /// What it said to the last step, unless the step read what it does not hold.
@@ -90,46 +90,46 @@ pub(crate) struct Followed {
 }
 
 impl Standby {
-    /// Lets a spare of this dock compute along from the next step on.
+    /// Lets a spare of this stage compute along from the next step on.
     pub(crate) fn start(
-        worker_link: WorkerLink,
-        stage_workers: &Arc<StageWorkers>,
+        worker: WorkerLink,
+        workers: &Arc<StageWorkers>,
         terms: StepTerms,
         tally: &Arc<Tally>,
     ) -> Standby {
-        let (orders, told) = channel(stage_workers.clock(), 2 * MOST_BEHIND);
-        let (node, before) = (worker_link.node.clone(), tally.compared.load(Ordering::Relaxed));
-        let followed = Followed { worker_link, coverage: Coverage::default(), answer: None, frame: Frame::default() };
-        let (stage_workers, tally) = (Arc::clone(stage_workers), Arc::clone(tally));
+        let (commands, told) = channel(workers.clock(), 2 * MOST_BEHIND);
+        let (node, before) = (worker.node.clone(), tally.compared.load(Ordering::Relaxed));
+        let followed = Followed { worker, coverage: Coverage::default(), answer: None, frame: Frame::default() };
+        let (workers, tally) = (Arc::clone(workers), Arc::clone(tally));
         let progress = Arc::<Progress>::default();
-        progress.is_slow.store(followed.worker_link.pace.is_slow(), Ordering::Relaxed);
+        progress.is_slow.store(followed.worker.pace.is_slow(), Ordering::Relaxed);
         let (counts, shown) = (Arc::clone(&tally), Arc::clone(&progress));
-        let clock = stage_workers.clock().clone();
-        let follower = Follower { followed, stage_workers, terms, tally, progress, step: 0, asked: clock.now() };
+        let clock = workers.clock().clone();
+        let follower = Follower { followed, workers, terms, tally, progress, step: 0, asked: clock.now() };
         let thread = clock.spawn(move || follower.follow(&told));
-        Standby { node, orders, tally: counts, before, told: 0, progress: shown, thread, clock }
+        Standby { node, commands, tally: counts, before, told: 0, progress: shown, thread, clock }
     }
 
     /// Gives it a step; `false` if it has too many to do.
     pub(crate) fn step(&mut self, plan: &StepPlan, row_bytes: &Arc<Vec<u8>>) -> bool {
         self.told += 1;
-        self.order(Order::Step { plan: plan.clone(), row_bytes: Arc::clone(row_bytes) })
+        self.command(Command::Step { plan: plan.clone(), row_bytes: Arc::clone(row_bytes) })
     }
 
     /// Tells it which rows the machine that computes gave for that step; `false` if it has too much to do.
     pub(crate) fn compare(&self, row_bytes: &[u8]) -> bool {
-        self.order(Order::Compare(Digest::of(row_bytes)))
+        self.command(Command::Compare(Digest::of(row_bytes)))
     }
 
     /// One that has ended is not behind; why it has is heard later.
-    fn order(&self, order: Order) -> bool {
-        self.orders.try_send(order)
+    fn command(&self, command: Command) -> bool {
+        self.commands.try_send(command)
     }
 
     /// Waits until it has compared the last step; whether its rows are the same.
     pub(crate) fn confirms(&self) -> bool {
         let (sender, confirmed) = channel(&self.clock, 1);
-        self.orders.send(Order::Confirm(sender)) && confirmed.receive(None).is_ok()
+        self.commands.send(Command::Confirm(sender)) && confirmed.receive(None).is_ok()
     }
 
     /// Steps in which it gave the rows of the machine that computes.
@@ -137,7 +137,7 @@ impl Standby {
         self.tally.compared.load(Ordering::Relaxed).saturating_sub(self.before)
     }
 
-    /// Whether it could go on at once: it is not slow, and gave the same rows for the last step or, if it is about to
+    /// Whether it could continue at once: it is not slow, and gave the same rows for the last step or, if it is about to
     /// compare those, for the one before.
     pub(crate) fn is_level(&self) -> bool {
         let agreed = self.progress.agreed.load(Ordering::Acquire);
@@ -149,30 +149,30 @@ impl Standby {
         self.progress.is_slow.load(Ordering::Relaxed)
     }
 
-    /// Whether there is an [`End`].
+    /// Whether there is an [`StandbyEnd`].
     pub(crate) fn has_ended(&self) -> bool {
         self.thread.is_finished()
     }
 
     /// Lets it finish what it was told, and says how it ended. One that takes longer than that is of no use.
-    pub(crate) fn hand_over(self, patience: Duration) -> End {
+    pub(crate) fn hand_over(self, patience: Duration) -> StandbyEnd {
         let deadline = self.clock.now() + patience;
         // One that has ended hears nothing, and has its reason.
-        if !self.orders.try_send(Order::HandOver) {
-            return End::Lost;
+        if !self.commands.try_send(Command::HandOver) {
+            return StandbyEnd::Lost;
         }
-        self.thread.join(Some(deadline)).unwrap_or(End::Lost)
+        self.thread.join(Some(deadline)).unwrap_or(StandbyEnd::Lost)
     }
 
     /// Lets it finish what it was told and be a spare again, and says where to hear how it ended.
-    pub(crate) fn dismiss(self) -> Task<End> {
+    pub(crate) fn dismiss(self) -> Task<StandbyEnd> {
         self.thread
     }
 }
 
 struct Follower {
     followed: Followed,
-    stage_workers: Arc<StageWorkers>,
+    workers: Arc<StageWorkers>,
     terms: StepTerms,
     tally: Arc<Tally>,
     progress: Arc<Progress>,
@@ -183,51 +183,51 @@ struct Follower {
 }
 
 impl Follower {
-    /// Does what it is told until it is told to end, or cannot go on.
-    fn follow(mut self, orders: &Receiver<Order>) -> End {
+    /// Does what it is told until it is told to end, or fails.
+    fn follow(mut self, commands: &Receiver<Command>) -> StandbyEnd {
         // One that has waited may have gone meanwhile.
         let mut went_well = self.ask();
         while went_well.is_ok() {
-            went_well = match orders.receive(Some(self.now() + HEARTBEAT)) {
-                Ok(Order::Step { plan, row_bytes }) => self.run(&plan, &row_bytes),
-                Ok(Order::Compare(digest)) => match self.compare(digest) {
-                    Ok(false) => return End::Differs(self.followed.worker_link),
+            went_well = match commands.receive(Some(self.now() + HEARTBEAT)) {
+                Ok(Command::Step { plan, row_bytes }) => self.run(&plan, &row_bytes),
+                Ok(Command::Compare(digest)) => match self.compare(digest) {
+                    Ok(false) => return StandbyEnd::Differs(self.followed.worker),
                     compared => compared.map(|_| {
                         self.tally.followed.fetch_add(1, Ordering::Relaxed);
                     }),
                 },
-                Ok(Order::Confirm(sender)) => {
+                Ok(Command::Confirm(sender)) => {
                     // Who waits hears that the sender is gone where nothing was compared.
                     if self.followed.answer.is_some() {
                         sender.send(());
                     }
                     Ok(())
                 }
-                Ok(Order::HandOver) => return End::HandedOver(self.followed),
+                Ok(Command::HandOver) => return StandbyEnd::HandedOver(self.followed),
                 Err(RecvError::TimedOut) => self.ask(),
                 Err(RecvError::Disconnected) => {
                     // If enough wait there, it has to come again.
-                    self.stage_workers.put(self.followed.worker_link);
-                    return End::LetGo;
+                    self.workers.put(self.followed.worker);
+                    return StandbyEnd::Released;
                 }
             };
         }
-        End::Lost
+        StandbyEnd::Lost
     }
 
-    /// Asks for a sign of life of a machine that still belongs to the fleet.
+    /// Pings a machine that still belongs to the fleet.
     fn ask(&mut self) -> Result<(), LinkError> {
         self.belongs()?;
-        self.followed.worker_link.ping(self.terms.patience.silence, &self.stage_workers)
+        self.followed.worker.ping(self.terms.timeouts.silence, &self.workers)
     }
 
     fn now(&self) -> Instant {
-        self.stage_workers.clock().now()
+        self.workers.clock().now()
     }
 
     fn belongs(&mut self) -> Result<(), LinkError> {
         self.asked = self.now();
-        if self.stage_workers.admits(&self.followed.worker_link.node) { Ok(()) } else { Err(LinkError::Closed) }
+        if self.workers.admits(&self.followed.worker.node) { Ok(()) } else { Err(LinkError::Closed) }
     }
 
     /// Computes a step as every other machine does. What a step makes of rows that are not held is of no use to anyone.
@@ -235,11 +235,11 @@ impl Follower {
         if self.now().saturating_duration_since(self.asked) >= HEARTBEAT {
             self.belongs()?;
         }
-        let Followed { worker_link, coverage, answer, frame } = &mut self.followed;
+        let Followed { worker, coverage, answer, frame } = &mut self.followed;
         self.step += 1;
-        worker_link.send(plan, row_bytes)?;
-        let came = worker_link.answer(plan.tokens.len() as u16, &self.terms, &self.stage_workers, frame)?;
-        self.progress.is_slow.store(worker_link.pace.is_slow(), Ordering::Relaxed);
+        worker.send(plan, row_bytes)?;
+        let came = worker.answer(plan.tokens.len() as u16, &self.terms, &self.workers, frame)?;
+        self.progress.is_slow.store(worker.pace.is_slow(), Ordering::Relaxed);
         let held = coverage.holds(plan);
         match came {
             StepReply::Rows(_) => coverage.wrote(plan),

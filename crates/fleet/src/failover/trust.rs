@@ -3,9 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::audit::Verb;
-use crate::workers::stage_workers::StageWorkers;
-
 /// From so many others one must differ to be the one that is wrong.
 const ENOUGH: usize = 2;
 
@@ -78,47 +75,6 @@ impl Trust {
     fn hold(&self) -> MutexGuard<'_, BTreeMap<String, BTreeSet<String>>> {
         // Nothing in there can be left half done.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl StageWorkers {
-    /// Whether a machine belongs to the fleet, and was not found to be wrong.
-    pub(crate) fn admits(&self, node: &str) -> bool {
-        self.belongs(node) && !self.trust.is_wrong(node)
-    }
-
-    /// Whether a machine may be wrong: its rows were other ones than those of a machine that may be wrong as well.
-    pub(crate) fn doubts(&self, node: &str) -> bool {
-        self.trust.doubts(node, |other| self.belongs(other))
-    }
-
-    /// Those that may be wrong.
-    pub(crate) fn doubted(&self) -> Vec<String> {
-        let doubted = |node: &String| self.doubts(node) && self.admits(node);
-        self.trust.names().into_iter().filter(doubted).collect()
-    }
-
-    /// Two machines gave the same rows for long enough.
-    pub(crate) fn agree(&self, one: &str, other: &str) {
-        self.trust.agree(one, other);
-    }
-
-    /// Two machines gave different rows for one step of `what`. Gives those that are wrong, which are never used again
-    /// unless people say so.
-    pub(crate) fn differ(&self, one: &str, other: &str, what: &str) -> Vec<String> {
-        let Dispute { wrong, is_new } = self.trust.differ(one, other, |node| self.belongs(node));
-        if is_new {
-            self.note(Verb::RowsDiffer, one, format!("{what}: {other} computed other rows"));
-        }
-        for node in &wrong {
-            let why = format!("two machines computed other rows for {what}");
-            // A list that cannot be written must not bring it back.
-            match self.members().map(|members| members.distrust(node, &why)) {
-                Some(Ok(true)) => self.trust.forget(node),
-                _ => self.note(Verb::Distrust, node, why),
-            }
-        }
-        wrong
     }
 }
 

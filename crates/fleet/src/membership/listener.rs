@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustls::ServerConfig;
 
-use crate::membership::connection_slots::Places;
+use crate::membership::connection_slots::ConnectionSlots;
 use crate::membership::discovery::{Announcement, announce};
 use crate::membership::invitation::proof;
 use crate::wire::frame::{Bounds, Frame, Kind, Outgoing, Wait, receive};
@@ -84,7 +84,7 @@ impl Listener {
     pub fn run(self, arrive: impl Fn(Arrival) + Send + Sync + 'static) {
         let Listener { socket, config, members, announcement } = self;
         let (shared, arrive) = (Arc::new((config, members)), Arc::new(arrive));
-        let [proving, welcomed] = [0, 1].map(|_| Places::default());
+        let [proving, welcomed] = [0, 1].map(|_| ConnectionSlots::default());
         thread::spawn(move || {
             let _announcement = announcement;
             for socket in socket.incoming() {
@@ -93,13 +93,13 @@ impl Listener {
                     Clock::system().sleep(BREATH);
                     continue;
                 };
-                let Some(place) = proving.take() else { continue };
+                let Some(slot) = proving.take() else { continue };
                 let (shared, arrive, welcomed) = (Arc::clone(&shared), Arc::clone(&arrive), welcomed.clone());
                 thread::spawn(move || {
                     let arrival = answer(socket, &shared.0, &shared.1);
-                    drop(place);
+                    drop(slot);
                     // Members that find no place come again.
-                    if let (Some(arrival), Some(_place)) = (arrival, welcomed.take()) {
+                    if let (Some(arrival), Some(_slot)) = (arrival, welcomed.take()) {
                         arrive(arrival);
                     }
                 });

@@ -9,5 +9,5 @@ pub use plan::{
     Candidate, Cost, FleetPlan, MOST_MACHINES, ModelCosts, PlannedStage, Task, plan, plan_with_stages, predict,
 };
 pub use replan::ReplanTimer;
-pub use split::{StageSplit, holds_ends, possible_starts, tells_stage};
+pub use split::{StageSplit, holds_ends, layer_names, possible_starts, tells_stage};
 pub use suggestions::{Suggestion, suggestions};

@@ -108,3 +108,8 @@ fn refusal(asked: String, problem: String, possible: &[u32]) -> FleetError {
     let possible: Vec<String> = possible.iter().map(u32::to_string).collect();
     FleetError::Split { asked, problem, possible: possible.join(", ") }
 }
+
+/// What people call a range of layers, numbered as in the names of tensors: the last one is in it.
+pub fn layer_names(layers: &Range<u32>) -> String {
+    format!("layers {}–{}", layers.start, layers.end.saturating_sub(1))
+}

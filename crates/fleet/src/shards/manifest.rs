@@ -7,7 +7,7 @@ use cascadia_model::{CachePrecision, ModelSpec};
 use serde::{Deserialize, Serialize};
 
 use crate::json_file::write_json;
-use crate::{Digest, FleetError};
+use crate::{Digest, FleetError, layer_names};
 
 /// The version of the manifest that this program writes and reads.
 pub const MANIFEST_VERSION: u32 = 1;
@@ -118,7 +118,8 @@ impl Manifest {
         for (index, stage) in self.stages.iter().enumerate() {
             let [start, end] = stage.layers;
             if start != next || end <= start || stage.file != stage_file(index) {
-                return Err(format!("stage {index} is {} with layers {start} to {end}, after {next}", stage.file));
+                let layers = layer_names(&(start..end));
+                return Err(format!("stage {index} is {} with {layers}, where layer {next} comes next", stage.file));
             }
             next = end;
         }

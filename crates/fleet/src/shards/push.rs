@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::shards::store::answer_bounds;
-use crate::wire::compress::squeeze;
+use crate::wire::compress::compress;
 use crate::wire::frame::{Bounds, Frame, Kind, Outgoing, Wait, receive};
 use crate::wire::link::{Link, LinkError};
 use crate::wire::message::{Offer, reason};
@@ -44,8 +44,8 @@ impl PendingWorker {
             file.read_exact(&mut piece[..count]).map_err(FleetError::io("read", &path))?;
             message.clear();
             message.extend_from_slice(&Digest::of(&piece[..count]).0);
-            let kind = match squeeze(&piece[..count], &mut message) {
-                true => Kind::Squeezed,
+            let kind = match compress(&piece[..count], &mut message) {
+                true => Kind::Compressed,
                 false => {
                     message.extend_from_slice(&piece[..count]);
                     Kind::Chunk

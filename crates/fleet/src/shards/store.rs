@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use crate::json_file::sync_folder;
 use crate::shards::push::{CHUNK, chunk_bounds};
-use crate::wire::compress::stretch;
+use crate::wire::compress::decompress;
 use crate::wire::frame::{Bounds, Frame, Kind, Outgoing, Wait, receive};
 use crate::wire::link::{Link, LinkError};
-use crate::wire::message::Offer;
+use crate::wire::message::{Offer, refuse};
 use crate::wire::verbs::Expecting;
-use crate::workers::stage_workers::refuse;
 use crate::{Digest, FleetError, os};
 
 /// How long a piece may take to come.
@@ -165,7 +164,7 @@ impl Store {
                     piece.copy_from_slice(came);
                     true
                 }
-                Kind::Squeezed => stretch(came, &mut piece).is_some(),
+                Kind::Compressed => decompress(came, &mut piece).is_some(),
                 _ => false,
             };
             if !right || Digest::of(&piece).0 != *digest {

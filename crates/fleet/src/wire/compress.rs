@@ -17,7 +17,7 @@ const TABLE: usize = 128;
 type Lengths = [u8; 256];
 
 /// Appends a piece in fewer bytes to `out`, unless that saves less than a sixteenth of it. Both ends know its length.
-pub(crate) fn squeeze(piece: &[u8], out: &mut Vec<u8>) -> bool {
+pub(crate) fn compress(piece: &[u8], out: &mut Vec<u8>) -> bool {
     let mut counts = [[0_u32; 256]; 2];
     for (place, byte) in piece.iter().enumerate() {
         counts[place % 2][usize::from(*byte)] += 1;
@@ -51,9 +51,9 @@ pub(crate) fn squeeze(piece: &[u8], out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Fills `piece` with what was squeezed; nothing if it cannot have been that.
-pub(crate) fn stretch(squeezed: &[u8], piece: &mut [u8]) -> Option<()> {
-    let (tables, bits) = squeezed.split_at_checked(2 * TABLE)?;
+/// Fills `piece` with what was compressed; nothing if it cannot have been that.
+pub(crate) fn decompress(compressed: &[u8], piece: &mut [u8]) -> Option<()> {
+    let (tables, bits) = compressed.split_at_checked(2 * TABLE)?;
     let (words, []) = bits.as_chunks::<4>() else { return None };
     let (even, odd) = tables.split_at(TABLE);
     let decoders = [decoder(even)?, decoder(odd)?];
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_squeezed_is_smaller_and_comes_back() {
+    fn what_is_compressed_is_smaller_and_comes_back() {
         let length = 100_001;
         let mut halves = crowded(length, 1, 256);
         halves.iter_mut().skip(1).step_by(2).zip(crowded(length, 6, 5)).for_each(|(byte, crowd)| *byte = crowd);
@@ -179,18 +179,18 @@ mod tests {
             (steep, 30),
             (vec![0; 700], 60),
         ] {
-            let mut squeezed = vec![1, 2];
-            assert!(squeeze(&bytes, &mut squeezed));
-            assert!(100 * squeezed.len() < parts * bytes.len(), "{} bytes of {}", squeezed.len(), bytes.len());
+            let mut compressed = vec![1, 2];
+            assert!(compress(&bytes, &mut compressed));
+            assert!(100 * compressed.len() < parts * bytes.len(), "{} bytes of {}", compressed.len(), bytes.len());
             let mut piece = vec![0; bytes.len()];
-            assert!(stretch(&squeezed[2..], &mut piece).is_some() && piece == bytes);
+            assert!(decompress(&compressed[2..], &mut piece).is_some() && piece == bytes);
             for length in [0, 1, bytes.len() - 40, bytes.len() + 40] {
-                assert!(stretch(&squeezed[2..], &mut vec![0; length]).is_none(), "{length} of {}", bytes.len());
+                assert!(decompress(&compressed[2..], &mut vec![0; length]).is_none(), "{length} of {}", bytes.len());
             }
         }
         for bytes in [Vec::new(), vec![7], vec![0; 200], crowded(length, 1, 256), crowded(length, 1, 220)] {
-            let mut squeezed = Vec::new();
-            assert!(!squeeze(&bytes, &mut squeezed) && squeezed.is_empty(), "{} bytes", bytes.len());
+            let mut compressed = Vec::new();
+            assert!(!compress(&bytes, &mut compressed) && compressed.is_empty(), "{} bytes", bytes.len());
         }
     }
 
@@ -199,15 +199,15 @@ mod tests {
         fn any_bytes(mut bytes in vec(any::<u8>(), 0..700), kinds in 0u8..16, length in 0usize..3000) {
             // Tables of short codes are likelier to be ones.
             bytes.iter_mut().take(2 * TABLE).for_each(|byte| *byte &= (0x33 & kinds) | (kinds << 4));
-            let _ = stretch(&bytes, &mut vec![0; length]);
+            let _ = decompress(&bytes, &mut vec![0; length]);
         }
 
         #[test]
         fn any_piece(bytes in vec(0u8..9, 0..3000)) {
-            let mut squeezed = Vec::new();
+            let mut compressed = Vec::new();
             let mut piece = vec![0; bytes.len()];
-            if squeeze(&bytes, &mut squeezed) {
-                prop_assert!(stretch(&squeezed, &mut piece).is_some() && piece == bytes);
+            if compress(&bytes, &mut compressed) {
+                prop_assert!(decompress(&compressed, &mut piece).is_some() && piece == bytes);
             }
         }
     }

@@ -50,7 +50,7 @@ pub enum Kind {
     /// The worker goes, because its owner needs the machine; the table says why.
     Leaving = 17,
     /// A [`Kind::Chunk`] in fewer bytes.
-    Squeezed = 18,
+    Compressed = 18,
 }
 
 pub(crate) const KINDS: [Kind; 18] = [
@@ -71,7 +71,7 @@ pub(crate) const KINDS: [Kind; 18] = [
     Kind::Head,
     Kind::Witness,
     Kind::Leaving,
-    Kind::Squeezed,
+    Kind::Compressed,
 ];
 
 /// What stands before a payload.

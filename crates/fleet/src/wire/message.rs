@@ -4,8 +4,8 @@ use cascadia_model::{CachePages, ModelLimits};
 
 use crate::Digest;
 use crate::wire::codec::RowFormat;
+use crate::wire::frame::{Kind, Outgoing};
 use crate::wire::link::{Link, LinkError};
-use crate::workers::stage_workers::refuse;
 
 /// The longest text in a message.
 pub(crate) const MOST_TEXT: usize = 512;
@@ -145,6 +145,15 @@ impl StageLimits {
         reader.end()?;
         let wire = RowFormat::numbered(format).ok_or_else(|| LinkError::Broken(unknown(format)))?;
         Ok(StageLimits { model: ModelLimits { context, rows_per_step, cache }, wire })
+    }
+}
+
+/// Tells the other end why it is of no use; gives the error that this is.
+pub(crate) fn refuse(link: &mut dyn Link, problem: String) -> LinkError {
+    let message = Writer::default().text(&problem).0;
+    match Outgoing::message(Kind::Refused, &message).send(link, &mut Vec::new()) {
+        Ok(_) => LinkError::Broken(problem),
+        Err(error) => error,
     }
 }
 

@@ -2,7 +2,6 @@
 
 pub(crate) mod codec;
 pub(crate) mod compress;
-pub(crate) mod exchange;
 pub mod frame;
 pub mod link;
 pub(crate) mod message;

@@ -25,7 +25,7 @@ pub enum Expecting {
     /// A worker answers while the way to it is measured.
     Measure,
     /// The coordinator decides what this worker should do.
-    Order,
+    Assignment,
     /// The coordinator sends a file.
     File,
     /// A worker says how much of a file it has.
@@ -44,8 +44,8 @@ pub(crate) const VERBS: [(Expecting, Role, &[Kind]); 10] = [
     (Expecting::Welcome, Role::Coordinator, &[Kind::Joined]),
     (Expecting::Greeting, Role::Worker, &[Kind::Hello]),
     (Expecting::Measure, Role::Worker, &[Kind::Pong]),
-    (Expecting::Order, Role::Coordinator, &[Kind::Ping, Kind::Welcome, Kind::Offer, Kind::Refused]),
-    (Expecting::File, Role::Coordinator, &[Kind::Chunk, Kind::Squeezed]),
+    (Expecting::Assignment, Role::Coordinator, &[Kind::Ping, Kind::Welcome, Kind::Offer, Kind::Refused]),
+    (Expecting::File, Role::Coordinator, &[Kind::Chunk, Kind::Compressed]),
     (Expecting::Receipt, Role::Worker, &[Kind::Have, Kind::Refused]),
     (Expecting::Load, Role::Worker, &[Kind::Ready, Kind::Refused]),
     (Expecting::Work, Role::Coordinator, &[Kind::Step, Kind::Ping, Kind::Head]),

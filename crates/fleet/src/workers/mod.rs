@@ -3,21 +3,24 @@
 pub(crate) mod availability;
 pub(crate) mod heartbeat;
 pub(crate) mod machine;
+pub(crate) mod model_workers;
 mod owner;
 pub(crate) mod pending;
 pub(crate) mod probe;
 pub(crate) mod process;
 pub(crate) mod registry;
 pub(crate) mod stage_workers;
-mod sweep;
 pub(crate) mod worker;
+pub(crate) mod worker_link;
 
 pub use availability::{Availability, Hours, OwnerLimits, Reading};
 pub use machine::{LinkSpeed, MachineSpeed};
+pub use model_workers::ModelWorkers;
 pub use owner::{lent_threads, read_machine, watch_owner};
 pub use pending::PendingWorker;
 pub use probe::Probe;
 pub use process::{WorkerOptions, WorkerProcess};
 pub use registry::{Admission, WorkerRegistry};
-pub use stage_workers::{ModelWorkers, StageWorkers, WorkerLink};
-pub use worker::{LoadStage, Order, RowShape, WorkerStage, greet, greet_measured};
+pub use stage_workers::StageWorkers;
+pub use worker::{Assignment, LoadStage, RowShape, WorkerStage, greet, greet_measured};
+pub use worker_link::WorkerLink;

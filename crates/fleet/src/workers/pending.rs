@@ -1,4 +1,4 @@
-//! A worker that has connected, before anything is decided about it: who it is, and how fast the way to it.
+//! A worker that has connected and has no assignment yet: who it is, and how fast the link to it is.
 
 use std::time::Duration;
 
@@ -7,18 +7,19 @@ use crate::wire::link::{Link, LinkError};
 use crate::wire::message::{Hello, MOST_MESSAGE, Writer};
 use crate::wire::verbs::Expecting;
 use crate::workers::machine::{LinkSpeed, MachineSpeed};
-use crate::workers::stage_workers::hear_hello;
 
 /// Bytes of a message that shows how fast a link is: a fiftieth of a second at 100 Mbit/s.
 pub(crate) const PROBE: u32 = 256 << 10;
 /// How often each is sent; the quickest counts.
 const PROBES: u32 = 3;
+/// How long a worker may take to say who it is.
+const GREETING: Duration = Duration::from_secs(5);
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A worker that waits for what the coordinator wants.
 pub struct PendingWorker {
-    /// What people call the machine.
+    /// Its name.
     pub node: String,
     /// What it says of itself.
     pub hello: Hello,
@@ -26,13 +27,15 @@ pub struct PendingWorker {
 }
 
 impl PendingWorker {
-    /// Hears what a worker says of itself.
+    /// Hears what a worker that has connected says of itself. Nothing is sent before it has.
     pub fn hear(mut link: Box<dyn Link>, node: &str) -> Result<PendingWorker, LinkError> {
-        let hello = hear_hello(&mut *link, &mut Frame::default())?;
+        let mut frame = Frame::default();
+        receive(&mut *link, &Bounds::table(Expecting::Greeting, MOST_MESSAGE), &mut frame, Wait::For(GREETING))?;
+        let hello = Hello::parse(frame.table())?;
         Ok(PendingWorker { node: node.to_owned(), hello, link })
     }
 
-    /// Asks what the machine has measured of itself, and measures the way to it.
+    /// Asks what the machine has measured of itself, and measures the link to it.
     pub fn measure(&mut self) -> Result<(MachineSpeed, LinkSpeed), LinkError> {
         let (speed, short) = self.quickest(&[])?;
         let (_, long) = self.quickest(&vec![0; PROBE as usize])?;
@@ -44,15 +47,15 @@ impl PendingWorker {
         Ok((speed, link))
     }
 
-    /// Lets it go with a reason; it will come again.
+    /// Sends it away with a reason; it will connect again.
     pub fn send_away(mut self, reason: &str) {
         let message = Writer::default().text(reason).0;
         // If it hears nothing, it finds the link closed.
         let _ = Outgoing::message(Kind::Refused, &message).send(&mut *self.link, &mut Vec::new());
     }
 
-    /// Whether it gives a sign of life in time.
-    pub(crate) fn is_there(&mut self, patience: Duration) -> bool {
+    /// Whether it answers in time.
+    pub(crate) fn is_alive(&mut self, patience: Duration) -> bool {
         self.ask(&[], patience).is_ok()
     }
 

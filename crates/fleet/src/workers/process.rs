@@ -19,7 +19,7 @@ use crate::wire::tcp::TcpLink;
 use crate::workers::availability::Availability;
 use crate::workers::machine::MachineSpeed;
 use crate::workers::owner::{lent_threads, watch_owner};
-use crate::workers::worker::{Order, WorkerStage, greet_measured};
+use crate::workers::worker::{Assignment, WorkerStage, greet_measured};
 use crate::{Digest, FleetError, FleetHome, Identity, Witnesses, WorkerSettings, look_around};
 
 /// The version that coordinator and worker must share.
@@ -177,7 +177,7 @@ impl WorkerProcess {
     fn open(&self, path: &Path) -> Result<WorkerStage, FleetError> {
         let options = ShardOptions { program: PROGRAM.to_owned(), pool: (self.pool)(), memory: self.memory };
         let stage = open_shard(path, options)?;
-        Ok(stage.with_witnesses(Arc::clone(&self.witnesses)).with_turn(Arc::clone(&self.availability)))
+        Ok(stage.with_witnesses(Arc::clone(&self.witnesses)).with_availability(Arc::clone(&self.availability)))
     }
 
     /// Holds a shard ready from now on, on a thread of its own.
@@ -253,7 +253,7 @@ impl WorkerProcess {
             None => Hello { program: PROGRAM.to_owned(), shard: None },
         };
         match (greet_measured(link, &hello, (&self.speed, &self.availability)), held) {
-            (Ok(Order::Load { epoch, limits }), Some((number, stage))) => {
+            (Ok(Assignment::Load { epoch, limits }), Some((number, stage))) => {
                 self.home.notify(FleetEvent::Computing { node: self.node() });
                 self.change(*number, |slot| slot.computes = true);
                 let ended = stage.work(link, epoch, limits);
@@ -263,8 +263,10 @@ impl WorkerProcess {
                     None => format!("the coordinator is gone: {ended}"),
                 })
             }
-            (Ok(Order::Load { .. }), None) => Ended::lost("the coordinator wants a stage that is not here".to_owned()),
-            (Ok(Order::Take(offer)), _) => match self.take(link, &offer) {
+            (Ok(Assignment::Load { .. }), None) => {
+                Ended::lost("the coordinator wants a stage that is not here".to_owned())
+            }
+            (Ok(Assignment::Store(offer)), _) => match self.take(link, &offer) {
                 Ok(()) => Ended::lost(format!("received shard {}", offer.digest.short())),
                 Err(error) => Ended::lost(format!("the coordinator sent a shard: {error}")),
             },

@@ -1,4 +1,5 @@
-//! Where machines arrive while models come and go: each finds the harbour its shard belongs to, or waits to be sent one.
+//! All workers of a coordinator while models come and go: each joins the model its shard belongs to, or waits to be
+//! sent one.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,10 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::clock::Monitor;
-use crate::membership::connection_slots::Places;
+use crate::membership::connection_slots::ConnectionSlots;
 use crate::wire::link::{Link, LinkError};
+use crate::wire::message::refuse;
+use crate::workers::model_workers::ModelWorkers;
 use crate::workers::pending::PendingWorker;
-use crate::workers::stage_workers::{ModelWorkers, refuse};
 use crate::{Clock, FleetError, LinkSpeed, MachineSpeed, Shard};
 
 /// A look at whether all have come.
@@ -17,22 +19,22 @@ const GLANCE: Duration = Duration::from_millis(50);
 /// How often a machine is sent its shard: a connection may have ended before anything was sent on it.
 const ATTEMPTS: u32 = 3;
 
-/// The harbours of a coordinator. The first that was opened is the one that serves; another fills up beside it until
-/// it takes its place.
+/// The models of a coordinator and their workers. The first that was opened is the one that serves; another fills up
+/// beside it until it takes its place.
 #[derive(Default)]
 pub struct WorkerRegistry {
-    open: Mutex<Vec<Open>>,
-    /// Machines that wait for a shard, each on its latest connection.
+    open: Mutex<Vec<OpenModel>>,
+    /// Workers that wait for a shard, each on its latest connection.
     waiting: Monitor<BTreeMap<String, PendingWorker>>,
-    /// For those that have not docked yet.
-    arriving: Places,
+    /// For those that have no place yet.
+    arriving: ConnectionSlots,
     /// What each machine has said that it holds, for people.
     held: Mutex<BTreeMap<String, String>>,
 }
 
-struct Open {
+struct OpenModel {
     model_workers: Arc<ModelWorkers>,
-    /// Why a machine with one of its shards could not dock.
+    /// Why a worker with one of its shards was not admitted.
     problem: Option<String>,
 }
 
@@ -57,19 +59,19 @@ impl WorkerRegistry {
         self.waiting.clock()
     }
 
-    /// Lets machines dock at a harbour from now on.
+    /// Admits workers of this model from now on.
     pub fn open(&self, model_workers: &Arc<ModelWorkers>) {
-        self.models().push(Open { model_workers: Arc::clone(model_workers), problem: None });
+        self.models().push(OpenModel { model_workers: Arc::clone(model_workers), problem: None });
     }
 
-    /// Lets no more machines dock there. The connections of those that have end with the harbour.
+    /// Admits no more workers of it. Those that were admitted stay until the model is closed itself.
     pub fn close(&self, model_workers: &Arc<ModelWorkers>) {
         self.models().retain(|open| !Arc::ptr_eq(&open.model_workers, model_workers));
     }
 
-    /// Talks to a machine that has connected: it docks, waits for a shard, or hears why it cannot.
+    /// Talks to a worker that has connected: it joins a model, waits for a shard, or hears why it cannot.
     pub fn admit(&self, link: Box<dyn Link>, node: &str) -> Result<Admission, LinkError> {
-        let Some(_place) = self.arriving.take() else {
+        let Some(_slot) = self.arriving.take() else {
             return Err(LinkError::Broken("too many machines come at once".to_owned()));
         };
         let pending_worker = PendingWorker::hear(link, node)?;
@@ -78,29 +80,29 @@ impl WorkerRegistry {
             let open = self.models();
             // The newest first: who holds a shard of two models is sent it anew for the second.
             let holding = open.iter().rev().filter(|open| open.model_workers.stage_with(shard).is_some());
-            let lacking = |open: &&Open| {
-                open.model_workers.stage_with(shard).is_some_and(|stage| {
-                    !open.model_workers.stages_workers()[stage].names().iter().any(|name| name == node)
-                })
+            let lacking = |open: &&OpenModel| {
+                open.model_workers
+                    .stage_with(shard)
+                    .is_some_and(|stage| !open.model_workers.stages()[stage].names().iter().any(|name| name == node))
             };
             let chosen = holding.clone().find(lacking).or_else(|| holding.clone().next()).or(open.first());
             chosen.map(|open| Arc::clone(&open.model_workers))
         };
         let Some(model_workers) = model_workers else { return Ok(Admission::Early) };
-        let worker_link = model_workers.stage_workers(pending_worker.link, &pending_worker.hello, node);
+        let admitted = model_workers.admit_pending(pending_worker);
         let holds = match model_workers.stage_with(shard) {
             Some(stage) => format!("stage {stage} of {}", model_workers.manifest().name),
             None => format!("shard {}", shard.short()),
         };
         lock(&self.held).insert(node.to_owned(), holds);
-        if let Err(error) = &worker_link {
+        if let Err(error) = &admitted {
             let mut open = self.models();
             let concerned = open.iter_mut().find(|open| Arc::ptr_eq(&open.model_workers, &model_workers));
             if let Some(open) = concerned.filter(|_| model_workers.stage_with(shard).is_some()) {
                 open.problem = Some(format!("{node}: {error}"));
             }
         }
-        worker_link.map(Admission::Stage)
+        admitted.map(Admission::Stage)
     }
 
     fn wait(&self, mut pending_worker: PendingWorker) -> Result<Admission, LinkError> {
@@ -116,13 +118,13 @@ impl WorkerRegistry {
         Ok(Admission::Waits)
     }
 
-    /// Lets a machine wait on, unless it has come again meanwhile.
+    /// Lets a worker wait on, unless it has connected again meanwhile.
     fn keep(&self, pending_worker: PendingWorker) {
         self.waiting.lock().entry(pending_worker.node.clone()).or_insert(pending_worker);
         self.waiting.notify();
     }
 
-    /// What machines have measured of themselves, and the ways to them: of all of these that wait for a shard, or come to
+    /// What machines have measured of themselves, and the links to them: of all of these that wait for a shard, or come to
     /// do so before `deadline`.
     pub fn measure(&self, nodes: &[String], deadline: Instant) -> BTreeMap<String, (MachineSpeed, LinkSpeed)> {
         let measure = |mut pending_worker: PendingWorker| {
@@ -176,7 +178,7 @@ impl WorkerRegistry {
         }
     }
 
-    /// Waits until a machine has docked for each of these stages; an error as soon as one cannot, or at `deadline`.
+    /// Waits until each of these stages has a worker; an error as soon as one is not admitted, or at `deadline`.
     pub fn fill(
         &self,
         model_workers: &Arc<ModelWorkers>,
@@ -186,7 +188,7 @@ impl WorkerRegistry {
         let refused = |problem: String| FleetError::NotReady { model: model_workers.manifest().name.clone(), problem };
         loop {
             let missing: Vec<usize> =
-                stages.iter().copied().filter(|stage| model_workers.stages_workers()[*stage].count() == 0).collect();
+                stages.iter().copied().filter(|stage| model_workers.stages()[*stage].count() == 0).collect();
             if missing.is_empty() {
                 return Ok(());
             }
@@ -207,18 +209,15 @@ impl WorkerRegistry {
         }
     }
 
-    /// Lets go of machines that give no sign of life, docked or waiting, and of those that wait and no longer belong to
-    /// the fleet; the others know that they are needed. To be called well within their lease.
+    /// Pings all workers that wait, and releases those that do not answer or no longer belong to the fleet; the others
+    /// know that they are needed. To be called well within their lease.
     pub fn sweep(&self, patience: Duration, belongs: impl Fn(&str) -> bool) {
         let models: Vec<_> = self.models().iter().map(|open| Arc::clone(&open.model_workers)).collect();
-        models
-            .iter()
-            .flat_map(|model_workers| model_workers.stages_workers())
-            .for_each(|stage_workers| stage_workers.sweep(patience));
+        models.iter().flat_map(|model_workers| model_workers.stages()).for_each(|workers| workers.sweep(patience));
         let nodes: Vec<String> = self.waiting.lock().keys().cloned().collect();
         for node in nodes {
             let Some(mut pending_worker) = self.waiting.lock().remove(&node) else { continue };
-            if belongs(&node) && pending_worker.is_there(patience) {
+            if belongs(&node) && pending_worker.is_alive(patience) {
                 self.keep(pending_worker);
             }
         }
@@ -234,7 +233,7 @@ impl WorkerRegistry {
         if held.is_empty() { "no machine has connected".to_owned() } else { held.join(", ") }
     }
 
-    fn models(&self) -> MutexGuard<'_, Vec<Open>> {
+    fn models(&self) -> MutexGuard<'_, Vec<OpenModel>> {
         lock(&self.open)
     }
 }

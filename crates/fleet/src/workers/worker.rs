@@ -15,13 +15,12 @@ use crate::clock::{Clock, spawn_scoped};
 use crate::wire::codec::Codec;
 use crate::wire::frame::{Bounds, Frame, Kind, Outgoing, Wait, receive};
 use crate::wire::link::{Link, LinkError};
-use crate::wire::message::{Hello, MOST_MESSAGE, Offer, StageLimits, Writer, reason};
+use crate::wire::message::{Hello, MOST_MESSAGE, Offer, StageLimits, Writer, reason, refuse};
 use crate::wire::plan_codec::PlanDecoder;
 use crate::wire::verbs::Expecting;
 use crate::workers::heartbeat::Heartbeat;
 use crate::workers::machine::MachineSpeed;
 use crate::workers::pending::PROBE;
-use crate::workers::stage_workers::refuse;
 
 /// How long a worker waits for its coordinator to decide what it should do.
 const DECISION: Duration = Duration::from_secs(60);
@@ -36,7 +35,7 @@ pub struct WorkerStage {
     load: LoadStage,
     loaded: Option<(StageLimits, Box<dyn Stage>)>,
     witnesses: Option<Arc<Witnesses>>,
-    turn: Arc<Availability>,
+    availability: Arc<Availability>,
 }
 
 /// Loads the stage within limits, or says why it cannot.
@@ -54,7 +53,7 @@ pub struct RowShape {
 impl WorkerStage {
     /// A worker that has not loaded its stage yet.
     pub fn new(hello: Hello, shape: RowShape, lease: Duration, load: LoadStage) -> WorkerStage {
-        WorkerStage { hello, shape, lease, load, loaded: None, witnesses: None, turn: Arc::default() }
+        WorkerStage { hello, shape, lease, load, loaded: None, witnesses: None, availability: Arc::default() }
     }
 
     /// The same, countersigning the heads of the coordinator's audit log.
@@ -63,8 +62,8 @@ impl WorkerStage {
     }
 
     /// The same, leaving between steps when its owner needs the machine.
-    pub fn with_turn(self, turn: Arc<Availability>) -> WorkerStage {
-        WorkerStage { turn, ..self }
+    pub fn with_availability(self, availability: Arc<Availability>) -> WorkerStage {
+        WorkerStage { availability, ..self }
     }
 
     /// The same, computing for so long for a coordinator that says nothing.
@@ -72,7 +71,7 @@ impl WorkerStage {
         WorkerStage { lease, ..self }
     }
 
-    /// Lets go of the memory of a stage for which there is no use; it is loaded again when there is.
+    /// Frees the memory of a stage that is not needed; it is loaded again when it is.
     pub fn unload(&mut self) {
         self.loaded = None;
     }
@@ -80,8 +79,10 @@ impl WorkerStage {
     /// Serves a coordinator until the link ends; the error says how it did.
     pub fn serve(&mut self, link: &mut dyn Link) -> LinkError {
         match greet(link, &self.hello) {
-            Ok(Order::Load { epoch, limits }) => self.work(link, epoch, limits),
-            Ok(Order::Take(_)) => LinkError::Broken("the coordinator sends files, and there is no place".to_owned()),
+            Ok(Assignment::Load { epoch, limits }) => self.work(link, epoch, limits),
+            Ok(Assignment::Store(_)) => {
+                LinkError::Broken("the coordinator sends files, and there is no place".to_owned())
+            }
             Err(error) => error,
         }
     }
@@ -114,13 +115,14 @@ impl WorkerStage {
         let hidden = Hidden { values: Vec::new(), width: self.shape.hidden_width };
         let clock = link.clock().clone();
         let heartbeat = &Heartbeat::new(link, epoch);
-        let testify = self.witnesses.clone().map(Countersigner::start);
+        let countersigner = self.witnesses.clone().map(Countersigner::start);
         let (stage, rows) = (&**stage, Vec::new());
-        let mut work = Work { stage, clock, heartbeat, epoch, step: 0, table, codec, hidden, rows, buffer, testify };
+        let mut work =
+            Work { stage, clock, heartbeat, epoch, step: 0, table, codec, hidden, rows, buffer, countersigner };
         thread::scope(|scope| {
             let beating = spawn_scoped(&work.clock, scope, || heartbeat.run());
             let ended = loop {
-                if let Some(reason) = self.turn.reason() {
+                if let Some(reason) = self.availability.reason() {
                     break work.leave(&reason);
                 }
                 let received = receive(&mut *heartbeat.link(), &bounds, &mut frame, Wait::For(self.lease));
@@ -146,7 +148,7 @@ impl WorkerStage {
 }
 
 /// What a coordinator wants of a worker that has connected.
-pub enum Order {
+pub enum Assignment {
     /// Load the shard, and run steps.
     Load {
         /// What frames are marked with.
@@ -154,40 +156,41 @@ pub enum Order {
         /// What the stage is loaded for.
         limits: StageLimits,
     },
-    /// Take a file.
-    Take(Offer),
+    /// Store a file.
+    Store(Offer),
 }
 
 /// Says who this is, and waits for what the coordinator wants.
-pub fn greet(link: &mut dyn Link, hello: &Hello) -> Result<Order, LinkError> {
+pub fn greet(link: &mut dyn Link, hello: &Hello) -> Result<Assignment, LinkError> {
     greet_measured(link, hello, (&MachineSpeed::default(), &Availability::default()))
 }
 
-/// The same for a machine that has measured itself, and says so when the coordinator asks, for as long as it is its turn.
+/// The same for a machine that has measured itself, and says so when the coordinator asks, for as long as it is
+/// available.
 pub fn greet_measured(
     link: &mut dyn Link,
     hello: &Hello,
-    (speed, turn): (&MachineSpeed, &Availability),
-) -> Result<Order, LinkError> {
+    (speed, availability): (&MachineSpeed, &Availability),
+) -> Result<Assignment, LinkError> {
     let (mut frame, mut buffer) = (Frame::default(), Vec::new());
     Outgoing::message(Kind::Hello, &hello.bytes()).send(link, &mut buffer)?;
     loop {
-        receive(link, &Bounds::table(Expecting::Order, PROBE.max(MOST_MESSAGE)), &mut frame, Wait::For(DECISION))?;
+        receive(link, &Bounds::table(Expecting::Assignment, PROBE.max(MOST_MESSAGE)), &mut frame, Wait::For(DECISION))?;
         if frame.header.kind != Kind::Ping {
             break;
         }
         // Nothing should be sent to a machine that its owner needs.
-        if turn.reason().is_some() {
+        if availability.reason().is_some() {
             return Err(LinkError::Closed);
         }
         Outgoing::message(Kind::Pong, &speed.bytes()).send(link, &mut buffer)?;
     }
     match frame.header.kind {
         Kind::Welcome => match StageLimits::parse(frame.table()) {
-            Ok(limits) => Ok(Order::Load { epoch: frame.header.epoch, limits }),
+            Ok(limits) => Ok(Assignment::Load { epoch: frame.header.epoch, limits }),
             Err(error) => Err(refuse(link, error.to_string())),
         },
-        Kind::Offer => Ok(Order::Take(Offer::parse(frame.table())?)),
+        Kind::Offer => Ok(Assignment::Store(Offer::parse(frame.table())?)),
         Kind::Refused => Err(LinkError::Broken(reason(frame.table())?)),
         kind => Err(LinkError::Broken(format!("the coordinator answered {kind:?}"))),
     }
@@ -206,13 +209,13 @@ struct Work<'a> {
     hidden: Hidden,
     rows: Vec<u8>,
     buffer: Vec<u8>,
-    testify: Option<Countersigner>,
+    countersigner: Option<Countersigner>,
 }
 
 impl Work<'_> {
     fn obey(&mut self, frame: &Frame) -> Result<(), LinkError> {
         let header = &frame.header;
-        while let Some(countersignature) = self.testify.as_ref().and_then(Countersigner::next) {
+        while let Some(countersignature) = self.countersigner.as_ref().and_then(Countersigner::next) {
             let message = testimony_bytes(&countersignature);
             let witness = Outgoing { epoch: self.epoch, ..Outgoing::message(Kind::Witness, &message) };
             witness.send(&mut *self.heartbeat.link(), &mut self.buffer)?;
@@ -225,7 +228,7 @@ impl Work<'_> {
             }
             Kind::Head => {
                 let head = SignedHead::parse(frame.table())?;
-                self.testify.iter().for_each(|testify| testify.show(head));
+                self.countersigner.iter().for_each(|countersigner| countersigner.show(head));
                 Ok(())
             }
             // A plan says what changed, so none may be missed or taken twice.
@@ -235,7 +238,7 @@ impl Work<'_> {
         }
     }
 
-    /// Tells the coordinator that this machine goes, so that it need not find out.
+    /// Tells the coordinator that this machine leaves, so that it need not find out.
     fn leave(&mut self, reason: &str) -> Result<Infallible, LinkError> {
         let message = Writer::default().text(reason).0;
         let leaving = Outgoing { epoch: self.epoch, ..Outgoing::message(Kind::Leaving, &message) };

@@ -17,7 +17,7 @@ const THREADS: u64 = 16;
 /// What was sent in one direction before, also on links that are gone.
 type Recording = Arc<Mutex<Vec<Vec<u8>>>>;
 
-/// LinkFaults from a seed, fair until the worker has docked and again once it has been bad often enough; tells whether it
+/// LinkFaults from a seed, fair until the worker was admitted and again once it has been bad often enough; tells whether it
 /// has been bad.
 fn faults(mut chance: Chance, mut trouble: u32, recording: Recording, was_bad: Arc<AtomicBool>) -> LinkFaults {
     let (mut pieces, mut held) = (0, None::<Vec<u8>>);
@@ -69,7 +69,7 @@ impl Drill {
     }
 
     /// Brings a worker for a stage: the one that was there, or one that has begun anew.
-    fn stage_workers(&mut self, stage: usize) {
+    fn admit_worker(&mut self, stage: usize) {
         if self.chance.below(2) == 0 {
             self.caches[stage] = Cache::default();
         }
@@ -86,7 +86,7 @@ impl Drill {
         self.machines += 1;
         self.model_workers
             .admit(Box::new(link), &format!("node-{}", self.machines))
-            .expect("the weather is fair at first");
+            .expect("there are no faults at first");
     }
 
     /// The tokens of all sequences after all stages, how many late frames were left aside, and how many steps went on
@@ -96,11 +96,11 @@ impl Drill {
         let patience =
             Timeouts { step: minute, worker: Duration::from_secs(2), silence: minute, ..Timeouts::default() };
         for stage in 0..STAGES {
-            self.stage_workers(stage);
+            self.admit_worker(stage);
             // A spare has a cache of its own.
             if self.chance.below(2) == 0 {
                 self.caches[stage] = Cache::default();
-                self.stage_workers(stage);
+                self.admit_worker(stage);
             }
         }
         let stages: Vec<_> = (0..STAGES).map(|stage| RemoteStage::new(&self.model_workers, stage, patience)).collect();
@@ -110,11 +110,11 @@ impl Drill {
                 if let Err(error) = stage.run(plan, hidden) {
                     let StageError::Lost { layers, problem, .. } = &error else { panic!("{error}") };
                     assert!(layers.start as usize == index && !problem.is_empty());
-                    if self.model_workers.stages_workers()[index].count() == 0 {
+                    if self.model_workers.stages()[index].count() == 0 {
                         if stage.status().node.is_some() {
                             self.caches[index] = Cache::default();
                         }
-                        self.stage_workers(index);
+                        self.admit_worker(index);
                     }
                     return Err(error);
                 }
@@ -127,10 +127,10 @@ impl Drill {
 }
 
 #[test]
-fn no_weather_changes_a_token() {
+fn no_fault_changes_a_token() {
     let local: Vec<_> = (0..STAGES as u32).map(|layer| HashStage { cache: Cache::default(), layer }).collect();
     let expected = generate(&mut Chance(1), |plan, hidden| local.iter().try_for_each(|stage| stage.run(plan, hidden)));
-    assert_eq!(Drill::new(0, 0).run(), (expected.clone(), [0, 0]), "in fair weather");
+    assert_eq!(Drill::new(0, 0).run(), (expected.clone(), [0, 0]), "without faults");
     let counts = [0, 0].map(AtomicU64::new);
     thread::scope(|scope| {
         for first in 0..THREADS {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use cascadia_fleet::frame::{Bounds, Frame, HEADER_BYTES, Kind, Outgoing, Wait, receive};
 use cascadia_fleet::link::{Link, LinkError, channel_pair, fair};
 use cascadia_fleet::verbs::Expecting;
-use cascadia_fleet::{Clock, Hello, Order, RemoteStage, RowShape, StageLimits, Timeouts, WorkerStage, greet};
+use cascadia_fleet::{Assignment, Clock, Hello, RemoteStage, RowShape, StageLimits, Timeouts, WorkerStage, greet};
 use cascadia_model::{Hidden, Stage, StageError, StepPlan};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -42,7 +42,7 @@ fn soon() -> Wait {
 fn kind() -> impl Strategy<Value = Kind> {
     use Kind::*;
     prop::sample::select(vec![
-        Hello, Welcome, Ready, Refused, Step, Step, Step, Rows, Ping, Pong, Join, Offer, Chunk, Squeezed, Beat,
+        Hello, Welcome, Ready, Refused, Step, Step, Step, Rows, Ping, Pong, Join, Offer, Chunk, Compressed, Beat,
     ])
 }
 
@@ -106,7 +106,7 @@ proptest! {
         let model_workers = model_workers();
         let hello = Hello { program: PROGRAM.to_owned(), shard: Some(model_workers.manifest().stages[0].digest) };
         let hostile = thread::spawn(move || {
-            if sound && let Ok(Order::Load { epoch, .. }) = greet(&mut there, &hello) {
+            if sound && let Ok(Assignment::Load { epoch, .. }) = greet(&mut there, &hello) {
                 let ready = Outgoing { epoch, ..Outgoing::message(Kind::Ready, &[]) };
                 ready.send(&mut there, &mut Vec::new()).unwrap();
             }

@@ -113,19 +113,19 @@ impl Workshop {
     pub(crate) fn fleet(&self, manifest: &Manifest) -> (Engine, Traffic) {
         let traffic = Traffic::default();
         let engine = self.open(manifest, |model_workers, stage, _| {
-            self.stage_workers(model_workers, stage, [0, 1].map(|_| counted(&traffic)));
+            self.admit_worker(model_workers, stage, [0, 1].map(|_| counted(&traffic)));
             Box::new(RemoteStage::new(model_workers, stage, PATIENCE))
         });
         (engine, traffic)
     }
 
     /// Brings a worker for a stage, over a link in this process.
-    pub(crate) fn stage_workers(&self, model_workers: &ModelWorkers, stage: usize, faults: [LinkFaults; 2]) {
+    pub(crate) fn admit_worker(&self, model_workers: &ModelWorkers, stage: usize, faults: [LinkFaults; 2]) {
         let (here, mut there) = channel_pair(faults);
         let mut worker = self.worker(model_workers.manifest(), stage);
         thread::spawn(move || worker.serve(&mut there));
         // A machine has one place, so that each is another one.
-        let node = format!("worker-{}", model_workers.stages_workers()[stage].count());
+        let node = format!("worker-{}", model_workers.stages()[stage].count());
         model_workers.admit(Box::new(here), &node).expect("the worker is let in");
     }
 
@@ -149,7 +149,7 @@ impl Workshop {
 /// The bytes of every piece that was sent.
 pub(crate) type Traffic = Arc<Mutex<Vec<usize>>>;
 
-/// Fair weather that counts.
+/// No faults, and a count.
 pub(crate) fn counted(traffic: &Traffic) -> LinkFaults {
     let traffic = Arc::clone(traffic);
     Box::new(move |piece| {

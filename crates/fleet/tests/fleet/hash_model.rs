@@ -108,7 +108,7 @@ fn manifest() -> Manifest {
     }
 }
 
-/// Docks for the stages of hashes.
+/// No workers yet for the stages of hashes.
 pub(crate) fn model_workers() -> ModelWorkers {
     let cache = CachePages { pages: 16, window: 0 };
     let model = ModelLimits { context: 128, rows_per_step: 32, cache };

@@ -82,7 +82,7 @@ const PUSH: [Point; 6] = [
     point("all of it", (Sender::Worker, Kind::Have), 2, WHOLE),
 ];
 
-/// Fair weather until the machine dies, then nothing in either direction; and whether it has died.
+/// No faults until the machine dies, then nothing in either direction; and whether it has died.
 pub(crate) fn deadly(point: &Point, moment: Moment) -> ([LinkFaults; 2], Arc<AtomicBool>) {
     let dead = Arc::new(AtomicBool::new(false));
     let faults = |sender: Sender| -> LinkFaults {
@@ -120,7 +120,7 @@ fn points(table: &[Point]) -> impl Iterator<Item = (&Point, Moment, String)> {
 /// The tokens of a fleet whose first machine dies there; the others live.
 fn survive(point: &Point, moment: Moment, name: &str) -> Vec<Vec<u32>> {
     let model_workers = model_workers();
-    let stage_workers = |node: &str, stage: usize, (faults, dead): ([LinkFaults; 2], Arc<AtomicBool>)| {
+    let admit_worker = |node: &str, stage: usize, (faults, dead): ([LinkFaults; 2], Arc<AtomicBool>)| {
         let cache = Cache::default();
         let hashes = move || Box::new(HashStage { cache: Arc::clone(&cache), layer: stage as u32 }) as Box<dyn Stage>;
         model_workers.admit(Box::new(Watched { link: worker(stage, hashes, faults), is_silent: dead }), node)
@@ -128,18 +128,18 @@ fn survive(point: &Point, moment: Moment, name: &str) -> Vec<Vec<u32>> {
     let lives = || ([fair(), fair()], Arc::<AtomicBool>::default());
     let (faults, dead) = deadly(point, moment);
     // One that dies before it is let in is not let in.
-    let worker_link = stage_workers("first", 0, (faults, Arc::clone(&dead)));
-    assert!(worker_link.is_ok() || dead.load(Ordering::SeqCst), "{name}");
+    let worker = admit_worker("first", 0, (faults, Arc::clone(&dead)));
+    assert!(worker.is_ok() || dead.load(Ordering::SeqCst), "{name}");
     for stage in 0..STAGES {
-        assert_eq!(stage_workers("other", stage, lives()), Ok(stage));
+        assert_eq!(admit_worker("other", stage, lives()), Ok(stage));
     }
     let stages: Vec<_> = (0..STAGES).map(|stage| RemoteStage::new(&model_workers, stage, PATIENCE)).collect();
     let tokens = generate(&mut Chance(1), |plan, hidden| {
         stages.iter().enumerate().try_for_each(|(index, stage)| {
             let ran = stage.run(plan, hidden);
             // A machine may be taken for dead where this one has too much to do.
-            if ran.is_err() && model_workers.stages_workers()[index].count() == 0 {
-                drop(stage_workers("another", index, lives()));
+            if ran.is_err() && model_workers.stages()[index].count() == 0 {
+                drop(admit_worker("another", index, lives()));
             }
             ran
         })

@@ -1,7 +1,7 @@
 //! A model in shards on several workers gives the tokens that it gives in one piece, whatever happens on the way.
 
+mod admission;
 mod chaos;
-mod docking;
 mod frames;
 mod harness;
 mod hash_model;
@@ -12,10 +12,10 @@ mod pushing;
 mod registry;
 mod same_tokens;
 mod serving;
-mod shadowing;
 mod shards;
 mod simulation;
 mod slow_machines;
 mod sockets;
+mod standbys;
 mod wire;
 mod wrong_rows;

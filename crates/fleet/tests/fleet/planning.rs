@@ -159,7 +159,7 @@ fn a_plan_says_what_it_expects() {
 }
 
 #[test]
-fn a_guest_tells_its_speed_and_shows_that_of_its_link() {
+fn a_worker_tells_its_speed_and_shows_that_of_its_link() {
     let (here, mut there) = channel_pair([fair(), fair()]);
     let speed = speed(&mut Chance(1));
     let worker = thread::spawn(move || {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::thread;
 
 use cascadia_fleet::link::{LinkError, LinkFaults, channel_pair, fair};
-use cascadia_fleet::{Digest, FleetError, Hello, Order, PendingWorker, Shard, Store, greet};
+use cascadia_fleet::{Assignment, Digest, FleetError, Hello, PendingWorker, Shard, Store, greet};
 
 use crate::harness::{PROGRAM, Traffic, counted};
 
@@ -37,7 +37,7 @@ pub(crate) fn check(
     let store = Store::open(to, quota).expect("a folder");
     let worker = thread::spawn(move || {
         let hello = Hello { program: PROGRAM.to_owned(), shard: None };
-        let Order::Take(offer) = greet(&mut there, &hello)? else { panic!("a file is offered") };
+        let Assignment::Store(offer) = greet(&mut there, &hello)? else { panic!("a file is offered") };
         store.take(&mut there, &offer, &[], |path| {
             assert!(path.metadata().unwrap().permissions().readonly());
             Ok(())
@@ -81,7 +81,7 @@ fn a_file_arrives_once_and_goes_on_where_it_was() {
 }
 
 #[test]
-fn what_can_be_squeezed_goes_in_fewer_bytes() {
+fn what_can_be_compressed_goes_in_fewer_bytes() {
     let [from, to] = [0, 1].map(|_| tempfile::tempdir().expect("a folder"));
     // A piece of thirty bytes, one of all, and the rest.
     let content = (0..2 * MIB + 5001).map(|at| if at < MIB { even(at) % 30 } else { even(at) });
@@ -91,8 +91,8 @@ fn what_can_be_squeezed_goes_in_fewer_bytes() {
     assert!(pushed.is_ok() && taken.is_ok());
     assert_eq!(Digest::of_file(&to.path().join(shard.digest.to_string())).unwrap(), (shard.digest, shard.bytes));
     // An offer, and the pieces with a header and a digest each.
-    let [_, squeezed, whole, rest] = traffic.lock().unwrap()[..] else { panic!("{traffic:?}") };
-    assert!(squeezed < MIB * 2 / 3 && whole == MIB + 52 && rest == 5001 + 52, "{traffic:?}");
+    let [_, compressed, whole, rest] = traffic.lock().unwrap()[..] else { panic!("{traffic:?}") };
+    assert!(compressed < MIB * 2 / 3 && whole == MIB + 52 && rest == 5001 + 52, "{traffic:?}");
 }
 
 #[test]

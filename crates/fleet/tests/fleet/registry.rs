@@ -2,12 +2,12 @@
 
 use std::sync::Mutex;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cascadia_fleet::frame::Kind;
 use cascadia_fleet::link::{ChannelLink, LinkFaults, channel_pair, fair};
 use cascadia_fleet::{
-    Admission, Availability, Hello, MachineSpeed, Order, Store, WorkerRegistry, greet, greet_measured,
+    Admission, Assignment, Availability, Clock, Hello, MachineSpeed, Store, WorkerRegistry, greet, greet_measured,
 };
 
 use crate::harness::PROGRAM;
@@ -34,7 +34,7 @@ fn wait(
 }
 
 #[test]
-fn who_waits_is_measured_and_who_is_gone_is_let_go() {
+fn who_waits_is_measured_and_who_is_gone_is_released() {
     let (registry, patience) = (WorkerRegistry::default(), Duration::from_secs(60));
     let measured =
         |mut link: ChannelLink| drop(greet_measured(&mut link, &hello(), (&SPEED, &Availability::default())));
@@ -47,7 +47,7 @@ fn who_waits_is_measured_and_who_is_gone_is_let_go() {
     assert_eq!(registry.holdings(), "one holds no shard, other holds no shard");
     let nodes = ["one", "gone", "other"].map(str::to_owned);
     for _ in 0..2 {
-        let found = registry.measure(&nodes, Instant::now());
+        let found = registry.measure(&nodes, Clock::system().now());
         assert!(found.keys().eq(&["one", "other"]) && found.values().all(|(speed, _)| *speed == SPEED), "{found:?}");
     }
 }
@@ -60,7 +60,7 @@ fn a_push_that_breaks_off_is_made_again_when_the_machine_comes_again() {
     let take = |quota: u64| {
         let store = Store::open(to.path(), quota).expect("a folder");
         move |mut link: ChannelLink| {
-            let Ok(Order::Take(offer)) = greet(&mut link, &hello()) else { return };
+            let Ok(Assignment::Store(offer)) = greet(&mut link, &hello()) else { return };
             drop(store.take(&mut link, &offer, &[], |_| Ok(())));
         }
     };

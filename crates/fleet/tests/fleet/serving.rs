@@ -104,7 +104,7 @@ fn with_own_stages(workshop: &Workshop, manifest: &Manifest, own: &[usize]) -> E
             return Box::new(OwnStage::open(workshop.folder.path(), shard, options).expect("it was written"));
         }
         [20, 45, u32::MAX].map(cut_after).into_iter().for_each(|faults| {
-            workshop.stage_workers(model_workers, stage, [fair(), faults]);
+            workshop.admit_worker(model_workers, stage, [fair(), faults]);
         });
         Box::new(RemoteStage::new(model_workers, stage, PATIENCE))
     })
@@ -129,7 +129,7 @@ fn with_nobody_left_every_job_ends_with_an_error_that_says_so() {
     let manifest = workshop.export(&[0, 2]);
     let engine = workshop.open(&manifest, |model_workers, stage, _| {
         // Both are lost at once, and nobody waits.
-        workshop.stage_workers(model_workers, stage, [fair(), cut_after(20)]);
+        workshop.admit_worker(model_workers, stage, [fair(), cut_after(20)]);
         Box::new(RemoteStage::new(model_workers, stage, Timeouts { worker: Duration::ZERO, ..PATIENCE }))
     });
     let text = Arc::new(ModelText::read(&Source::Path(&fixture("llama3")).files().unwrap()).unwrap());

@@ -167,7 +167,7 @@ impl Machine {
             Ok(Box::new(TimedStage { inner, clock, time, steps, slow }) as Box<dyn Stage>)
         };
         let worker = WorkerStage::new(hello(stage), shape(), LEASE, Box::new(load));
-        let worker = worker.with_turn(Arc::clone(&availability));
+        let worker = worker.with_availability(Arc::clone(&availability));
         let troubles = chance.below(4);
         Machine { node, chance, troubles, latency, availability, worker, gone: None }
     }
@@ -205,7 +205,7 @@ impl Machine {
 impl World {
     fn new(clock: &Clock, members: Option<Roster>) -> World {
         let quarantine = Arc::new(Quarantine::lasting(HELD_BACK));
-        let workers = model_workers().wary(&quarantine).on_clock(clock);
+        let workers = model_workers().with_quarantine(&quarantine).on_clock(clock);
         let workers = match &members {
             Some(roster) => workers.for_members(&roster.members),
             None => workers,
@@ -263,7 +263,7 @@ impl Observer<'_> {
     fn run(&self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {
         for (number, stage) in self.stages.iter().enumerate() {
             let begin = self.world.clock.now();
-            let workers = &self.world.model_workers.stages_workers()[number];
+            let workers = &self.world.model_workers.stages()[number];
             let (before, spares_before) = (stage.status().node, workers.spares());
             let held_back_before = self.world.quarantine.held_back(begin);
             let ran = stage.run(plan, hidden);

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cascadia_fleet::frame::WIRE_VERSION;
 use cascadia_fleet::link::{Link, LinkError};
 use cascadia_fleet::{
-    Arrival, Digest, Identity, Invitation, Listener, Members, RemoteStage, TcpLink, join, seconds_now,
+    Arrival, Clock, Digest, Identity, Invitation, Listener, Members, RemoteStage, TcpLink, join, seconds_now,
 };
 
 use crate::harness::{PATIENCE, Workshop, continuation, open_whole, prompt};
@@ -72,7 +72,7 @@ fn key(folder: &Path, name: &str) -> Identity {
 
 /// Whether the other end sends anything at all, or just ends.
 fn hears_nothing(link: &mut TcpLink) {
-    let heard = link.read(&mut [0], Instant::now() + PATIENCE.silence);
+    let heard = link.read(&mut [0], Clock::system().now() + PATIENCE.silence);
     assert!(matches!(heard, Err(LinkError::Closed | LinkError::Broken(_))), "{heard:?}");
 }
 
@@ -148,14 +148,14 @@ fn strangers_who_dribble_do_not_keep_members_out() {
                 if socket.write_all(&[byte]).is_err() {
                     return;
                 }
-                thread::sleep(Duration::from_millis(200));
+                Clock::system().sleep(Duration::from_millis(200));
             }
         });
     };
     (0..300).for_each(dribble);
-    let begin = Instant::now();
+    let begin = Clock::system().now();
     while join(&invitation, &identity, "patient").is_err() {
-        assert!(begin.elapsed() < Duration::from_secs(300), "they keep it out");
+        assert!(Clock::system().since(begin) < Duration::from_secs(300), "they keep it out");
     }
 }
 
@@ -183,8 +183,8 @@ fn tokens_over_encrypted_sockets_are_those_of_one_process() {
         if stage == 0 {
             for _ in 0..2 {
                 let Arrival::Member { node, link } = office.next() else { panic!("only members come") };
-                let worker_link = model_workers.admit(link, &node).expect("it fits");
-                assert_eq!(node, ["node-a", "node-b"][worker_link]);
+                let worker = model_workers.admit(link, &node).expect("it fits");
+                assert_eq!(node, ["node-a", "node-b"][worker]);
             }
         }
         Box::new(RemoteStage::new(model_workers, stage, PATIENCE))
@@ -210,10 +210,10 @@ fn members_that_say_nothing_do_not_pile_up() {
     });
     let dial = |_| TcpLink::dial(std::slice::from_ref(&address), &identity, office.identity.pin()).expect("a member");
     let _links: Vec<_> = (0..256).map(dial).collect();
-    let begin = Instant::now();
+    let begin = Clock::system().now();
     while talking.load(Ordering::Relaxed) < 256 {
-        assert!(begin.elapsed() < Duration::from_secs(60), "not everyone is let in");
-        thread::sleep(Duration::from_millis(10));
+        assert!(Clock::system().since(begin) < Duration::from_secs(60), "not everyone is let in");
+        Clock::system().sleep(Duration::from_millis(10));
     }
     // Those who come now are let go at once.
     (0..9).map(dial).for_each(|mut link| hears_nothing(&mut link));

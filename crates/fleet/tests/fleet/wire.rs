@@ -56,7 +56,7 @@ fn no_format_minds_company_guesses_or_losses() {
             assert!(tokens(workshop.fleet(&manifest).0, 8).0 == expected, "{model} {wire:?} with guesses");
             let lossy = workshop.open(&manifest, |model_workers, stage, _| {
                 for faults in [20, 45, u32::MAX].map(cut_after) {
-                    workshop.stage_workers(model_workers, stage, [fair(), faults]);
+                    workshop.admit_worker(model_workers, stage, [fair(), faults]);
                 }
                 Box::new(RemoteStage::new(model_workers, stage, PATIENCE))
             });

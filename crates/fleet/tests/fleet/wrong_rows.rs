@@ -1,5 +1,5 @@
-//! A machine that gives numbers which are wrong is found by the one that computes along: no token comes from its rows
-//! after that, and a third machine shows which of the two it is.
+//! A machine that computes wrong rows is found by its standby: no token comes from its rows after that, and a third
+//! machine shows which of the two it is.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use cascadia_fleet::link::fair;
-use cascadia_fleet::{AuditLog, Auditor, Digest, Identity, Members, ModelWorkers, RemoteStage, Verb};
+use cascadia_fleet::{AuditLog, Auditor, Clock, Digest, Identity, Members, ModelWorkers, RemoteStage, Verb};
 use cascadia_model::{Hidden, Stage, StageError, StepPlan};
 
-use crate::hash_model::{Chance, HashStage, model_workers, try_generate};
-use crate::shadowing::{hashes, look_after, oracle, plan, run, stage_workers, stages, step};
+use crate::hash_model::{Chance, HashStage, model_workers, simulated, try_generate};
+use crate::standbys::{admit_worker, hashes, look_after, oracle, plan, run, stages, step};
 
 /// A machine that is a little off in some of its steps.
 struct Off {
@@ -38,7 +38,7 @@ impl Stage for Off {
 /// Brings a machine for stage 0 that is wrong in these steps.
 fn bring(model_workers: &ModelWorkers, node: &str, wrong: Range<u32>) {
     let off = move || Off { inner: hashes(0), steps: AtomicU32::new(0), wrong: wrong.clone() };
-    stage_workers(model_workers, node, (0, off), [fair(), fair()]);
+    admit_worker(model_workers, node, (0, off), [fair(), fair()]);
 }
 
 /// Brings two machines, of which one is wrong in these steps.
@@ -50,14 +50,14 @@ fn bring_two(model_workers: &ModelWorkers, off: &str, wrong: Range<u32>) {
 
 /// Requests one after the other, as long as `more` wants another: no answer is wrong, and no request that fails was
 /// computed for longer than it takes to notice. Gives how many failed.
-fn ask(stages: &[RemoteStage], mut more: impl FnMut() -> bool) -> u32 {
+fn ask(clock: &Clock, stages: &[RemoteStage], mut more: impl FnMut() -> bool) -> u32 {
     let (expected, _) = oracle();
     let mut failed = 0;
     for _ in 0..40 {
         if !more() {
             return failed;
         }
-        match try_generate(&mut Chance(1), |plan, hidden| run(stages, plan, hidden)) {
+        match try_generate(&mut Chance(1), |plan, hidden| run(clock, stages, plan, hidden)) {
             Ok(tokens) => assert!(tokens == expected, "a wrong answer"),
             Err(error) => {
                 assert!(error.to_string().contains("computed different rows"), "{error}");
@@ -83,79 +83,87 @@ fn members(folder: &std::path::Path) -> (Arc<Members>, Arc<Auditor>, AuditLog) {
 
 #[test]
 fn a_third_machine_shows_which_of_two_is_wrong() {
-    for (wrong, right) in [("one", "other"), ("other", "one")] {
-        let folder = tempfile::tempdir().expect("a folder");
-        let (members, auditor, log) = members(folder.path());
-        let model_workers = model_workers().for_members(&members).audited(&auditor);
-        bring_two(&model_workers, wrong, 20..u32::MAX);
-        bring(&model_workers, "third", 0..0);
-        let stages = stages(&model_workers);
-        // Once two machines agree, no request fails any more.
-        let failed = ask(&stages, || stages[0].status().wrong.is_empty());
-        assert_eq!((failed, stages[0].status().wrong), (1, vec![wrong.to_owned()]));
-        assert_eq!(stages[0].status().node.as_deref(), Some("third"));
-        let mut rounds = 0..2;
-        assert_eq!(ask(&stages, || rounds.next().is_some()), 0);
-        assert_eq!(stages[0].status().doubted, [""; 0]);
-        // Who was let go for another comes back in its own time; who of both computes depends on how quick they are.
-        let status = look_after(&stages[0], |status| status.shadow.is_some());
-        let company = BTreeSet::from([status.node.as_deref(), status.shadow.as_deref()]);
-        assert_eq!(company, BTreeSet::from([Some("third"), Some(right)]));
-        // It stays out until people say otherwise.
-        let distrusted = || members.all().expect("a list").into_iter().find(|member| member.distrusted.is_some());
-        assert_eq!(distrusted().map(|member| member.name).as_deref(), Some(wrong));
-        assert!(!members.has(wrong) && members.has(right));
-        assert_eq!(members.trust(wrong).ok(), Some(true));
-        assert!(members.has(wrong) && distrusted().is_none());
-        auditor.tick(|_| {}).expect("it can be written");
-        let mut verbs = Vec::new();
-        log.read(|record, _| verbs.push(record.entry.verb)).expect("it can be read");
-        let count = |verb| verbs.iter().filter(|other| **other == verb).count();
-        assert_eq!([Verb::RowsDiffer, Verb::Distrust, Verb::Trust].map(count), [2, 1, 1], "{verbs:?}");
-    }
+    simulated(|clock| {
+        for (wrong, right) in [("one", "other"), ("other", "one")] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let (members, auditor, log) = members(folder.path());
+            let model_workers = model_workers().on_clock(clock).for_members(&members).audited(&auditor);
+            bring_two(&model_workers, wrong, 20..u32::MAX);
+            bring(&model_workers, "third", 0..0);
+            let stages = stages(&model_workers);
+            // Once two machines agree, no request fails any more.
+            let failed = ask(clock, &stages, || stages[0].status().wrong.is_empty());
+            assert_eq!((failed, stages[0].status().wrong), (1, vec![wrong.to_owned()]));
+            assert_eq!(stages[0].status().node.as_deref(), Some("third"));
+            let mut rounds = 0..2;
+            assert_eq!(ask(clock, &stages, || rounds.next().is_some()), 0);
+            assert_eq!(stages[0].status().doubted, [""; 0]);
+            // Who was released for another comes back in its own time; who of both computes depends on how quick they are.
+            let status = look_after(clock, &stages[0], |status| status.standby.is_some());
+            let company = BTreeSet::from([status.node.as_deref(), status.standby.as_deref()]);
+            assert_eq!(company, BTreeSet::from([Some("third"), Some(right)]));
+            // It stays out until people say otherwise.
+            let distrusted = || members.all().expect("a list").into_iter().find(|member| member.distrusted.is_some());
+            assert_eq!(distrusted().map(|member| member.name).as_deref(), Some(wrong));
+            assert!(!members.has(wrong) && members.has(right));
+            assert_eq!(members.trust(wrong).ok(), Some(true));
+            assert!(members.has(wrong) && distrusted().is_none());
+            auditor.tick(|_| {}).expect("it can be written");
+            let mut verbs = Vec::new();
+            log.read(|record, _| verbs.push(record.entry.verb)).expect("it can be read");
+            let count = |verb| verbs.iter().filter(|other| **other == verb).count();
+            assert_eq!([Verb::RowsDiffer, Verb::Distrust, Verb::Trust].map(count), [2, 1, 1], "{verbs:?}");
+        }
+    });
 }
 
 #[test]
 fn a_machine_that_is_wrong_from_the_first_step_is_noticed_at_once() {
-    let model_workers = model_workers();
-    bring_two(&model_workers, "one", 0..u32::MAX);
-    let stages = stages(&model_workers);
-    let mut steps = 0;
-    let error = try_generate(&mut Chance(1), |plan, hidden| {
-        steps += 1;
-        run(&stages, plan, hidden)
+    simulated(|clock| {
+        let model_workers = model_workers().on_clock(clock);
+        bring_two(&model_workers, "one", 0..u32::MAX);
+        let stages = stages(&model_workers);
+        let mut steps = 0;
+        let error = try_generate(&mut Chance(1), |plan, hidden| {
+            steps += 1;
+            run(clock, &stages, plan, hidden)
+        });
+        assert!(matches!(error, Err(StageError::Wrong { .. })), "{error:?}");
+        assert_eq!(steps, 2, "the first step is wrong, and the second tells");
     });
-    assert!(matches!(error, Err(StageError::Wrong { .. })), "{error:?}");
-    assert_eq!(steps, 2, "the first step is wrong, and the second tells");
 }
 
 #[test]
 fn two_machines_that_differ_compute_only_what_both_agree_on() {
-    // Wrong for good: nothing is answered any more, until a third machine comes.
-    let model_workers = model_workers();
-    bring_two(&model_workers, "one", 20..u32::MAX);
-    let stages = stages(&model_workers);
-    assert_eq!(ask(&stages, || stages[0].status().doubted.is_empty()), 1);
-    assert_eq!(stages[0].status().doubted, ["one", "other"]);
-    for generation in 100..120 {
-        let error = step(&stages[0], &plan(0, 0, generation)).expect_err("they differ");
-        assert!(matches!(error, StageError::Lost { while_computing: false, .. }), "{error}");
-        assert!(error.to_string().contains("computed different rows"), "{error}");
-    }
-    bring(&model_workers, "third", 0..0);
-    assert_eq!(ask(&stages, || stages[0].status().wrong.is_empty()), 0);
-    let status = stages[0].status();
-    assert_eq!((status.wrong, status.node.as_deref()), (vec!["one".to_owned()], Some("third")));
+    simulated(|clock| {
+        // Wrong for good: nothing is answered any more, until a third machine comes.
+        let model_workers = model_workers().on_clock(clock);
+        bring_two(&model_workers, "one", 20..u32::MAX);
+        let stages = stages(&model_workers);
+        assert_eq!(ask(clock, &stages, || stages[0].status().doubted.is_empty()), 1);
+        assert_eq!(stages[0].status().doubted, ["one", "other"]);
+        for generation in 100..120 {
+            let error = step(&stages[0], &plan(0, 0, generation)).expect_err("they differ");
+            assert!(matches!(error, StageError::Lost { while_computing: false, .. }), "{error}");
+            assert!(error.to_string().contains("computed different rows"), "{error}");
+        }
+        bring(&model_workers, "third", 0..0);
+        assert_eq!(ask(clock, &stages, || stages[0].status().wrong.is_empty()), 0);
+        let status = stages[0].status();
+        assert_eq!((status.wrong, status.node.as_deref()), (vec!["one".to_owned()], Some("third")));
+    });
 }
 
 #[test]
-fn two_machines_that_differed_once_go_on_together() {
-    let model_workers = model_workers();
-    bring_two(&model_workers, "other", 20..21);
-    let stages = stages(&model_workers);
-    assert_eq!(ask(&stages, || stages[0].status().doubted.is_empty()), 1);
-    // Every answer is confirmed, and after enough of them both are believed again.
-    assert_eq!(ask(&stages, || !stages[0].status().doubted.is_empty()), 0);
-    let status = stages[0].status();
-    assert!(status.node.is_some() && status.shadow.is_some() && status.wrong.is_empty());
+fn two_machines_that_differed_once_continue_together() {
+    simulated(|clock| {
+        let model_workers = model_workers().on_clock(clock);
+        bring_two(&model_workers, "other", 20..21);
+        let stages = stages(&model_workers);
+        assert_eq!(ask(clock, &stages, || stages[0].status().doubted.is_empty()), 1);
+        // Every answer is confirmed, and after enough of them both are believed again.
+        assert_eq!(ask(clock, &stages, || !stages[0].status().doubted.is_empty()), 0);
+        let status = stages[0].status();
+        assert!(status.node.is_some() && status.standby.is_some() && status.wrong.is_empty());
+    });
 }

@@ -1,7 +1,7 @@
 //! `cascadia export`.
 
 use cascadia_coordinator::{DEFAULT_USERS, ExportJob, PlanDemand, plan_for_known_machines, split_as_planned};
-use cascadia_fleet::{Manifest, StageSplit};
+use cascadia_fleet::{Manifest, StageSplit, layer_names};
 use cascadia_model::ModelSpec;
 use serde_json::json;
 
@@ -54,7 +54,7 @@ fn report(flags: &ExportFlags, manifest: &Manifest) -> anyhow::Result<()> {
     let mut text = format!("{} in {}:\n", manifest.name, flags.out.display());
     for shard in std::iter::once(&manifest.token_io).chain(&manifest.stages) {
         let [first, end] = shard.layers;
-        let layers = if end == 0 { "both ends".to_owned() } else { format!("layers {first} to {}", end - 1) };
+        let layers = if end == 0 { "both ends".to_owned() } else { layer_names(&(first..end)) };
         text += &format!(
             "  {:<16} {layers:<18} {:>9.1} MB  {}\n",
             shard.file,

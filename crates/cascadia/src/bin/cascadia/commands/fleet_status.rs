@@ -54,7 +54,7 @@ fn table(members: &[Member], status: Option<&FleetStatus>) -> String {
         let slow = is_slow.then(|| "slow: its steps take more than four times as long as they did".to_owned());
         let part = match (runs, waits) {
             (Some((stage, _)), _) => Some(format!("computes stage {stage}")),
-            (None, Some((number, stage))) if stage.shadow.as_ref() == Some(name) => {
+            (None, Some((number, stage))) if stage.standby.as_ref() == Some(name) => {
                 Some(format!("spare for stage {number}, computes along"))
             }
             (None, Some((stage, _))) => Some(format!("spare for stage {stage}")),

@@ -78,7 +78,7 @@ impl TestFleet {
                 ModelWorkers::new(manifest, limits, env!("CARGO_PKG_VERSION")).for_members(&self.members);
             let model_workers = self.model_workers.get_or_init(|| model_workers);
             let stage = |number| Arc::new(RemoteStage::new(model_workers, number, Timeouts::default()));
-            self.stages = (0..model_workers.stages_workers().len()).map(stage).collect();
+            self.stages = (0..model_workers.stages().len()).map(stage).collect();
             Ok(self.stages.iter().map(|stage| Box::new(Arc::clone(stage)) as Box<dyn Stage>).collect())
         })?;
         self.workers.iter_mut().try_for_each(Worker::start)?;
@@ -102,7 +102,7 @@ impl TestFleet {
 
     /// Waits until a standby computes in lockstep for a stage, which one that fell behind does not do for a while.
     pub(super) fn wait_for_lockstep(&self, stage: usize) {
-        self.wait_until(|| self.status(stage).shadow.is_some());
+        self.wait_until(|| self.status(stage).standby.is_some());
     }
 
     /// Whether something comes true in time.

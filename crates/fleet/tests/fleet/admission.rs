@@ -1,4 +1,4 @@
-//! Who may dock, who computes, and how machines that hang are told from machines that are busy.
+//! Who is admitted, who computes, and how machines that hang are told from machines that are busy.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use cascadia_model::{Hidden, SequenceStep, Stage, StageError, StepPlan, WindowPa
 
 use crate::harness::PROGRAM;
 use crate::hash_model::{LEASE, WIDTH, hello, model_workers, shape, simulated, worker, worker_on};
-use crate::shadowing::deadly;
+use crate::standbys::deadly;
 
 /// A machine that hangs is noticed by its silence alone.
 const PATIENCE: Timeouts = Timeouts {
@@ -52,7 +52,7 @@ fn quick(clock: &Clock, faults: [LinkFaults; 2]) -> Box<dyn Link> {
     slow(clock, Duration::ZERO, faults)
 }
 
-/// Fair until so many pieces have passed besides signs of life; then nothing does, and nobody is told.
+/// Fair until so many pieces have passed besides heartbeats; then nothing does, and nobody is told.
 fn partition(pieces: u32) -> LinkFaults {
     deadly(pieces, false).0
 }
@@ -89,7 +89,7 @@ fn a_machine_that_falls_silent_is_left_for_a_spare() {
         // The second says nothing any more while it waits.
         model_workers.admit(quick(clock, [fair(), partition(2)]), "gone").expect("it fits");
         model_workers.admit(quick(clock, [fair(), fair()]), "spare").expect("it fits");
-        let stage = RemoteStage::new(&model_workers, 0, PATIENCE).without_shadow();
+        let stage = RemoteStage::new(&model_workers, 0, PATIENCE).without_standby();
         let begin = clock.now();
         let error = step(&stage, 0).expect_err("it is silent").to_string();
         assert!(error.contains("silent: it did not answer in time"), "{error}");
@@ -101,7 +101,7 @@ fn a_machine_that_falls_silent_is_left_for_a_spare() {
         assert!(error.contains("the machine that ran them is gone"), "{error}");
         stage.check();
         assert_eq!(stage.status().node.as_deref(), Some("spare"));
-        assert_eq!(model_workers.stages_workers()[0].count(), 0, "the one that was gone was released");
+        assert_eq!(model_workers.stages()[0].count(), 0, "the one that was gone was released");
     });
 }
 
@@ -114,11 +114,11 @@ fn a_machine_whose_owner_needs_it_leaves_between_steps() {
         let mut stage = Some(quick_stage);
         let load = move |_: &StageLimits| Ok(Box::new(stage.take().expect("it is loaded once")) as Box<dyn Stage>);
         let worker = WorkerStage::new(hello(0), shape(), LEASE, Box::new(load));
-        let mut worker = worker.with_turn(Arc::clone(&turn));
+        let mut worker = worker.with_availability(Arc::clone(&turn));
         let left = clock.spawn(move || worker.serve(&mut there).to_string());
         model_workers.admit(Box::new(here), "laptop").expect("it fits");
         model_workers.admit(quick(clock, [fair(), fair()]), "spare").expect("it fits");
-        let stage = RemoteStage::new(&model_workers, 0, PATIENCE).without_shadow();
+        let stage = RemoteStage::new(&model_workers, 0, PATIENCE).without_standby();
         assert_eq!(step(&stage, 0).expect("it computes"), [1.0; WIDTH]);
         let reading = Reading { on_battery: Some(true), ..Reading::default() };
         turn.update(&OwnerLimits::default(), &reading, clock.now());
@@ -132,15 +132,15 @@ fn a_machine_whose_owner_needs_it_leaves_between_steps() {
 }
 
 #[test]
-fn old_signs_of_life_of_a_spare_do_not_count() {
+fn old_heartbeats_of_a_spare_do_not_count() {
     simulated(|clock| {
         let model_workers = model_workers().on_clock(clock);
-        // Hello, ready, and answers to two questions, each after signs of life that nobody asked for.
+        // Hello, ready, and answers to two questions, each after heartbeats that nobody asked for.
         model_workers.admit(quick(clock, [fair(), partition(4)]), "spare").expect("it fits");
         for left in [1, 1, 0, 0] {
             clock.sleep(Duration::from_millis(80));
-            model_workers.stages_workers()[0].sweep(PATIENCE.silence);
-            assert_eq!(model_workers.stages_workers()[0].count(), left);
+            model_workers.stages()[0].sweep(PATIENCE.silence);
+            assert_eq!(model_workers.stages()[0].count(), left);
         }
     });
 }
@@ -198,7 +198,7 @@ fn a_step_is_at_fault_where_two_machines_agree() {
             let link = worker(0, kind, [fair(), fair()]);
             model_workers.admit(Box::new(link), node).expect("it fits");
         }
-        let stage = RemoteStage::new(&model_workers, 0, PATIENCE).without_shadow();
+        let stage = RemoteStage::new(&model_workers, 0, PATIENCE).without_standby();
         let error = step(&stage, 0).expect_err("it gives no numbers");
         assert!(matches!(error, StageError::Lost { while_computing: true, .. }), "{error}");
         let error = step(&stage, 1).expect_err("nor does the other");

@@ -1,0 +1,194 @@
+//! The connection to a worker that has loaded its stage: steps go there, rows and heartbeats come back.
+
+use std::time::Duration;
+
+use cascadia_model::StepPlan;
+
+use crate::failover::pace::Pace;
+use crate::failover::timeouts::Timeouts;
+use crate::wire::codec::Codec;
+use crate::wire::frame::{Bounds, Frame, Header, Kind, Outgoing, Wait, receive};
+use crate::wire::link::{Link, LinkError};
+use crate::wire::message::{MOST_MESSAGE, microseconds, reason};
+use crate::wire::plan_codec::PlanEncoder;
+use crate::wire::verbs::Expecting;
+use crate::workers::stage_workers::StageWorkers;
+
+/// How long to look for the reason of a worker that has closed its connection: it has come, or never will.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// What holds for every step of a stage, whichever worker computes it.
+#[derive(Clone, Copy)]
+pub(crate) struct StepTerms {
+    /// How rows are written.
+    pub(crate) codec: Codec,
+    /// How long they may take.
+    pub(crate) timeouts: Timeouts,
+}
+
+/// What a worker answers to a step.
+#[derive(Debug)]
+pub(crate) enum StepReply {
+    /// Rows, which are in the frame, and the microseconds in which they were computed.
+    Rows(u32),
+    /// Why there are none.
+    Refused(String),
+}
+
+/// A worker that has loaded its stage.
+pub struct WorkerLink {
+    /// The connection.
+    pub link: Box<dyn Link>,
+    /// What its frames are marked with.
+    pub epoch: u32,
+    /// The worker's name.
+    pub node: String,
+    /// Records of the audit log that it was told of.
+    told: u64,
+    /// The last step that was sent.
+    step: u32,
+    /// Replies that came too late to count.
+    late: u64,
+    plan: PlanEncoder,
+    plan_bytes: Vec<u8>,
+    buffer: Vec<u8>,
+    /// How long it takes for its steps.
+    pub(crate) pace: Pace,
+}
+
+impl WorkerLink {
+    /// A worker that has been sent nothing yet. Tokens go only to stages that need them.
+    pub(crate) fn new(link: Box<dyn Link>, epoch: u32, node: &str, sends_tokens: bool) -> WorkerLink {
+        WorkerLink {
+            link,
+            epoch,
+            node: node.to_owned(),
+            told: 0,
+            step: 0,
+            late: 0,
+            plan: PlanEncoder::new(sends_tokens),
+            plan_bytes: Vec::new(),
+            buffer: Vec::new(),
+            pace: Pace::default(),
+        }
+    }
+
+    /// Asks for a heartbeat, and waits for it. Shows the head of the audit log, if there is a new one.
+    pub(crate) fn ping(&mut self, patience: Duration, workers: &StageWorkers) -> Result<(), LinkError> {
+        let step = self.step;
+        if let Some(head) = workers.head_after(self.told) {
+            let message = head.bytes();
+            let shown = Outgoing { epoch: self.epoch, ..Outgoing::message(Kind::Head, &message) };
+            shown.send(&mut *self.link, &mut Vec::new())?;
+            self.told = head.head.count;
+        }
+        let ping = Outgoing { epoch: self.epoch, step, ..Outgoing::message(Kind::Ping, &[]) };
+        ping.send(&mut *self.link, &mut Vec::new())?;
+        let (mut frame, wait) = (Frame::default(), self.within(patience));
+        loop {
+            receive(&mut *self.link, &Bounds::table(Expecting::Result, MOST_MESSAGE), &mut frame, wait)?;
+            if let Some(farewell) = self.farewell(&frame) {
+                return Err(farewell);
+            }
+            let Header { kind, epoch, step: answered, .. } = frame.header;
+            if kind == Kind::Witness {
+                workers.take_countersignature(&self.node, frame.table());
+            }
+            if kind == Kind::Pong && epoch == self.epoch && answered == step {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Sends a step with its rows; says how many bytes that were.
+    pub(crate) fn send(&mut self, plan: &StepPlan, row_bytes: &[u8]) -> Result<usize, LinkError> {
+        let broken = |problem: &str| LinkError::Broken(problem.to_owned());
+        self.step = self.step.checked_add(1).ok_or_else(|| broken("its steps cannot be numbered any more"))?;
+        self.plan_bytes.clear();
+        let written = self.plan.write(plan, &mut self.plan_bytes);
+        written.ok_or_else(|| broken("the step has more sequences than it can remember"))?;
+        self.pace.begin(plan, self.link.clock().now());
+        let frame = Outgoing {
+            kind: Kind::Step,
+            epoch: self.epoch,
+            step: self.step,
+            table: &self.plan_bytes,
+            rows: plan.tokens.len() as u16,
+            row_bytes,
+        };
+        let sent = frame.send(&mut *self.link, &mut self.buffer);
+        sent.map_err(|error| if error == LinkError::Closed { self.find_farewell().unwrap_or(error) } else { error })
+    }
+
+    /// Waits for what it answers to the step that was sent last, which has so many rows.
+    pub(crate) fn answer(
+        &mut self,
+        rows: u16,
+        terms: &StepTerms,
+        workers: &StageWorkers,
+        frame: &mut Frame,
+    ) -> Result<StepReply, LinkError> {
+        let StepTerms { codec, timeouts } = *terms;
+        let end = self.link.clock().now() + timeouts.step + timeouts.row * u32::from(rows);
+        let wait = Wait::Until { end, silence: timeouts.silence };
+        let row_bytes = codec.row_bytes();
+        let bounds = Bounds { hearing: Expecting::Result, rows: rows.into(), row_bytes, table: MOST_MESSAGE };
+        let asked = (self.epoch, self.step);
+        loop {
+            receive(&mut *self.link, &bounds, frame, wait)?;
+            if let Some(farewell) = self.farewell(frame) {
+                return Err(farewell);
+            }
+            let Header { kind, epoch, step, rows: came, .. } = frame.header;
+            match kind {
+                Kind::Beat => continue,
+                Kind::Witness => {
+                    workers.take_countersignature(&self.node, frame.table());
+                    continue;
+                }
+                _ => {}
+            }
+            if (epoch, step) < asked {
+                self.late += 1;
+                continue;
+            }
+            let expected = (epoch, step) == asked;
+            return match kind {
+                Kind::Rows if expected && came == rows => {
+                    self.pace.end(self.link.clock().now());
+                    Ok(StepReply::Rows(microseconds(frame.table())?))
+                }
+                Kind::Refused if expected && came == 0 => Ok(StepReply::Refused(reason(frame.table())?)),
+                kind => Err(LinkError::Broken(format!("it answered step {} with {kind:?} of step {step}", asked.1))),
+            };
+        }
+    }
+
+    /// Replies that came too late since this was last asked.
+    pub(crate) fn take_late(&mut self) -> u64 {
+        std::mem::take(&mut self.late)
+    }
+
+    /// Waits for so long in all, however many frames come meanwhile.
+    fn within(&self, time: Duration) -> Wait {
+        Wait::Until { end: self.link.clock().now() + time, silence: time }
+    }
+
+    /// Why it left, if it said so before it closed the connection.
+    fn find_farewell(&mut self) -> Option<LinkError> {
+        let (mut frame, wait) = (Frame::default(), self.within(FAREWELL));
+        loop {
+            receive(&mut *self.link, &Bounds::table(Expecting::Result, MOST_MESSAGE), &mut frame, wait).ok()?;
+            if let Some(farewell) = self.farewell(&frame) {
+                return Some(farewell);
+            }
+        }
+    }
+
+    /// The reason in a frame with which the worker leaves.
+    fn farewell(&self, frame: &Frame) -> Option<LinkError> {
+        let Header { kind, epoch, .. } = frame.header;
+        let left = |why| LinkError::Broken(format!("it left, because {why}"));
+        (kind == Kind::Leaving && epoch == self.epoch).then(|| reason(frame.table()).map_or_else(|error| error, left))
+    }
+}
