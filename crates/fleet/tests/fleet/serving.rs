@@ -60,7 +60,7 @@ pub(crate) fn tokens(engine: Engine, draft_rows: u32) -> (Vec<Vec<u32>>, u64) {
 fn hear(updates: &Receiver<Update>) -> Vec<u32> {
     let mut tokens = Vec::new();
     loop {
-        match updates.recv_timeout(Duration::from_secs(60)).expect("a job ends") {
+        match updates.recv().expect("a job ends") {
             Update::Token(token) => tokens.push(token.token),
             Update::Failed(error) => panic!("{error}"),
             Update::Finished(_) => return tokens,
@@ -139,7 +139,7 @@ fn with_nobody_left_every_job_ends_with_an_error_that_says_so() {
         updates
     };
     let ending = |updates: &Receiver<Update>| loop {
-        match updates.recv_timeout(Duration::from_secs(60)).expect("a job ends") {
+        match updates.recv().expect("a job ends") {
             Update::Failed(error) => return error,
             Update::Finished(_) => panic!("nobody could compute it to its end"),
             Update::Token(_) | Update::Started { .. } | Update::Embedded(_) => {}

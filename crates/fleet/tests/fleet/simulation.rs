@@ -315,7 +315,7 @@ fn run(seed: u64) -> Outcome {
             let node = format!("node-{stage}{number}");
             let mut machine = Machine::new(&world, (node.clone(), stage), Chance(chance.below(1 << 40)));
             machine.gone = is_orphaned.then(|| soon(&mut chance, 5));
-            if seed % 8 == 0 {
+            if seed.is_multiple_of(8) {
                 machine.troubles = 0;
             }
             names.insert(node);
