@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         worker.join(&invitation, name)?;
         workers.push(worker.limits(OwnerLimits { on_battery: true, ..OwnerLimits::default() })?.start()?);
     }
-    // One computes, the other is its spare.
+    // One computes, the other is on standby.
     let model = fleet.open(&shards, &Model::builder().threads(1).context(512))?;
     readied.iter().take(workers.len()).for_each(drop);
 

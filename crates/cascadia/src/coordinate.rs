@@ -74,7 +74,7 @@ impl Fleet {
         self.open_first(&FirstModel::Exported(deployment), builder, Box::new(drop))
     }
 
-    /// The stages of the model that was opened last: which worker computes each, which are spares, what it cost.
+    /// The stages of the model that was opened last: which worker computes each, which are on standby, what it cost.
     pub fn stages(&self) -> Vec<StageStatus> {
         self.coordinator.stages()
     }
@@ -149,7 +149,7 @@ pub(crate) fn open_led(builder: &ModelBuilder, model: LedModel, wire: RowFormat)
     builder.start(name, engine, (Some(digest.to_string()), draft))
 }
 
-/// How a model is cut.
+/// How a model is split.
 #[derive(Clone, Debug)]
 pub struct ExportOptions {
     /// Into how many stages, of about equal size.
@@ -166,7 +166,7 @@ impl Default for ExportOptions {
     }
 }
 
-/// Cuts a model into shards: one for each stage, and one for the token ends, which stay with the coordinator.
+/// Splits a model into shards: one for each stage, and one with embeddings and output matrix for the coordinator.
 pub fn export(
     source: impl Into<ModelSource>,
     options: &ExportOptions,

@@ -49,7 +49,7 @@
 //!
 //! # Spread it over machines
 //!
-//! [`export`] cuts a model into shards. A [`Fleet`] invites machines, and a [`Worker`] on each of them runs a shard.
+//! [`export`] splits a model into shards. A [`Fleet`] invites machines, and a [`Worker`] on each of them runs a shard.
 //! If several workers hold the same shard, one takes over when another is lost.
 //!
 //! ```

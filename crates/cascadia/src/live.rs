@@ -177,7 +177,7 @@ impl LiveReplacement {
         manifest: &Manifest,
         say: &(dyn Fn(&str) + Sync),
     ) -> Result<(), Error> {
-        // A machine that loaded its stage twice would be its own spare.
+        // A machine that loaded its stage twice would be its own standby.
         let (has, lacks): (Vec<_>, Vec<_>) =
             targets.iter().cloned().partition(|(node, stage)| self.coordinator.has(node, *stage));
         has.iter().for_each(|(node, stage)| say(&format!("{node} has stage {stage} already")));

@@ -52,7 +52,7 @@ pub struct ModelBuilder {
 /// What a model is opened with.
 pub(crate) struct Preparation {
     pub(crate) options: OpenOptions,
-    /// The small model that guesses for it.
+    /// The small model that speculates for it.
     pub(crate) draft: Option<Engine>,
 }
 
@@ -193,7 +193,7 @@ impl ModelBuilder {
     }
 }
 
-/// A small model that is always whole in memory: streaming it would make its guesses worthless.
+/// A small model that is always whole in memory: streaming it would make speculation worthless.
 fn open_draft(source: &ModelSource, options: &OpenOptions) -> Result<Engine, Error> {
     let options = OpenOptions { memory: None, ..options.clone() };
     Engine::from_files(source.files()?, &options).map_err(|error| Error::Draft { name: source.name(), source: error })

@@ -1,4 +1,4 @@
-//! A coordinator that serves: both token ends of a model here, its stages on workers, some of them perhaps here too.
+//! A coordinator that serves: embeddings and output matrix of a model here, its stages on workers, or some of them here too.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ pub struct CoordinatorOptions {
     pub wire: RowFormat,
     /// For how long one that was lost too often is not used; zero uses it again at once.
     pub quarantine: Duration,
-    /// Whether spares only wait, and do not compute along.
+    /// Whether standby workers only wait, and do not compute in lockstep.
     pub no_shadow: bool,
 }
 
@@ -379,13 +379,13 @@ impl Coordinator {
         lock(&self.running).last().map(|running| Arc::clone(&running.workers))
     }
 
-    /// Its stages: which worker computes each, which are spares, what it cost.
+    /// Its stages: which worker computes each, which are on standby, what it cost.
     pub fn stages(&self) -> Vec<StageStatus> {
         let running = lock(&self.running).last().cloned();
         running.iter().flat_map(|running| &running.stages).map(ServedStage::status).collect()
     }
 
-    /// Whether a machine computes a stage of that model, or is a spare for it.
+    /// Whether a machine computes a stage of that model, or is on standby for it.
     pub fn has(&self, node: &str, stage: usize) -> bool {
         let running = lock(&self.running);
         let status = running.last().and_then(|running| running.stages.get(stage)).map(ServedStage::status);

@@ -1,4 +1,4 @@
-//! Exports a model: one shard for the token ends, one for every stage, and a manifest.
+//! Exports a model: one shard with embeddings and output matrix, one for every stage, and a manifest.
 
 use std::fs;
 use std::path::Path;
@@ -21,13 +21,13 @@ pub const KEEP: &str = "keep";
 /// What is finished so far, for an export that was interrupted.
 const PROGRESS_FILE: &str = "export.json";
 
-/// A model that is to be cut into shards.
+/// A model that is to be split into shards.
 pub struct ExportJob<'a> {
     /// What people call it.
     pub name: String,
     /// Its files.
     pub files: &'a ModelFiles,
-    /// Where it is cut.
+    /// Where it is split.
     pub split: &'a StageSplit,
     /// The formats of the result.
     pub precision: &'a str,

@@ -1,4 +1,4 @@
-//! Serves a model on a fleet: plans it over machines, cuts it into shards, sends these to workers, opens the engine
+//! Serves a model on a fleet: plans it over machines, splits it into shards, sends these to workers, opens the engine
 //! that runs on them, and plans again when a stage has lost its last worker.
 #![forbid(unsafe_code)]
 

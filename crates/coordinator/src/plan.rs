@@ -58,7 +58,7 @@ pub fn plan_for_known_machines(
     Ok(plan_model(files, demand, (here, &machines))?.0)
 }
 
-/// Where a plan cuts the model.
+/// Where a plan splits the model.
 pub fn split_as_planned(spec: &ModelSpec, plan: &FleetPlan) -> Result<StageSplit, CoordinatorError> {
     let starts: Vec<u32> = plan.stages.iter().map(|stage| stage.layers.start).collect();
     Ok(StageSplit::at(spec, &starts)?)

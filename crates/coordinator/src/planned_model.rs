@@ -1,4 +1,4 @@
-//! A model that is planned over the machines that connect, and cut for them.
+//! A model that is planned over the machines that connect, and split for them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub struct PlannedModel {
     pub users: u32,
 }
 
-/// A model that was cut for machines.
+/// A model that was split for machines.
 pub struct PreparedModel {
     /// Where it is, and what of it runs here.
     pub deployment: Deployment,
@@ -58,7 +58,7 @@ impl PreparedModel {
 }
 
 impl PlannedModel {
-    /// Plans the model over the machines that are connected, or connect in time, and cuts it.
+    /// Plans the model over the machines that are connected, or connect in time, and splits it.
     pub fn prepare(
         &self,
         coordinator: &Coordinator,

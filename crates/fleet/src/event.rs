@@ -79,7 +79,7 @@ pub enum FleetEvent {
     },
     /// A model was planned over the machines that are there.
     Planned(FleetPlan),
-    /// A model is about to be cut into shards.
+    /// A model is about to be split into shards.
     Exporting {
         /// The model.
         model: String,

@@ -20,7 +20,7 @@ pub fn lent_threads(limits: &OwnerLimits) -> Result<Option<u32>, FleetError> {
     limits.threads_of(processors).map_err(|problem| FleetError::Limits { problem })
 }
 
-/// Reads the machine for as long as the process runs; the result says whether it should take part.
+/// Reads the machine on a thread of its own; the result says whether it should take part, for as long as it is held.
 pub fn watch_owner(limits: OwnerLimits) -> Result<Arc<Availability>, FleetError> {
     let hour = || limits.hours.and_then(|_| os::hour());
     if limits.hours.is_some() && hour().is_none() {
@@ -30,14 +30,16 @@ pub fn watch_owner(limits: OwnerLimits) -> Result<Arc<Availability>, FleetError>
     }
     let (availability, mut probe) = (Arc::new(Availability::default()), Probe::at(Path::new("/")));
     availability.update(&limits, &probe.read(hour()), Instant::now());
-    let watched = Arc::clone(&availability);
+    let watched = Arc::downgrade(&availability);
     thread::spawn(move || {
         let mut now = None;
         for reading in 0u32.. {
             if reading % READINGS_PER_HOUR_CHECK == 0 {
                 now = limits.hours.and_then(|_| os::hour());
             }
+            let Some(watched) = watched.upgrade() else { return };
             watched.update(&limits, &probe.read(now), Instant::now());
+            drop(watched);
             thread::sleep(INTERVAL);
         }
     });

@@ -1,4 +1,4 @@
-//! A text cut into windows of a model's tokens.
+//! A text split into windows of a model's tokens.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use cascadia_eval::TextWindows;
 use cascadia_text::SpecialTokens;
 use cascadia_weights::ModelFiles;
 
-/// Tokens of a text and how they are cut.
+/// Tokens of a text and how they are split.
 pub(crate) struct ScoredText {
     pub(crate) tokens: Vec<u32>,
     pub(crate) cut: TextWindows,

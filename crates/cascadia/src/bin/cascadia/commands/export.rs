@@ -11,7 +11,7 @@ use crate::home::{home, reporter};
 use crate::output::{print, print_json, remark};
 use crate::source::find;
 
-/// Writes a model as one shard for both ends, one for every stage, and a manifest.
+/// Writes a model as one shard with embeddings and output matrix, one for every stage, and a manifest.
 pub(crate) fn export(flags: &ExportFlags) -> anyhow::Result<()> {
     let source = find(&flags.model)?;
     let files = source.files()?;

@@ -38,7 +38,7 @@ pub(super) struct TestFleet {
 impl TestFleet {
     /// Exports the model, and lets workers join.
     pub(super) fn open(flags: &ChaosFlags) -> anyhow::Result<TestFleet> {
-        let folder = tempfile::tempdir().context("cannot make a folder for the drill")?;
+        let folder = tempfile::tempdir().context("cannot make a folder for the run")?;
         let source = find_or_embedded(flags.model.as_deref())?;
         let (model, shards) = (source.on_disk(folder.path())?, folder.path().join("shards"));
         let mut export = program(&["export", "--precision", "keep", "--stages", &flags.stages.to_string(), "--out"])?;
