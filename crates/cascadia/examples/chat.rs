@@ -7,7 +7,7 @@ use cascadia::{EMBEDDED_MODEL, FinishReason, GenerateOptions, Message, Model, Mo
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let source = std::env::args().nth(1).map_or(EMBEDDED_MODEL, ModelSource::from);
     let model = Model::builder().context(1024).open(source)?;
-    let options = GenerateOptions::greedy().max_tokens(48);
+    let options = GenerateOptions::greedy().max_tokens(96);
     let mut messages = Vec::new();
     for question in ["Tell me about the harbour at night.", "And in the morning?"] {
         writeln!(stdout(), "> {question}")?;

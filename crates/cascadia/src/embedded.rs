@@ -2,7 +2,7 @@
 
 use crate::{Error, Model, ModelSource};
 
-/// A model of 33 million parameters that talks about the Pacific Northwest.
+/// A model of 33 million parameters, which writes like the books it was trained on.
 pub const EMBEDDED_MODEL: ModelSource =
     ModelSource::Embedded { file: "rainier-33m-q4_k_m.gguf", gguf: include_bytes!("../model/rainier-33m-q4_k_m.gguf") };
 
