@@ -2,14 +2,14 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use cascadia_engine::{Engine, EngineError, OpenOptions};
 use cascadia_fleet::{
-    Arrival, Auditor, CoordinatorSettings, Digest, Entry, FleetError, FleetEvent, FleetHome, FleetPlan, FleetStatus,
+    Arrivals, Auditor, CoordinatorSettings, Digest, Entry, FleetError, FleetEvent, FleetHome, FleetPlan, FleetStatus,
     HERE, Listener, Manifest, ModelWorkers, OwnStage, PushJob, PushRequest, Quarantine, RemoteStage, RowFormat, Shard,
     StageLimits, StageStatus, Timeouts, Verb, WorkerRegistry, remote_targets, seconds_now,
 };
@@ -107,7 +107,7 @@ pub struct Coordinator {
     no_shadow: bool,
     auditor: Arc<Auditor>,
     /// Connections, until workers are admitted.
-    arrivals: Mutex<Option<Receiver<Arrival>>>,
+    arrivals: Mutex<Option<Arrivals>>,
     /// Lets other processes know that a server runs.
     _serving: File,
 }
@@ -144,7 +144,7 @@ impl Coordinator {
     fn new(
         home: FleetHome,
         options: CoordinatorOptions,
-        (serving, arrivals): (File, Receiver<Arrival>),
+        (serving, arrivals): (File, Arrivals),
     ) -> Result<Coordinator, CoordinatorError> {
         let auditor = home.auditor()?;
         let CoordinatorOptions { timeouts, wire, quarantine, no_shadow } = options;

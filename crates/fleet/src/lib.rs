@@ -24,7 +24,7 @@ pub use error::FleetError;
 pub use event::{FleetEvent, Notify};
 pub use failover::{RemoteStage, StageStatus, Timeouts};
 pub use home::{
-    CoordinatorSettings, FleetHome, FleetStatus, KnownMachine, KnownMachines, POLL, PushReport, PushRequest,
+    Arrivals, CoordinatorSettings, FleetHome, FleetStatus, KnownMachine, KnownMachines, POLL, PushReport, PushRequest,
     WorkerSettings, candidates, default_address, gather, reachable, remember,
 };
 pub use json_file::{read_json, write_json};

@@ -2,11 +2,11 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
 
+use super::arrivals::Arrivals;
 use super::known_machines::KnownMachines;
 use super::settings::{CoordinatorSettings, FleetStatus, WorkerSettings};
 use crate::event::{FleetEvent, Notify};
@@ -128,29 +128,24 @@ impl FleetHome {
     }
 
     /// Listens for machines for as long as the process runs. Every connection is received here.
-    pub fn arrivals(&self, settings: &CoordinatorSettings) -> Result<Receiver<Arrival>, FleetError> {
+    pub fn arrivals(&self, settings: &CoordinatorSettings) -> Result<Arrivals, FleetError> {
         let listener = Listener::bind(&settings.listen, &self.coordinator_key()?, self.members())?;
         self.receive(listener, settings)
     }
 
     /// The same with a socket that listens already.
-    pub fn receive(
-        &self,
-        mut listener: Listener,
-        settings: &CoordinatorSettings,
-    ) -> Result<Receiver<Arrival>, FleetError> {
+    pub fn receive(&self, mut listener: Listener, settings: &CoordinatorSettings) -> Result<Arrivals, FleetError> {
         if !settings.silent && !listener.address()?.ip().is_loopback() {
             // Workers that know the address need no announcement.
             let announced = listener.announce(&self.coordinator_key()?);
             announced.unwrap_or_else(|error| self.notify(FleetEvent::NotAnnounced { problem: error.to_string() }));
         }
-        let (sender, arrivals) = channel();
-        let (sender, auditor) = (Mutex::new(sender), self.auditor()?);
+        let ((sender, arrivals), auditor) = (Arrivals::queue(), self.auditor()?);
         listener.run(move |arrival| {
             if let Arrival::TurnedAway { address, problem } = &arrival {
                 auditor.refused(&address.ip().to_string(), problem);
             }
-            drop(sender.lock().map(|sender| sender.send(arrival)));
+            sender.send(arrival);
         });
         Ok(arrivals)
     }

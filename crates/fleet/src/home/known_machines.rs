@@ -1,16 +1,17 @@
 //! What the coordinator knows of its machines' speed, also while they are not connected.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::Receiver;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::arrivals::Arrivals;
 use super::folder::FleetHome;
 use crate::event::FleetEvent;
 use crate::wire::link::LinkError;
 use crate::{
-    Arrival, Candidate, FleetError, HERE, LinkSpeed, MOST_MACHINES, MachineSpeed, PendingWorker, TcpLink, seconds_now,
+    Arrival, Candidate, Clock, FleetError, HERE, LinkSpeed, MOST_MACHINES, MachineSpeed, PendingWorker, TcpLink,
+    seconds_now,
 };
 
 /// Machines by name.
@@ -31,21 +32,20 @@ pub struct KnownMachine {
 /// disconnected after that, and connects again.
 pub fn gather(
     home: &FleetHome,
-    arrivals: &Receiver<Arrival>,
+    arrivals: &Arrivals,
     expected: &[String],
     patience: Duration,
 ) -> Result<KnownMachines, FleetError> {
-    let (deadline, mut found) = (Instant::now() + patience, BTreeMap::new());
+    let (deadline, mut found) = (Clock::system().now() + patience, BTreeMap::new());
     while expected.iter().any(|node| !found.contains_key(node)) {
-        let left = deadline.saturating_duration_since(Instant::now());
-        match arrivals.recv_timeout(left) {
-            Ok(Arrival::Member { node, link }) if expected.contains(&node) => match measure(link, &node) {
+        match arrivals.next_before(deadline) {
+            Some(Arrival::Member { node, link }) if expected.contains(&node) => match measure(link, &node) {
                 Ok(measured) => drop(found.insert(node, measured)),
                 Err(error) => home.notify(FleetEvent::NotMeasured { node, problem: error.to_string() }),
             },
-            Ok(Arrival::TurnedAway { address, problem }) => home.notify(FleetEvent::TurnedAway { address, problem }),
-            Ok(Arrival::Member { .. } | Arrival::Joined { .. }) => {}
-            Err(_) => break,
+            Some(Arrival::TurnedAway { address, problem }) => home.notify(FleetEvent::TurnedAway { address, problem }),
+            Some(Arrival::Member { .. } | Arrival::Joined { .. }) => {}
+            None => break,
         }
     }
     remember(home, found)

@@ -3,14 +3,13 @@
 
 use std::fs::File;
 use std::path::PathBuf;
-use std::thread;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::folder::{FleetHome, HomeFile};
-use crate::FleetError;
 use crate::event::FleetEvent;
+use crate::{Clock, FleetError};
 
 /// How often both sides look at the files.
 pub const POLL: Duration = Duration::from_millis(100);
@@ -75,7 +74,7 @@ impl PushRequest {
         let failed = |problem: String| FleetError::PushFailed { problem };
         let mut said = 0;
         loop {
-            thread::sleep(POLL);
+            Clock::system().sleep(POLL);
             let (is_there, is_done) = (runs()?, !home.has(REQUEST) && !home.has(TAKEN));
             let report = home.read::<Report>(REPORT)?.filter(|report| report.number == self.number).unwrap_or_default();
             report.said.iter().skip(said).for_each(|line| home.notify(FleetEvent::Push { note: line.clone() }));
@@ -109,7 +108,7 @@ impl PushRequest {
                 home.remove(TAKEN)?;
                 return Ok(serving);
             }
-            thread::sleep(POLL);
+            Clock::system().sleep(POLL);
         }
         Err(FleetError::InUse { problem: "a server runs with this fleet already; end it first".to_owned() })
     }

@@ -4,12 +4,11 @@ use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::Receiver;
 use std::thread;
 use std::time::Duration;
 
 use crate::event::FleetEvent;
-use crate::{Arrival, Entry, FleetError, FleetHome, HERE, Manifest, Shard, Verb, WorkerRegistry};
+use crate::{Arrival, Arrivals, Entry, FleetError, FleetHome, HERE, Manifest, Shard, Verb, WorkerRegistry};
 
 /// Which worker gets which shard.
 pub struct PushJob<'a> {
@@ -70,7 +69,7 @@ pub fn remote_targets<'a>(
 }
 
 /// A registry in which workers that connect wait for shards, for as long as the process runs.
-pub fn receive_workers(arrivals: Receiver<Arrival>) -> Arc<WorkerRegistry> {
+pub fn receive_workers(arrivals: Arrivals) -> Arc<WorkerRegistry> {
     let registry = Arc::new(WorkerRegistry::default());
     let receiving = Arc::clone(&registry);
     thread::spawn(move || {

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::thread::{self, available_parallelism};
-use std::time::{Duration, Instant};
+use std::thread::available_parallelism;
+use std::time::Duration;
 
-use crate::{Availability, FleetError, OwnerLimits, Probe, Reading, os};
+use crate::{Availability, Clock, FleetError, OwnerLimits, Probe, Reading, os};
 
 /// The time between two readings of the machine.
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -22,6 +22,7 @@ pub fn lent_threads(limits: &OwnerLimits) -> Result<Option<u32>, FleetError> {
 
 /// Reads the machine on a thread of its own; the result says whether it should take part, for as long as it is held.
 pub fn watch_owner(limits: OwnerLimits) -> Result<Arc<Availability>, FleetError> {
+    let clock = Clock::system();
     let hour = || limits.hours.and_then(|_| os::hour());
     if limits.hours.is_some() && hour().is_none() {
         let problem = "this system does not tell the hour, so --hours cannot be kept; set other limits with \
@@ -29,18 +30,18 @@ pub fn watch_owner(limits: OwnerLimits) -> Result<Arc<Availability>, FleetError>
         return Err(FleetError::Limits { problem: problem.to_owned() });
     }
     let (availability, mut probe) = (Arc::new(Availability::default()), Probe::at(Path::new("/")));
-    availability.update(&limits, &probe.read(hour()), Instant::now());
+    availability.update(&limits, &probe.read(hour()), clock.now());
     let watched = Arc::downgrade(&availability);
-    thread::spawn(move || {
+    clock.spawn(move || {
         let mut now = None;
         for reading in 0u32.. {
             if reading % READINGS_PER_HOUR_CHECK == 0 {
                 now = limits.hours.and_then(|_| os::hour());
             }
             let Some(watched) = watched.upgrade() else { return };
-            watched.update(&limits, &probe.read(now), Instant::now());
+            watched.update(&limits, &probe.read(now), clock.now());
             drop(watched);
-            thread::sleep(INTERVAL);
+            clock.sleep(INTERVAL);
         }
     });
     Ok(availability)
@@ -50,6 +51,6 @@ pub fn watch_owner(limits: OwnerLimits) -> Result<Arc<Availability>, FleetError>
 pub fn read_machine() -> Reading {
     let mut probe = Probe::at(Path::new("/"));
     probe.read(None);
-    thread::sleep(MOMENT);
+    Clock::system().sleep(MOMENT);
     probe.read(os::hour())
 }

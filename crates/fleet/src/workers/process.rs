@@ -4,12 +4,12 @@ use std::fs::File;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use cascadia_kernels::Pool;
 
+use crate::clock::Monitor;
 use crate::event::FleetEvent;
 use crate::shards::shard::{ShardOptions, open_shard};
 use crate::shards::store::Store;
@@ -70,9 +70,8 @@ pub struct WorkerProcess {
     availability: Arc<Availability>,
     memory: Option<u64>,
     pool: Box<dyn Fn() -> Arc<Pool> + Send + Sync>,
-    slots: Mutex<ShardSlots>,
-    /// A shard was added, so that nobody should pause, or the worker is stopped.
-    changed: Condvar,
+    /// Notified when a shard is added, so that nobody should pause, or when the worker is stopped.
+    slots: Monitor<ShardSlots>,
     last_note: Mutex<String>,
     stopped: AtomicBool,
     /// Open connections, to be cut by a stop.
@@ -137,8 +136,7 @@ impl WorkerProcess {
             availability,
             memory,
             pool,
-            slots: Mutex::default(),
-            changed: Condvar::new(),
+            slots: Monitor::default(),
             last_note: Mutex::default(),
             stopped: AtomicBool::new(false),
             sockets: Mutex::default(),
@@ -168,9 +166,9 @@ impl WorkerProcess {
             // One that has ended already cannot be shut down.
             let _ = socket.shutdown(Shutdown::Both);
         }
-        // Taken, so that nobody who is about to wait misses it.
-        drop(self.slots());
-        self.changed.notify_all();
+        // Locked, so that nobody who is about to wait misses it.
+        drop(self.slots.lock());
+        self.slots.notify();
     }
 
     /// Opens a shard.
@@ -183,10 +181,10 @@ impl WorkerProcess {
     /// Holds a shard ready from now on, on a thread of its own.
     fn add(self: &Arc<WorkerProcess>, stage: WorkerStage, bytes: u64) {
         let Some(shard) = stage.hello.shard else { return };
-        let mut slots = self.slots();
+        let mut slots = self.slots.lock();
         let number = slots.next;
         slots.next += 1;
-        self.changed.notify_all();
+        self.slots.notify();
         // One that does not compute yet is found by the coordinator.
         if slots.all.iter().any(|slot| slot.shard == shard && !slot.computes) {
             return;
@@ -194,15 +192,15 @@ impl WorkerProcess {
         slots.all.push(ShardSlot { number, shard, bytes, computes: false });
         drop(slots);
         let worker = Arc::clone(self);
-        thread::spawn(move || worker.connect_again(Some((number, stage))));
+        self.slots.clock().spawn(move || worker.connect_again(Some((number, stage))));
     }
 
     /// Works for the coordinator, and connects again whenever the connection is lost, for as long as there is a use.
     fn connect_again(self: &Arc<WorkerProcess>, mut held: Option<(u64, WorkerStage)>) {
         let (mut pause, mut refusals) = (SHORTEST_PAUSE, 0_u32);
-        let coordinator = self.settings().coordinator;
+        let (coordinator, clock) = (self.settings().coordinator, self.slots.clock());
         while !self.is_stopped() {
-            let (begin, next) = (Instant::now(), self.slots().next);
+            let (begin, next) = (clock.now(), self.slots.lock().next);
             let ended = match self.availability.reason() {
                 Some(reason) => Ended::lost(format!("this machine takes no part now, because {reason}")),
                 None => match self.dial(coordinator) {
@@ -223,10 +221,12 @@ impl WorkerProcess {
             }
             let longest = if refusals < ENOUGH_REFUSALS { LONGEST_PAUSE } else { REFUSED_PAUSE };
             // A connection that lasted a while was a good one.
-            let lasted = begin.elapsed() > LONGEST_PAUSE && !ended.refused;
+            let lasted = clock.since(begin) > LONGEST_PAUSE && !ended.refused;
             pause = if lasted { SHORTEST_PAUSE } else { (2 * pause).min(longest) };
-            let unchanged = |slots: &mut ShardSlots| slots.next == next && !self.is_stopped();
-            drop(self.changed.wait_timeout_while(self.slots(), pause, unchanged));
+            let (mut slots, end) = (self.slots.lock(), clock.now() + pause);
+            while slots.next == next && !self.is_stopped() && clock.now() < end {
+                slots = self.slots.wait(slots, Some(end));
+            }
         }
     }
 
@@ -284,7 +284,7 @@ impl WorkerProcess {
         if let Err(problem) = self.make_room(offer) {
             return Err(Offer::refuse(link, problem));
         }
-        let keep: Vec<Digest> = self.slots().all.iter().map(|slot| slot.shard).collect();
+        let keep: Vec<Digest> = self.slots.lock().all.iter().map(|slot| slot.shard).collect();
         let open = |path: &Path| {
             let opened = self.open(path);
             let stage = opened.map_err(|error| format!("it cannot use shard {}: {error}", offer.digest.short()))?;
@@ -298,7 +298,7 @@ impl WorkerProcess {
 
     /// Makes sure that one more shard may be held, or says why not.
     fn make_room(&self, offer: &Offer) -> Result<(), String> {
-        let mut slots = self.slots();
+        let mut slots = self.slots.lock();
         let computed: u64 = slots.all.iter().filter(|slot| slot.computes).map(|slot| slot.bytes).sum();
         let together = computed.saturating_add(offer.bytes);
         if let Some(memory) = self.memory.filter(|memory| computed > 0 && together > *memory) {
@@ -319,7 +319,7 @@ impl WorkerProcess {
     /// Whether this slot is no longer needed: its shard was refused while another one is computed, it is computed on
     /// another connection, or it had to make room.
     fn releases(&self, number: u64, ended: &Ended) -> bool {
-        let mut slots = self.slots();
+        let mut slots = self.slots.lock();
         let Some(at) = slots.all.iter().position(|slot| slot.number == number) else { return true };
         let shard = slots.all[at].shard;
         let replaces =
@@ -337,14 +337,14 @@ impl WorkerProcess {
 
     fn change(&self, number: u64, change: impl FnOnce(&mut ShardSlot)) {
         // One that had to make room is not there any more.
-        if let Some(slot) = self.slots().all.iter_mut().find(|slot| slot.number == number) {
+        if let Some(slot) = self.slots.lock().all.iter_mut().find(|slot| slot.number == number) {
             change(slot);
         }
     }
 
     /// Writes down which shards to begin with next time: those that are held, and one that is being received.
     fn remember(&self, received: Option<Digest>) -> Result<(), String> {
-        let mut shards: Vec<Digest> = self.slots().all.iter().map(|slot| slot.shard).collect();
+        let mut shards: Vec<Digest> = self.slots.lock().all.iter().map(|slot| slot.shard).collect();
         shards.dedup();
         shards.extend(received.filter(|received| !shards.contains(received)));
         let mut settings = self.settings();
@@ -364,10 +364,6 @@ impl WorkerProcess {
 
     fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::SeqCst)
-    }
-
-    fn slots(&self) -> MutexGuard<'_, ShardSlots> {
-        lock(&self.slots)
     }
 
     fn settings(&self) -> MutexGuard<'_, WorkerSettings> {
