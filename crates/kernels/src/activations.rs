@@ -197,12 +197,16 @@ impl Activations {
             ActivationForm::Blocks32 if self.blocks32.is_empty() => {
                 assert!(width.is_multiple_of(32), "rows of whole blocks");
                 self.blocks32.resize(values.len() / 32, Int8Block32::ZERO);
-                pool.chunks(&mut self.blocks32, width / 32, |row, out| ops.quantize_blocks32(source(row), out));
+                pool.chunks(&mut self.blocks32, width / 32, |_, row, out| {
+                    ops.products.quantize_blocks32(source(row), out)
+                });
             }
             ActivationForm::Blocks256 if self.blocks256.is_empty() => {
                 assert!(width.is_multiple_of(256), "rows of whole blocks");
                 self.blocks256.resize(values.len() / 256, Int8Block256::ZERO);
-                pool.chunks(&mut self.blocks256, width / 256, |row, out| ops.quantize_blocks256(source(row), out));
+                pool.chunks(&mut self.blocks256, width / 256, |_, row, out| {
+                    ops.products.quantize_blocks256(source(row), out)
+                });
             }
             _ => {}
         }

@@ -69,7 +69,7 @@ impl Attention {
         let rows = out.len() / (self.heads * self.value_head);
         let heads = self.heads_per_task(rows, pool.threads());
         let tasks_per_row = self.heads / heads;
-        pool.chunks_with(out, heads * self.value_head, scratch, |task, out, scratch| {
+        pool.chunks_with(out, heads * self.value_head, scratch, |_, task, out, scratch| {
             let (row, first) = (task / tasks_per_row, task % tasks_per_row * heads);
             let kv_head = first * self.kv_heads / self.heads;
             let query = Group {
@@ -123,7 +123,12 @@ impl Attention {
             // After the last keys come the first values.
             let next = if part.page == last { page(first).values } else { page(part.page + 1).keys };
             let wanted = (self.page_tokens, part.tokens);
-            ops.scores(scaled, (keys, keys.distance_to(next)), wanted, (&mut scores[part.offset..], *context));
+            ops.attention.scores(
+                scaled,
+                (keys, keys.distance_to(next)),
+                wanted,
+                (&mut scores[part.offset..], *context),
+            );
         }
         // The sums wait where the scaled queries were.
         for ((head, scores), sum) in query.heads.clone().zip(scores.chunks_mut(*context)).zip(&mut *scaled) {
@@ -135,7 +140,7 @@ impl Attention {
             let ahead = values.distance_to(page(last.min(part.page + 1)).values);
             let wanted = part.tokens.start * self.value_head..part.tokens.end * self.value_head;
             let values = (values.range(wanted), self.value_head, ahead);
-            ops.mix_page((&scores[part.offset..], *context), values, out);
+            ops.attention.mix_page((&scores[part.offset..], *context), values, out);
         }
         for (head, sum) in out.chunks_mut(self.value_head).zip(scaled) {
             head.iter_mut().for_each(|value| *value /= *sum);
@@ -146,13 +151,13 @@ impl Attention {
     /// returns.
     fn weigh(&self, head: usize, scores: &mut [f32], ops: &Ops) -> f32 {
         if let Some(cap) = self.soft_cap {
-            ops.soft_cap(cap, scores);
+            ops.rows.soft_cap(cap, scores);
         }
         if let Some(slopes) = &self.slopes {
             let distances = (0..scores.len()).rev();
             scores.iter_mut().zip(distances).for_each(|(score, distance)| *score -= slopes[head] * distance as f32);
         }
-        ops.exp_weights(scores, self.sinks.as_ref().map_or(f32::NEG_INFINITY, |sinks| sinks[head]))
+        ops.attention.exp_weights(scores, self.sinks.as_ref().map_or(f32::NEG_INFINITY, |sinks| sinks[head]))
     }
 
     /// The pages that hold `visible`, oldest first.

@@ -27,8 +27,8 @@ pub enum Peak {
 /// Bytes per second at which the threads of the pool read `bytes`.
 pub fn read_speed(pool: &Pool, ops: &Ops, bytes: &[u8]) -> f64 {
     let begin = Instant::now();
-    pool.run(bytes.len().div_ceil(PART), &|task, _| {
-        black_box(ops.read(&bytes[task * PART..bytes.len().min((task + 1) * PART)]));
+    pool.run(bytes.len().div_ceil(PART), &|_, task| {
+        black_box(ops.ceilings.read(&bytes[task * PART..bytes.len().min((task + 1) * PART)]));
     });
     rate(bytes.len() as f64, begin.elapsed())
 }
@@ -39,8 +39,8 @@ pub fn peak_speed(pool: &Pool, ops: &Ops, peak: Peak) -> f64 {
     let begin = Instant::now();
     pool.run(TASKS * pool.threads(), &|_, _| {
         let operations = match peak {
-            Peak::Int8 => ops.peak_int8(ROUNDS),
-            Peak::Float => ops.peak_float(ROUNDS),
+            Peak::Int8 => ops.ceilings.peak_int8(ROUNDS),
+            Peak::Float => ops.ceilings.peak_float(ROUNDS),
         };
         done.fetch_add(operations, Ordering::Relaxed);
     });

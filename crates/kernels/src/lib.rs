@@ -35,6 +35,6 @@ pub use ceilings::{Peak, barrier_seconds, peak_speed, read_speed};
 pub use dtype::Dtype;
 pub use layout::{Layout, interleave};
 pub use matrix::{Groups, Matrix, MatrixError, Shape, SharedBytes, multiply_groups};
-pub use ops::{InterleavedRows, Ops, WeightRows};
-pub use pool::{Pool, TileMut};
+pub use ops::{AttentionOps, CeilingOps, InterleavedRows, Ops, OpsSlot, ProductOps, RowOps, WeightRows};
+pub use pool::{Pool, TileMut, Worker};
 pub use scalar::decode_row;

@@ -180,19 +180,19 @@ impl Matrix {
         let (dtype, outputs) = (self.dtype, tile.columns());
         match (self.layout, self.activation_form()) {
             (Layout::Interleaved, ActivationForm::Blocks32) => {
-                ops.multiply_interleaved32(dtype, self.groups(outputs), x.blocks32().part(rows), tile);
+                ops.products.multiply_interleaved32(dtype, self.groups(outputs), x.blocks32().part(rows), tile);
             }
             (Layout::Interleaved, _) => {
-                ops.multiply_interleaved256(dtype, self.groups(outputs), x.blocks256().part(rows), tile);
+                ops.products.multiply_interleaved256(dtype, self.groups(outputs), x.blocks256().part(rows), tile);
             }
             (Layout::Rows, ActivationForm::Float) => {
-                ops.multiply_float(dtype, self.weight_rows(outputs), x.float().part(rows), tile);
+                ops.products.multiply_float(dtype, self.weight_rows(outputs), x.float().part(rows), tile);
             }
             (Layout::Rows, ActivationForm::Blocks32) => {
-                ops.multiply_blocks32(dtype, self.weight_rows(outputs), x.blocks32().part(rows), tile);
+                ops.products.multiply_blocks32(dtype, self.weight_rows(outputs), x.blocks32().part(rows), tile);
             }
             (Layout::Rows, ActivationForm::Blocks256) => {
-                ops.multiply_blocks256(dtype, self.weight_rows(outputs), x.blocks256().part(rows), tile);
+                ops.products.multiply_blocks256(dtype, self.weight_rows(outputs), x.blocks256().part(rows), tile);
             }
         }
     }

@@ -25,7 +25,11 @@ const OPEN: u64 = 1 << 15;
 const NUMBER_SHIFT: u32 = 16;
 const MAX_THREADS: usize = 1024;
 
-type Job<'a> = dyn Fn(usize, usize) + Sync + 'a;
+/// A thread of a pool, counted from 0, which is the one that called it. Loops get it to find what is kept per thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Worker(pub usize);
+
+type Job<'a> = dyn Fn(Worker, usize) + Sync + 'a;
 
 /// A fixed set of threads that run one job together.
 pub struct Pool {
@@ -98,10 +102,10 @@ impl Pool {
         self.helpers.len() + 1
     }
 
-    /// Runs `job(task, worker)` once for every task in `0..tasks`; returns when all are done.
-    pub fn run(&self, tasks: usize, job: &(dyn Fn(usize, usize) + Sync)) {
+    /// Runs `job(worker, task)` once for every task in `0..tasks`; returns when all are done.
+    pub fn run(&self, tasks: usize, job: &(dyn Fn(Worker, usize) + Sync)) {
         if self.helpers.is_empty() || tasks <= 1 {
-            (0..tasks).for_each(|task| job(task, 0));
+            (0..tasks).for_each(|task| job(Worker(0), task));
             return;
         }
         let shared = &*self.shared;
@@ -133,13 +137,13 @@ impl Pool {
         assert!(own.is_ok() && !shared.panicked.swap(false, Ordering::Relaxed), "a task of the pool panicked");
     }
 
-    /// Runs `work(index, chunk)` on every chunk of `length` values of `out`.
-    pub fn chunks<T: Send>(&self, out: &mut [T], length: usize, work: impl Fn(usize, &mut [T]) + Sync) {
+    /// Runs `work(worker, index, chunk)` on every chunk of `length` values of `out`.
+    pub fn chunks<T: Send>(&self, out: &mut [T], length: usize, work: impl Fn(Worker, usize, &mut [T]) + Sync) {
         let total = out.len();
         let out = Parts::new(out);
-        self.run(total.div_ceil(length), &|task, _| {
+        self.run(total.div_ceil(length), &|worker, task| {
             // SAFETY: a task runs once, and its range overlaps no other task's.
-            work(task, unsafe { out.slice(task * length..total.min((task + 1) * length)) });
+            work(worker, task, unsafe { out.slice(task * length..total.min((task + 1) * length)) });
         });
     }
 
@@ -149,17 +153,17 @@ impl Pool {
         out: &mut [T],
         length: usize,
         scratch: &mut [S],
-        work: impl Fn(usize, &mut [T], &mut S) + Sync,
+        work: impl Fn(Worker, usize, &mut [T], &mut S) + Sync,
     ) {
         assert!(scratch.len() >= self.threads(), "one scratch value per thread");
         let total = out.len();
         let (out, scratch) = (Parts::new(out), Parts::new(scratch));
-        self.run(total.div_ceil(length), &|task, worker| {
+        self.run(total.div_ceil(length), &|worker, task| {
             // SAFETY: as in `chunks`; and a worker runs one task at a time, so its scratch value is its own.
             let (part, own) = unsafe {
-                (out.slice(task * length..total.min((task + 1) * length)), scratch.slice(worker..worker + 1))
+                (out.slice(task * length..total.min((task + 1) * length)), scratch.slice(worker.0..worker.0 + 1))
             };
-            work(task, part, &mut own[0]);
+            work(worker, task, part, &mut own[0]);
         });
     }
 
@@ -180,10 +184,10 @@ impl Pool {
     ) {
         assert!(starts.is_sorted() && starts.last().is_some_and(|end| end * width == out.len()), "whole rows");
         let (parts, tiles) = (Parts::new(out), width.div_ceil(columns));
-        self.run((starts.len() - 1) * tiles, &|task, _| {
+        self.run((starts.len() - 1) * tiles, &|worker, task| {
             let (group, tile) = (task / tiles, task % tiles);
             let columns = tile * columns..width.min((tile + 1) * columns);
-            work(group, TileMut { out: &parts, rows: starts[group]..starts[group + 1], width, columns });
+            work(group, TileMut { out: &parts, rows: starts[group]..starts[group + 1], width, columns, worker });
         });
     }
 }
@@ -263,7 +267,7 @@ impl Shared {
         for (part, end) in parts {
             let claim = || Some(part.next.fetch_add(1, Ordering::Relaxed)).filter(|task| *task < end);
             while let Some(task) = claim() {
-                job(task, worker);
+                job(Worker(worker), task);
             }
         }
     }
@@ -300,9 +304,15 @@ pub struct TileMut<'a> {
     rows: Range<usize>,
     width: usize,
     columns: Range<usize>,
+    worker: Worker,
 }
 
 impl TileMut<'_> {
+    /// The thread that runs the task.
+    pub fn worker(&self) -> Worker {
+        self.worker
+    }
+
     /// How many rows.
     pub fn rows(&self) -> usize {
         self.rows.len()
@@ -333,8 +343,8 @@ mod tests {
             for tasks in [0, 1, 2, 7, 100] {
                 let counts: Vec<AtomicUsize> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
                 for _ in 0..50 {
-                    pool.run(tasks, &|task, worker| {
-                        assert!(worker < threads);
+                    pool.run(tasks, &|worker, task| {
+                        assert!(worker.0 < threads);
                         counts[task].fetch_add(1, Ordering::Relaxed);
                     });
                 }
@@ -352,7 +362,7 @@ mod tests {
         for pause_ms in [0, 1, 20] {
             thread::sleep(std::time::Duration::from_millis(pause_ms));
             let mut out = vec![0.0; 1000];
-            pool.chunks_with(&mut out, 10, &mut [0, 0], |task, part, count| {
+            pool.chunks_with(&mut out, 10, &mut [0, 0], |_, task, part, count| {
                 *count += 1;
                 part.fill(task as f32);
             });
@@ -390,7 +400,7 @@ mod tests {
     fn a_panic_in_a_task_reaches_the_caller_and_the_pool_lives_on() {
         let pool = Pool::new(2);
         for bad in [0, 99] {
-            let outcome = catch_unwind(AssertUnwindSafe(|| pool.run(100, &|task, _| assert!(task != bad))));
+            let outcome = catch_unwind(AssertUnwindSafe(|| pool.run(100, &|_, task| assert!(task != bad))));
             assert!(outcome.is_err());
             pool.run(10, &|_, _| ());
         }

@@ -217,24 +217,24 @@ fn element_wise_operations() {
         let loud: Vec<f32> = row.iter().map(|value| value * 90.0).collect();
         let run = |ops: &Ops| {
             let (mut norm, mut layer, mut sum) = (row.clone(), row.clone(), weight.clone());
-            ops.rms_norm(&row, &weight, 1e-5, &mut norm);
-            ops.layer_norm(&row, (&weight, &loud), 1e-5, &mut layer);
-            ops.add(&row, &mut sum);
+            ops.rows.rms_norm(&row, &weight, 1e-5, &mut norm);
+            ops.rows.layer_norm(&row, (&weight, &loud), 1e-5, &mut layer);
+            ops.rows.add(&row, &mut sum);
             let mut results = vec![norm, layer, sum];
             for activation in ACTIVATIONS {
                 let (mut values, mut gated) = (loud.clone(), weight.clone());
-                ops.activate(activation, &mut values);
-                ops.activate_multiply(activation, &loud, &mut gated);
+                ops.rows.activate(activation, &mut values);
+                ops.rows.activate_multiply(activation, &loud, &mut gated);
                 results.extend([values, gated]);
             }
             let (mut weights, mut capped) = (loud.clone(), loud.clone());
-            let total = ops.exp_weights(&mut weights, 3.0);
-            ops.soft_cap(30.0, &mut capped);
+            let total = ops.attention.exp_weights(&mut weights, 3.0);
+            ops.rows.soft_cap(30.0, &mut capped);
             let (mut cut, mut matched) = (loud.clone(), loud.clone());
-            ops.cut_below(0.5, &mut cut);
-            ops.match_magnitude(&weight, 1e-5, &mut matched);
+            ops.rows.cut_below(0.5, &mut cut);
+            ops.rows.match_magnitude(&weight, 1e-5, &mut matched);
             let mut halves = vec![0; length];
-            ops.to_f16(&loud, &mut halves);
+            ops.attention.to_f16(&loud, &mut halves);
             let halves = halves.iter().map(|&bits| f32::from(bits)).collect();
             results.extend([weights, vec![total], capped, cut, matched, halves]);
             results.concat()
@@ -252,8 +252,8 @@ fn activations_as_bytes() {
         let row: Vec<f32> = Random(3).floats(512).iter().map(|value| value * scale).collect();
         let quantize = |ops: &Ops| {
             let (mut small, mut large) = ([Int8Block32::ZERO; 16], [Int8Block256::ZERO; 2]);
-            ops.quantize_blocks32(&row, &mut small);
-            ops.quantize_blocks256(&row, &mut large);
+            ops.products.quantize_blocks32(&row, &mut small);
+            ops.products.quantize_blocks256(&row, &mut large);
             (small, large)
         };
         let expected = quantize(scalar);

@@ -61,10 +61,10 @@ impl LayerAltUp {
         self.copy_active(hidden, active, compute);
         self.route(active, &self.prediction, workspace, compute);
         let AltUpWorkspace { weights, rows, .. } = &mut workspace.streams;
-        compute.pool.chunks_with(hidden, count * width, rows, |row, streams, before| {
+        compute.pool.chunks_with(hidden, count * width, rows, |_, row, streams, before| {
             before.copy_from_slice(streams);
             let weights = &weights[row * count * count..(row + 1) * count * count];
-            compute.ops.mix(weights, count, CachedRows::F32(before), width, streams);
+            compute.ops.attention.mix(weights, count, CachedRows::F32(before), width, streams);
         });
         self.copy_active(hidden, active, compute);
         compute.profile.mark(Kind::Streams);
@@ -77,18 +77,24 @@ impl LayerAltUp {
         self.route(active, &self.correction, workspace, compute);
         let AltUpWorkspace { weights, rows, .. } = &mut workspace.streams;
         weights.iter_mut().for_each(|weight| *weight += 1.0);
-        compute.pool.chunks_with(hidden, count * width, rows, |row, streams, lack| {
+        compute.pool.chunks_with(hidden, count * width, rows, |_, row, streams, lack| {
             let lack = &mut lack[..width];
             let predicted = &streams[self.active * width..(self.active + 1) * width];
             let computed = &active[row * width..(row + 1) * width];
             for ((lack, computed), predicted) in lack.iter_mut().zip(computed).zip(predicted) {
                 *lack = computed - predicted;
             }
-            compute.ops.mix(&weights[row * count..(row + 1) * count], 1, CachedRows::F32(lack), width, streams);
+            compute.ops.attention.mix(
+                &weights[row * count..(row + 1) * count],
+                1,
+                CachedRows::F32(lack),
+                width,
+                streams,
+            );
         });
         self.copy_active(hidden, active, compute);
         if let Some(scale) = &self.scale {
-            compute.pool.chunks(active, width, |_, row| row.iter_mut().zip(scale).for_each(|(out, by)| *out *= by));
+            compute.pool.chunks(active, width, |_, _, row| row.iter_mut().zip(scale).for_each(|(out, by)| *out *= by));
         }
         compute.profile.mark(Kind::Streams);
     }
@@ -96,9 +102,9 @@ impl LayerAltUp {
     /// Adds rows of one stream to every stream but the first.
     pub(crate) fn add_after_first(&self, hidden: &mut [f32], output: &[f32], compute: &Compute) {
         let width = self.width();
-        compute.pool.chunks(hidden, self.count * width, |row, streams| {
+        compute.pool.chunks(hidden, self.count * width, |_, row, streams| {
             let added = &output[row * width..(row + 1) * width];
-            streams.chunks_exact_mut(width).skip(1).for_each(|stream| compute.ops.add(added, stream));
+            streams.chunks_exact_mut(width).skip(1).for_each(|stream| compute.ops.rows.add(added, stream));
         });
         compute.profile.mark(Kind::Add);
     }
@@ -111,7 +117,7 @@ impl LayerAltUp {
         let routed = inner.reset(rows, self.count);
         self.router.apply(input, routed, compute);
         // Within one of zero: the hyperbolic tangent.
-        compute.ops.soft_cap(1.0, routed);
+        compute.ops.rows.soft_cap(1.0, routed);
         weights.resize(rows * projection.outputs(), 0.0);
         projection.apply(inner, weights, compute);
     }
@@ -123,7 +129,7 @@ impl LayerAltUp {
 
     fn copy_active(&self, hidden: &[f32], active: &mut [f32], compute: &Compute) {
         let width = self.width();
-        compute.pool.chunks(active, width, |row, out| {
+        compute.pool.chunks(active, width, |_, row, out| {
             let start = (row * self.count + self.active) * width;
             out.copy_from_slice(&hidden[start..start + width]);
         });

@@ -67,15 +67,15 @@ impl AltUpEnds {
         let (width, row_width) = (self.width, self.hidden_width());
         let AltUpEnds { into, stream, projected, .. } = self;
         let embedded = stream.float();
-        compute.pool.chunks(hidden, row_width, |row, out| out[..width].copy_from_slice(embedded.row(row)));
+        compute.pool.chunks(hidden, row_width, |_, row, out| out[..width].copy_from_slice(embedded.row(row)));
         for (index, projection) in into.iter().enumerate() {
             projected.resize(hidden.len() / row_width * width, 0.0);
             projection.apply(stream, projected, compute);
-            compute.pool.chunks(hidden, row_width, |row, out| {
+            compute.pool.chunks(hidden, row_width, |_, row, out| {
                 let (first, others) = out.split_at_mut(width);
                 let own = &mut others[index * width..(index + 1) * width];
                 own.copy_from_slice(&projected[row * width..(row + 1) * width]);
-                compute.ops.match_magnitude(first, LEAST_SQUARE, own);
+                compute.ops.rows.match_magnitude(first, LEAST_SQUARE, own);
             });
         }
     }
@@ -89,17 +89,17 @@ impl AltUpEnds {
             &hidden[start..start + width]
         };
         merged.resize(count * width, 0.0);
-        compute.pool.chunks(merged, width, |row, out| out.copy_from_slice(part(row, 0)));
+        compute.pool.chunks(merged, width, |_, row, out| out.copy_from_slice(part(row, 0)));
         for (index, projection) in out.iter().enumerate() {
             let own = stream.reset(count, width);
-            compute.pool.chunks(own, width, |row, out| out.copy_from_slice(part(row, index + 1)));
+            compute.pool.chunks(own, width, |_, row, out| out.copy_from_slice(part(row, index + 1)));
             projected.resize(count * width, 0.0);
             projection.apply(stream, projected, compute);
-            compute.pool.chunks(projected, width, |row, own| {
-                compute.ops.match_magnitude(part(row, 0), LEAST_SQUARE, own);
+            compute.pool.chunks(projected, width, |_, row, own| {
+                compute.ops.rows.match_magnitude(part(row, 0), LEAST_SQUARE, own);
             });
-            compute.pool.chunks(merged, width, |row, out| {
-                compute.ops.add(&projected[row * width..(row + 1) * width], out);
+            compute.pool.chunks(merged, width, |_, row, out| {
+                compute.ops.rows.add(&projected[row * width..(row + 1) * width], out);
             });
         }
         let share = 1.0 / (1 + out.len()) as f32;

@@ -96,7 +96,7 @@ fn halves(bytes: &[u8], dtype: Dtype, columns: usize) -> Vec<u8> {
     let (mut values, mut halves) = (vec![0.0; columns], vec![0; columns]);
     let rows = bytes.chunks_exact(row_bytes).flat_map(|row| {
         decode_row(dtype, row, &mut values);
-        Ops::best().to_f16(&values, &mut halves);
+        Ops::best().attention.to_f16(&values, &mut halves);
         halves.iter().flat_map(|half| half.to_le_bytes()).collect::<Vec<u8>>()
     });
     rows.collect()

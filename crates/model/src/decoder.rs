@@ -119,9 +119,9 @@ impl Layer {
     fn add(&self, hidden: &mut [f32], workspace: &mut Workspace, compute: &Compute) {
         self.scale_output(workspace);
         let (output, width) = (&workspace.output, workspace.width);
-        compute
-            .pool
-            .chunks(hidden, width, |row, hidden| compute.ops.add(&output[row * width..(row + 1) * width], hidden));
+        compute.pool.chunks(hidden, width, |_, row, hidden| {
+            compute.ops.rows.add(&output[row * width..(row + 1) * width], hidden)
+        });
         compute.profile.mark(Kind::Add);
     }
 

@@ -62,7 +62,7 @@ impl Embedding {
                     }
                     positions.decode_row(position, spare);
                     let row = row as usize * width;
-                    compute.ops.add(spare, &mut out[row..row + width]);
+                    compute.ops.rows.add(spare, &mut out[row..row + width]);
                 }
             }
         }

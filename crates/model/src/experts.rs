@@ -127,7 +127,7 @@ impl Experts {
         let ExpertsWorkspace { routing, input: sorted, inner: between, gate, results, .. } = experts;
         let count = routing.sources.len();
         let (source, routing) = (input.float(), &*routing);
-        compute.pool.chunks(sorted.reset(count, width), width, |row, out| {
+        compute.pool.chunks(sorted.reset(count, width), width, |_, row, out| {
             out.copy_from_slice(source.row(routing.sources[row]));
         });
         gate.resize(count * inner, 0.0);
@@ -137,22 +137,24 @@ impl Experts {
         compute.profile.mark(Kind::FeedForwardInput);
         let gate = gate.as_mut_slice();
         if let Some(bounds) = self.bounds {
-            compute.pool.chunks(gate, inner, |_, row| row.iter_mut().for_each(|gate| *gate = gate.min(bounds.limit)));
+            compute
+                .pool
+                .chunks(gate, inner, |_, _, row| row.iter_mut().for_each(|gate| *gate = gate.min(bounds.limit)));
         }
-        compute.pool.chunks(up, inner, |row, up| {
+        compute.pool.chunks(up, inner, |_, row, up| {
             if let Some(GateBounds { limit, offset }) = self.bounds {
                 up.iter_mut().for_each(|number| *number = number.clamp(-limit, limit) + offset);
             }
-            compute.ops.activate_multiply(self.activation, &gate[row * inner..(row + 1) * inner], up);
+            compute.ops.rows.activate_multiply(self.activation, &gate[row * inner..(row + 1) * inner], up);
         });
         compute.profile.mark(Kind::Activation);
         results.resize(count * width, 0.0);
         self.down.apply(routing, between, results, compute);
-        compute.pool.chunks(output, width, |row, out| {
+        compute.pool.chunks(output, width, |_, row, out| {
             let choices = row * self.router.used..(row + 1) * self.router.used;
             for (choice, &place) in routing.choices[choices.clone()].iter().zip(&routing.places[choices]) {
                 let result = CachedRows::F32(&results[place * width..(place + 1) * width]);
-                compute.ops.mix(&[choice.weight], 1, result, width, out);
+                compute.ops.attention.mix(&[choice.weight], 1, result, width, out);
             }
         });
         compute.profile.mark(Kind::FeedForwardOutput);
@@ -171,8 +173,10 @@ impl Experts {
             let weights = &mut experts.outputs;
             weights.resize(rows, 0.0);
             gate.apply(input, weights, compute);
-            compute.ops.activate(Activation::Sigmoid, weights);
-            compute.pool.chunks(output, *width, |row, out| out.iter_mut().for_each(|number| *number *= weights[row]));
+            compute.ops.rows.activate(Activation::Sigmoid, weights);
+            compute
+                .pool
+                .chunks(output, *width, |_, row, out| out.iter_mut().for_each(|number| *number *= weights[row]));
         }
     }
 }
@@ -192,7 +196,9 @@ impl ExpertProjections {
         let bytes = routing.members.iter().map(|&expert| self.matrices[expert].bytes()).sum();
         compute.profile.work(bytes, self.matrices[0].operations(x.rows()));
         if let Some(biases) = &self.biases {
-            compute.pool.chunks(out, self.outputs(), |row, out| compute.ops.add(&biases[routing.experts[row]], out));
+            compute
+                .pool
+                .chunks(out, self.outputs(), |_, row, out| compute.ops.rows.add(&biases[routing.experts[row]], out));
         }
     }
 }

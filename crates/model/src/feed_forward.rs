@@ -51,14 +51,14 @@ impl Dense {
             projection.apply(input, gate, compute);
             compute.profile.mark(Kind::FeedForwardInput);
             if let Some(deviations) = self.gate_cut {
-                compute.pool.chunks(gate, width, |_, gate| ops.cut_below(deviations, gate));
+                compute.pool.chunks(gate, width, |_, _, gate| ops.rows.cut_below(deviations, gate));
             }
-            compute.pool.chunks(up, width, |row, up| {
-                ops.activate_multiply(self.activation, &gate[row * width..(row + 1) * width], up);
+            compute.pool.chunks(up, width, |_, row, up| {
+                ops.rows.activate_multiply(self.activation, &gate[row * width..(row + 1) * width], up);
             });
         } else {
             compute.profile.mark(Kind::FeedForwardInput);
-            compute.pool.chunks(up, width, |_, up| ops.activate(self.activation, up));
+            compute.pool.chunks(up, width, |_, _, up| ops.rows.activate(self.activation, up));
         }
         compute.profile.mark(Kind::Activation);
         output.resize(rows * self.down.outputs(), 0.0);

@@ -122,7 +122,7 @@ impl Numbers {
     fn store(&mut self, at: usize, source: &[f32], compute: &Compute) {
         match self {
             Numbers::F32(numbers) => numbers[at..at + source.len()].copy_from_slice(source),
-            Numbers::F16(numbers) => compute.ops.to_f16(source, &mut numbers[at..at + source.len()]),
+            Numbers::F16(numbers) => compute.ops.attention.to_f16(source, &mut numbers[at..at + source.len()]),
         }
     }
 
@@ -135,7 +135,7 @@ impl Numbers {
                 let mut halves = [0; 64];
                 for (part, at) in source.chunks(halves.len()).zip(column.step_by(halves.len())) {
                     let halves = &mut halves[..part.len()];
-                    compute.ops.to_f16(part, halves);
+                    compute.ops.attention.to_f16(part, halves);
                     let places = (at..).step_by(PAGE_TOKENS as usize);
                     places.zip(halves).for_each(|(at, half)| numbers[at] = *half);
                 }

@@ -109,12 +109,12 @@ impl LatentAttention {
         compute.profile.work(seen * cache.token_bytes(), seen * kernel.operations());
         compute.profile.mark(Kind::Attention);
 
-        compute.pool.chunks(latent.by_head.reset(heads * rows, rank), rank, |at, out| {
+        compute.pool.chunks(latent.by_head.reset(heads * rows, rank), rank, |_, at, out| {
             out.copy_from_slice(part(found, (at % rows * heads + at / rows) * rank, rank));
         });
         self.map_heads(&self.value_up, latent, compute);
         let made = &latent.results;
-        compute.pool.chunks(inner.reset(rows, heads * value), value, |at, out| {
+        compute.pool.chunks(inner.reset(rows, heads * value), value, |_, at, out| {
             out.copy_from_slice(part(made, (at % heads * rows + at / heads) * value, value));
         });
         output.resize(rows * self.output.outputs(), 0.0);
@@ -137,14 +137,14 @@ impl LatentAttention {
             self.query.apply(input, &mut latent.queries, compute);
         }
         let queries = latent.queries.as_slice();
-        compute.pool.chunks(latent.by_head.reset(heads * rows, plain), plain, |at, out| {
+        compute.pool.chunks(latent.by_head.reset(heads * rows, plain), plain, |_, at, out| {
             out.copy_from_slice(part(queries, (at % rows * heads + at / rows) * head, plain));
         });
         self.map_heads(&self.key_up, latent, compute);
         let (table, style) = (&ropes[rope], step.ropes[rope].style);
         let (queries, results) = (latent.queries.as_slice(), latent.results.as_slice());
         sought.resize(rows * heads * (rank + rotated), 0.0);
-        compute.pool.chunks(sought, rank + rotated, |at, out| {
+        compute.pool.chunks(sought, rank + rotated, |_, at, out| {
             let (row, number) = (at / heads, at % heads);
             out[..rank].copy_from_slice(part(results, (number * rows + row) * rank, rank));
             out[rank..].copy_from_slice(part(queries, at * head + plain, rotated));
@@ -161,12 +161,12 @@ impl LatentAttention {
         self.down.apply(input, keys, compute);
         values.resize(rows * rank, 0.0);
         let unnormed = keys.as_slice();
-        compute.pool.chunks(values, rank, |row, out| {
+        compute.pool.chunks(values, rank, |_, row, out| {
             out.copy_from_slice(part(unnormed, row * (rank + rotated), rank));
         });
         self.norm.apply_in_place(values, spare, compute);
         let (table, style, values) = (&ropes[rope], step.ropes[rope].style, values.as_slice());
-        compute.pool.chunks(keys, rank + rotated, |row, out| {
+        compute.pool.chunks(keys, rank + rotated, |_, row, out| {
             out[..rank].copy_from_slice(part(values, row * rank, rank));
             table.rotate(row, style, &mut out[rank..], rotated);
         });

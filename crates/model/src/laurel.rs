@@ -23,15 +23,15 @@ impl Laurel {
         compute.profile.mark(Kind::Laurel);
         self.norm.apply_in_place(beside_mixer, spare, compute);
         let read = input.float();
-        compute.pool.chunks(beside_mixer, *width, |row, out| compute.ops.add(read.row(row), out));
+        compute.pool.chunks(beside_mixer, *width, |_, row, out| compute.ops.rows.add(read.row(row), out));
         compute.profile.mark(Kind::Norm);
     }
 
     /// hidden = (hidden + result) × scale.
     pub(crate) fn join(&self, hidden: &mut [f32], workspace: &Workspace, compute: &Compute) {
         let (width, beside) = (workspace.width, &workspace.beside_mixer);
-        compute.pool.chunks(hidden, width, |row, hidden| {
-            compute.ops.add(&beside[row * width..(row + 1) * width], hidden);
+        compute.pool.chunks(hidden, width, |_, row, hidden| {
+            compute.ops.rows.add(&beside[row * width..(row + 1) * width], hidden);
             hidden.iter_mut().for_each(|number| *number *= self.scale);
         });
         compute.profile.mark(Kind::Add);

@@ -111,7 +111,7 @@ impl SelfAttention {
         let rotate = |out: &mut [f32]| {
             if let Some(rope) = self.rope {
                 let (table, style, width) = (&ropes[rope], step.ropes[rope].style, out.len() / rows);
-                compute.pool.chunks(out, width, |row, heads| table.rotate(row, style, heads, head));
+                compute.pool.chunks(out, width, |_, row, heads| table.rotate(row, style, heads, head));
             }
         };
         let mut normalise = |norm: &Option<Norm>, out: &mut [f32]| {

@@ -38,11 +38,11 @@ impl Norm {
     /// out = normalised rows.
     pub(crate) fn apply(&self, rows: &[f32], out: &mut [f32], compute: &Compute) {
         let (width, epsilon, ops) = (self.weight.len(), self.spec.epsilon, compute.ops);
-        compute.pool.chunks(out, width, |row, out| {
+        compute.pool.chunks(out, width, |_, row, out| {
             let row = &rows[row * width..(row + 1) * width];
             match self.spec.kind {
-                NormKind::RootMeanSquare => ops.rms_norm(row, &self.weight, epsilon, out),
-                NormKind::Layer { .. } => ops.layer_norm(row, (&self.weight, &self.bias), epsilon, out),
+                NormKind::RootMeanSquare => ops.rows.rms_norm(row, &self.weight, epsilon, out),
+                NormKind::Layer { .. } => ops.rows.layer_norm(row, (&self.weight, &self.bias), epsilon, out),
             }
         });
     }

@@ -113,7 +113,7 @@ impl PerLayerInputs {
         inputs.resize(rows * outputs, 0.0);
         self.norm.apply(projected, inputs, compute);
         let own = self.layers.start * width..self.layers.end * width;
-        compute.pool.chunks_with(inputs, outputs, table_rows, |row, inputs, table_row| {
+        compute.pool.chunks_with(inputs, outputs, table_rows, |_, row, inputs, table_row| {
             let token = plan.tokens[row] as usize;
             self.table.decode_row(if token < tokens { token } else { 0 }, table_row);
             for (input, number) in inputs.iter_mut().zip(&table_row[own.clone()]) {
@@ -133,9 +133,9 @@ impl PerLayerBranch {
         gate.resize(rows * width, 0.0);
         self.gate.apply(input, gate, compute);
         compute.profile.mark(Kind::FeedForwardInput);
-        compute.pool.chunks(inner.reset(rows, width), width, |row, out| {
+        compute.pool.chunks(inner.reset(rows, width), width, |_, row, out| {
             out.copy_from_slice(per_layer.input(row, self.layer, width));
-            compute.ops.activate_multiply(self.activation, &gate[row * width..(row + 1) * width], out);
+            compute.ops.rows.activate_multiply(self.activation, &gate[row * width..(row + 1) * width], out);
         });
         compute.profile.mark(Kind::Activation);
         output.resize(rows * self.output.outputs(), 0.0);

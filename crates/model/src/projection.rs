@@ -27,7 +27,7 @@ impl Projection {
         self.matrix.multiply(x, out, compute.ops, &compute.pool);
         compute.profile.work(self.matrix.bytes(), self.matrix.operations(x.rows()));
         if let Some(bias) = &self.bias {
-            compute.pool.chunks(out, bias.len(), |_, row| compute.ops.add(bias, row));
+            compute.pool.chunks(out, bias.len(), |_, _, row| compute.ops.rows.add(bias, row));
         }
     }
 }

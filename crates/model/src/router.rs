@@ -54,7 +54,7 @@ impl Router {
         compute: &Compute,
     ) {
         let experts = self.projection.outputs();
-        compute.pool.chunks_with(choices, self.used, scratch, |row, choices, scratch| {
+        compute.pool.chunks_with(choices, self.used, scratch, |_, row, choices, scratch| {
             let RouterScratch { scores, ranking, ranks } = scratch;
             scores.clear();
             scores.extend_from_slice(&outputs[row * experts..(row + 1) * experts]);
@@ -62,7 +62,7 @@ impl Router {
             ranking.clear();
             ranking.extend_from_slice(scores);
             if let Some(correction) = &self.correction {
-                compute.ops.add(correction, ranking);
+                compute.ops.rows.add(correction, ranking);
             }
             if let Some(groups) = &self.spec.groups {
                 close_groups(groups, ranking, ranks);
@@ -80,7 +80,7 @@ impl Router {
     fn score(&self, scores: &mut [f32], ops: &Ops) {
         match self.spec.scores {
             RouterScores::Softmax => softmax(scores, ops),
-            RouterScores::Sigmoid => ops.activate(Activation::Sigmoid, scores),
+            RouterScores::Sigmoid => ops.rows.activate(Activation::Sigmoid, scores),
             RouterScores::SoftmaxOfChosen => {}
         }
     }
@@ -103,7 +103,7 @@ impl Router {
 }
 
 fn softmax(values: &mut [f32], ops: &Ops) {
-    let sum = ops.exp_weights(values, f32::NEG_INFINITY);
+    let sum = ops.attention.exp_weights(values, f32::NEG_INFINITY);
     values.iter_mut().for_each(|value| *value /= sum);
 }
 

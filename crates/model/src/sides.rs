@@ -53,8 +53,8 @@ impl Sides {
         self.experts.run_routed(workspace, compute);
         self.experts_norms.leave(workspace, compute);
         let Workspace { output, sides, .. } = workspace;
-        compute.pool.chunks(output, width, |row, out| {
-            compute.ops.add(&sides.dense[row * width..(row + 1) * width], out);
+        compute.pool.chunks(output, width, |_, row, out| {
+            compute.ops.rows.add(&sides.dense[row * width..(row + 1) * width], out);
         });
         compute.profile.mark(Kind::Add);
         sides.hidden = hidden;

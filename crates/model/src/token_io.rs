@@ -88,7 +88,7 @@ impl TokenIo {
             out.iter_mut().for_each(|logit| *logit *= self.scale);
         }
         if let Some(cap) = self.soft_cap {
-            self.compute.pool.chunks(out, vocabulary, |_, logits| self.compute.ops.soft_cap(cap, logits));
+            self.compute.pool.chunks(out, vocabulary, |_, _, logits| self.compute.ops.rows.soft_cap(cap, logits));
         }
         profile.mark(Kind::Output);
         Ok(self.files.check_intact()?)

@@ -102,7 +102,7 @@ fn write_groups(tensor: &Tensor, pool: &Pool, sink: &mut TensorSink<'_>) -> Resu
     for source in bytes.as_ref().chunks(piece.len() / group_bytes * GROUP_ROWS * row_bytes) {
         let groups = source.len().div_ceil(GROUP_ROWS * row_bytes);
         let out = &mut piece[..groups * group_bytes];
-        pool.chunks(out, group_bytes, |group, out| {
+        pool.chunks(out, group_bytes, |_, group, out| {
             let start = group * GROUP_ROWS * row_bytes;
             let end = source.len().min(start + GROUP_ROWS * row_bytes);
             interleave(tensor.dtype(), row_bytes, &source[start..end], out);

@@ -9,25 +9,28 @@ mod words;
 
 use crate::activations::{Int8Block32, Int8Block256, Rows};
 use crate::avx2::{self, block32, block256};
-use crate::ops::{Ops, WeightRows};
+use crate::ops::{Ops, ProductOps, WeightRows};
 use crate::pool::TileMut;
 use crate::vector::LEAST_TURNED;
 
 pub(crate) const OPS: Ops = Ops {
     name: "AVX-VNNI",
-    multiply_q8_0,
-    multiply_q4_0,
-    multiply_q4_k,
-    multiply_q5_k,
-    multiply_q6_k,
-    kernel32: codes32::kernel,
-    kernel256: codes256::kernel,
-    interleaved_q8_0: interleaved32::interleaved_q8_0,
-    interleaved_q4_0: interleaved32::interleaved_q4_0,
-    interleaved_int4: interleaved32::interleaved_int4,
-    interleaved_q4_k: interleaved256::interleaved_q4_k,
-    interleaved_q5_k: interleaved256::interleaved_q5_k,
-    interleaved_q6_k: interleaved256::interleaved_q6_k,
+    products: ProductOps {
+        multiply_q8_0,
+        multiply_q4_0,
+        multiply_q4_k,
+        multiply_q5_k,
+        multiply_q6_k,
+        kernel32: codes32::kernel,
+        kernel256: codes256::kernel,
+        interleaved_q8_0: interleaved32::interleaved_q8_0,
+        interleaved_q4_0: interleaved32::interleaved_q4_0,
+        interleaved_int4: interleaved32::interleaved_int4,
+        interleaved_q4_k: interleaved256::interleaved_q4_k,
+        interleaved_q5_k: interleaved256::interleaved_q5_k,
+        interleaved_q6_k: interleaved256::interleaved_q6_k,
+        ..avx2::OPS.products
+    },
     ..avx2::OPS
 };
 

@@ -15,41 +15,50 @@ mod peak;
 mod unpack256;
 mod words;
 
-use crate::{Ops, scalar};
+use crate::ops::{AttentionOps, CeilingOps, Ops, ProductOps};
+use crate::scalar;
 
 /// With dot products of bytes.
 pub(crate) const OPS: Ops = Ops {
     name: "NEON with dot products",
-    multiply_q8_0: block32::multiply_q8_0,
-    multiply_q4_0: block32::multiply_q4_0,
-    multiply_q4_k: block256::multiply_q4_k,
-    multiply_q5_k: block256::multiply_q5_k,
-    multiply_q6_k: block256::multiply_q6_k,
-    kernel32: block32::kernel,
-    kernel256: block256::kernel,
-    interleaved_q8_0: interleaved32::interleaved_q8_0,
-    interleaved_q4_0: interleaved32::interleaved_q4_0,
-    interleaved_int4: interleaved32::interleaved_int4,
-    interleaved_q4_k: interleaved256::interleaved_q4_k,
-    interleaved_q5_k: interleaved256::interleaved_q5_k,
-    interleaved_q6_k: interleaved256::interleaved_q6_k,
-    peak_int8: peak::int8,
+    products: ProductOps {
+        multiply_q8_0: block32::multiply_q8_0,
+        multiply_q4_0: block32::multiply_q4_0,
+        multiply_q4_k: block256::multiply_q4_k,
+        multiply_q5_k: block256::multiply_q5_k,
+        multiply_q6_k: block256::multiply_q6_k,
+        kernel32: block32::kernel,
+        kernel256: block256::kernel,
+        interleaved_q8_0: interleaved32::interleaved_q8_0,
+        interleaved_q4_0: interleaved32::interleaved_q4_0,
+        interleaved_int4: interleaved32::interleaved_int4,
+        interleaved_q4_k: interleaved256::interleaved_q4_k,
+        interleaved_q5_k: interleaved256::interleaved_q5_k,
+        interleaved_q6_k: interleaved256::interleaved_q6_k,
+        ..FLOAT_OPS.products
+    },
+    ceilings: CeilingOps { peak_int8: peak::int8, ..FLOAT_OPS.ceilings },
     ..FLOAT_OPS
 };
 
 /// Without them: floats are NEON's, quantised numbers the specification's.
 pub(crate) const FLOAT_OPS: Ops = Ops {
     name: "NEON",
-    multiply_f32: float::multiply_f32,
-    multiply_f16: float::multiply_f16,
-    multiply_bf16: float::multiply_bf16,
-    multiply_f8: float::multiply_f8,
-    scores_f32: attention::scores_f32,
-    scores_f16: attention::scores_f16,
-    mix_f32: attention::mix_f32,
-    mix_f16: attention::mix_f16,
-    to_f16: attention::to_f16,
-    peak_float: peak::float,
-    read: peak::read,
+    products: ProductOps {
+        multiply_f32: float::multiply_f32,
+        multiply_f16: float::multiply_f16,
+        multiply_bf16: float::multiply_bf16,
+        multiply_f8: float::multiply_f8,
+        ..scalar::OPS.products
+    },
+    attention: AttentionOps {
+        scores_f32: attention::scores_f32,
+        scores_f16: attention::scores_f16,
+        mix_f32: attention::mix_f32,
+        mix_f16: attention::mix_f16,
+        to_f16: attention::to_f16,
+        ..scalar::OPS.attention
+    },
+    ceilings: CeilingOps { peak_float: peak::float, read: peak::read, ..scalar::OPS.ceilings },
     ..scalar::OPS
 };

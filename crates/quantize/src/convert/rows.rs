@@ -48,7 +48,7 @@ pub(crate) fn write_rows(
         let count = rows_at_once.min(rows - first);
         let out = &mut piece[..count * row_out];
         let failure: Mutex<Option<NumbersError>> = Mutex::new(None);
-        pool.chunks_with(out, row_out, &mut scratch, |index, out, scratch| {
+        pool.chunks_with(out, row_out, &mut scratch, |_, index, out, scratch| {
             let row = &source[(first + index) * row_in..(first + index + 1) * row_in];
             let importance = job.importance.map(|importance| importance.of_row(first + index));
             scratch.values.resize(job.columns, 0.0);

@@ -1,0 +1,79 @@
+//! What attention does with cached keys and values.
+#![expect(unsafe_code, reason = "kernels compiled for an instruction set may only be called where the CPU has it")]
+
+use std::ops::Range;
+
+use crate::cached_rows::{CachedRows, Keys, Values};
+
+/// Attention kernels of one instruction set.
+pub struct AttentionOps {
+    pub(crate) exp_weights: unsafe fn(&mut [f32], f32) -> f32,
+    pub(crate) scores_f32: unsafe fn(&[f32], Keys<'_, f32>, &mut [f32], usize),
+    pub(crate) scores_f16: unsafe fn(&[f32], Keys<'_, u16>, &mut [f32], usize),
+    pub(crate) mix_f32: unsafe fn(&[f32], usize, Values<'_, f32>, &mut [f32]),
+    pub(crate) mix_f16: unsafe fn(&[f32], usize, Values<'_, u16>, &mut [f32]),
+    pub(crate) to_f16: unsafe fn(&[f32], &mut [u16]),
+}
+
+impl AttentionOps {
+    /// Replaces scores by exp(score − greatest score) and returns their sum. `sink` is one more score, which counts
+    /// in both; minus infinity where there is none.
+    pub fn exp_weights(&self, scores: &mut [f32], sink: f32) -> f32 {
+        // SAFETY: a table is reachable only through `Ops::available`, which has checked the CPU.
+        unsafe { (self.exp_weights)(scores, sink) }
+    }
+
+    /// Query · key for every query row and wanted token of a page of `page_tokens` keys, stored at `query × stride + token`
+    /// and counted from the first wanted one. What is read next lies `ahead` bytes after the page.
+    pub(crate) fn scores(
+        &self,
+        queries: &[f32],
+        (keys, ahead): (CachedRows<'_>, usize),
+        (page_tokens, tokens): (usize, Range<usize>),
+        (scores, stride): (&mut [f32], usize),
+    ) {
+        let count = queries.len() / (keys.len() / page_tokens);
+        assert!(page_tokens.is_multiple_of(16) && tokens.start < tokens.end && tokens.end <= page_tokens && count > 0);
+        assert!(scores.len() >= (count - 1) * stride + tokens.len());
+        // SAFETY: a table is reachable only through `Ops::available`, which has checked the CPU.
+        match keys {
+            CachedRows::F32(numbers) => unsafe {
+                (self.scores_f32)(queries, Keys { numbers, page_tokens, tokens, ahead }, scores, stride)
+            },
+            CachedRows::F16(numbers) => unsafe {
+                (self.scores_f16)(queries, Keys { numbers, page_tokens, tokens, ahead }, scores, stride)
+            },
+        }
+    }
+
+    /// Adds `weights × values`, in key order, to every query of `out`: the weight of a key for a query lies at
+    /// `query × stride + key`.
+    pub fn mix(&self, weights: &[f32], stride: usize, values: CachedRows<'_>, head: usize, out: &mut [f32]) {
+        self.mix_page((weights, stride), (values, head, 0), out);
+    }
+
+    /// The same where what is read next lies `ahead` bytes after the values.
+    pub(crate) fn mix_page(
+        &self,
+        (weights, stride): (&[f32], usize),
+        (values, head, ahead): (CachedRows<'_>, usize, usize),
+        out: &mut [f32],
+    ) {
+        let (count, keys) = (out.len() / head, values.len() / head);
+        assert!(count > 0 && keys > 0 && weights.len() >= (count - 1) * stride + keys);
+        // SAFETY: a table is reachable only through `Ops::available`, which has checked the CPU.
+        unsafe {
+            match values {
+                CachedRows::F32(numbers) => (self.mix_f32)(weights, stride, Values { numbers, head, ahead }, out),
+                CachedRows::F16(numbers) => (self.mix_f16)(weights, stride, Values { numbers, head, ahead }, out),
+            }
+        }
+    }
+
+    /// Rounds floats to half precision, as bits.
+    pub fn to_f16(&self, row: &[f32], out: &mut [u16]) {
+        assert_eq!(row.len(), out.len());
+        // SAFETY: a table is reachable only through `Ops::available`, which has checked the CPU.
+        unsafe { (self.to_f16)(row, out) }
+    }
+}
