@@ -122,11 +122,10 @@ impl Attention {
             let keys = page(part.page).keys;
             // After the last keys come the first values.
             let next = if part.page == last { page(first).values } else { page(part.page + 1).keys };
-            let wanted = (self.page_tokens, part.tokens);
             ops.attention.scores(
                 scaled,
                 (keys, keys.distance_to(next)),
-                wanted,
+                part.tokens,
                 (&mut scores[part.offset..], *context),
             );
         }
@@ -138,9 +137,7 @@ impl Attention {
         for part in self.pages(&query.visible) {
             let values = page(part.page).values;
             let ahead = values.distance_to(page(last.min(part.page + 1)).values);
-            let wanted = part.tokens.start * self.value_head..part.tokens.end * self.value_head;
-            let values = (values.range(wanted), self.value_head, ahead);
-            ops.attention.mix_page((&scores[part.offset..], *context), values, out);
+            ops.attention.mix_page((&scores[part.offset..], *context), (values.range(part.tokens), ahead), out);
         }
         for (head, sum) in out.chunks_mut(self.value_head).zip(scaled) {
             head.iter_mut().for_each(|value| *value /= *sum);

@@ -2,9 +2,17 @@
 
 use std::ops::Range;
 
-/// Cached keys or values of one head in one page.
+/// Cached keys or values of one head, for some tokens. Tokens are what it counts, because a format may store more than
+/// numbers for each of them.
 #[derive(Clone, Copy)]
-pub enum CachedRows<'a> {
+pub struct CachedRows<'a> {
+    stored: Stored<'a>,
+    head: usize,
+}
+
+/// What is stored of those tokens.
+#[derive(Clone, Copy)]
+pub enum Stored<'a> {
     /// Single precision.
     F32(&'a [f32]),
     /// Half precision, as bits.
@@ -12,12 +20,28 @@ pub enum CachedRows<'a> {
 }
 
 impl<'a> CachedRows<'a> {
-    /// Numbers in all of them.
-    pub(crate) fn len(&self) -> usize {
-        match self {
-            CachedRows::F32(rows) => rows.len(),
-            CachedRows::F16(rows) => rows.len(),
-        }
+    /// Tokens with `head` numbers each.
+    pub fn new(stored: Stored<'a>, head: usize) -> CachedRows<'a> {
+        CachedRows { stored, head }
+    }
+
+    /// How many tokens.
+    pub fn tokens(&self) -> usize {
+        let numbers = match self.stored {
+            Stored::F32(numbers) => numbers.len(),
+            Stored::F16(numbers) => numbers.len(),
+        };
+        numbers / self.head
+    }
+
+    /// Numbers of one token.
+    pub fn head(&self) -> usize {
+        self.head
+    }
+
+    /// What is stored.
+    pub(crate) fn stored(&self) -> Stored<'a> {
+        self.stored
     }
 
     /// Bytes from these to `next`, whichever comes first in memory.
@@ -26,18 +50,20 @@ impl<'a> CachedRows<'a> {
     }
 
     fn address(&self) -> usize {
-        match self {
-            CachedRows::F32(rows) => rows.as_ptr().addr(),
-            CachedRows::F16(rows) => rows.as_ptr().addr(),
+        match self.stored {
+            Stored::F32(numbers) => numbers.as_ptr().addr(),
+            Stored::F16(numbers) => numbers.as_ptr().addr(),
         }
     }
 
-    /// Some of them.
-    pub(crate) fn range(self, range: Range<usize>) -> CachedRows<'a> {
-        match self {
-            CachedRows::F32(rows) => CachedRows::F32(&rows[range]),
-            CachedRows::F16(rows) => CachedRows::F16(&rows[range]),
-        }
+    /// Some of the tokens, where they are stored one after the other, as values are.
+    pub(crate) fn range(self, tokens: Range<usize>) -> CachedRows<'a> {
+        let numbers = tokens.start * self.head..tokens.end * self.head;
+        let stored = match self.stored {
+            Stored::F32(all) => Stored::F32(&all[numbers]),
+            Stored::F16(all) => Stored::F16(&all[numbers]),
+        };
+        CachedRows { stored, ..self }
     }
 }
 

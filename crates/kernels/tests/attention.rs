@@ -1,6 +1,6 @@
 //! Attention gives the same bits however its heads are shared among threads.
 
-use cascadia_kernels::{Attention, AttentionScratch, CachedRows, KvPage, Ops, Pool};
+use cascadia_kernels::{Attention, AttentionScratch, CachedRows, KvPage, Ops, Pool, Stored};
 
 const PAGE: usize = 16;
 const HEAD: usize = 32;
@@ -34,7 +34,8 @@ fn any_number_of_threads_gives_the_same_bits() {
             let page = |_: usize, kv_head: usize, page: usize| {
                 let start = (page * kv_heads + kv_head) * PAGE * HEAD;
                 let part = start..start + PAGE * HEAD;
-                KvPage { keys: CachedRows::F32(&keys[part.clone()]), values: CachedRows::F32(&values[part]) }
+                let rows = |numbers| CachedRows::new(Stored::F32(numbers), HEAD);
+                KvPage { keys: rows(&keys[part.clone()]), values: rows(&values[part]) }
             };
             shape.run(&queries, &mut out, |row| depth + row, page, (Ops::best(), &pool, &mut scratch));
             out.iter().map(|number| number.to_bits()).collect::<Vec<_>>()

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cascadia_kernels::{
     Activation, Activations, Attention, AttentionScratch, CachedRows, Dtype, Int8Block32, Int8Block256, KvPage, Layout,
-    Matrix, Ops, Pool, Shape, interleave,
+    Matrix, Ops, Pool, Shape, Stored, interleave,
 };
 
 /// A small generator; the seed is in every failure message.
@@ -286,11 +286,15 @@ impl Cache {
 
     fn attend(&self, queries: &[f32], ops: &Ops, halves: bool, threads: usize) -> Vec<f32> {
         let page = |_row: usize, kv_head: usize, page: usize| {
-            let rows = |kind| match halves {
-                false => CachedRows::F32(&self.numbers[self.range(kind, kv_head, page)]),
-                true => CachedRows::F16(&self.halves[self.range(kind, kv_head, page)]),
+            let rows = |kind, head| {
+                let range = self.range(kind, kv_head, page);
+                let stored = match halves {
+                    false => Stored::F32(&self.numbers[range]),
+                    true => Stored::F16(&self.halves[range]),
+                };
+                CachedRows::new(stored, head)
             };
-            KvPage { keys: rows(0), values: rows(1) }
+            KvPage { keys: rows(0, self.shape.head), values: rows(1, self.shape.value_head) }
         };
         let mut out = vec![f32::NAN; queries.len() / self.shape.head * self.shape.value_head];
         let mut scratch: Vec<_> = (0..threads).map(|_| AttentionScratch::new(&self.shape, CONTEXT)).collect();

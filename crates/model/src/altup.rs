@@ -3,7 +3,7 @@
 //! A row holds its streams one after the other. What streams take over from each other is for every row a small matrix,
 //! which a router makes from the stream that layers compute.
 
-use cascadia_kernels::CachedRows;
+use cascadia_kernels::{CachedRows, Stored};
 
 use crate::norm::Norm;
 use crate::projection::Projection;
@@ -64,7 +64,7 @@ impl LayerAltUp {
         compute.pool.chunks_with(hidden, count * width, rows, |_, row, streams, before| {
             before.copy_from_slice(streams);
             let weights = &weights[row * count * count..(row + 1) * count * count];
-            compute.ops.attention.mix(weights, count, CachedRows::F32(before), width, streams);
+            compute.ops.attention.mix(weights, count, CachedRows::new(Stored::F32(before), width), streams);
         });
         self.copy_active(hidden, active, compute);
         compute.profile.mark(Kind::Streams);
@@ -87,8 +87,7 @@ impl LayerAltUp {
             compute.ops.attention.mix(
                 &weights[row * count..(row + 1) * count],
                 1,
-                CachedRows::F32(lack),
-                width,
+                CachedRows::new(Stored::F32(lack), width),
                 streams,
             );
         });

@@ -3,7 +3,7 @@
 //! The rows of a step are sorted by expert, so that the weights of an expert are read once for all rows that use it.
 //! A row's results are then added in the order of its own choices, which no other row can change.
 
-use cascadia_kernels::{Activation, Activations, CachedRows, Groups, Matrix, multiply_groups};
+use cascadia_kernels::{Activation, Activations, CachedRows, Groups, Matrix, Stored, multiply_groups};
 
 use crate::energy::EnergyTap;
 use crate::feed_forward::Dense;
@@ -153,8 +153,8 @@ impl Experts {
         compute.pool.chunks(output, width, |_, row, out| {
             let choices = row * self.router.used..(row + 1) * self.router.used;
             for (choice, &place) in routing.choices[choices.clone()].iter().zip(&routing.places[choices]) {
-                let result = CachedRows::F32(&results[place * width..(place + 1) * width]);
-                compute.ops.attention.mix(&[choice.weight], 1, result, width, out);
+                let result = CachedRows::new(Stored::F32(&results[place * width..(place + 1) * width]), width);
+                compute.ops.attention.mix(&[choice.weight], 1, result, out);
             }
         });
         compute.profile.mark(Kind::FeedForwardOutput);

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crate::cached_rows::{CachedRows, Keys, Values};
+use crate::cached_rows::{CachedRows, Keys, Stored, Values};
 
 /// Attention kernels of one instruction set.
 pub struct AttentionOps {
@@ -23,24 +23,24 @@ impl AttentionOps {
         unsafe { (self.exp_weights)(scores, sink) }
     }
 
-    /// Query · key for every query row and wanted token of a page of `page_tokens` keys, stored at `query × stride + token`
-    /// and counted from the first wanted one. What is read next lies `ahead` bytes after the page.
+    /// Query · key for every query row and wanted token of a page of keys, stored at `query × stride + token` and
+    /// counted from the first wanted one. What is read next lies `ahead` bytes after the page.
     pub(crate) fn scores(
         &self,
         queries: &[f32],
         (keys, ahead): (CachedRows<'_>, usize),
-        (page_tokens, tokens): (usize, Range<usize>),
+        tokens: Range<usize>,
         (scores, stride): (&mut [f32], usize),
     ) {
-        let count = queries.len() / (keys.len() / page_tokens);
+        let (page_tokens, count) = (keys.tokens(), queries.len() / keys.head());
         assert!(page_tokens.is_multiple_of(16) && tokens.start < tokens.end && tokens.end <= page_tokens && count > 0);
         assert!(scores.len() >= (count - 1) * stride + tokens.len());
         // SAFETY: a table is reachable only through `Ops::available`, which has checked the CPU.
-        match keys {
-            CachedRows::F32(numbers) => unsafe {
+        match keys.stored() {
+            Stored::F32(numbers) => unsafe {
                 (self.scores_f32)(queries, Keys { numbers, page_tokens, tokens, ahead }, scores, stride)
             },
-            CachedRows::F16(numbers) => unsafe {
+            Stored::F16(numbers) => unsafe {
                 (self.scores_f16)(queries, Keys { numbers, page_tokens, tokens, ahead }, scores, stride)
             },
         }
@@ -48,24 +48,25 @@ impl AttentionOps {
 
     /// Adds `weights × values`, in key order, to every query of `out`: the weight of a key for a query lies at
     /// `query × stride + key`.
-    pub fn mix(&self, weights: &[f32], stride: usize, values: CachedRows<'_>, head: usize, out: &mut [f32]) {
-        self.mix_page((weights, stride), (values, head, 0), out);
+    pub fn mix(&self, weights: &[f32], stride: usize, values: CachedRows<'_>, out: &mut [f32]) {
+        self.mix_page((weights, stride), (values, 0), out);
     }
 
     /// The same where what is read next lies `ahead` bytes after the values.
     pub(crate) fn mix_page(
         &self,
         (weights, stride): (&[f32], usize),
-        (values, head, ahead): (CachedRows<'_>, usize, usize),
+        (values, ahead): (CachedRows<'_>, usize),
         out: &mut [f32],
     ) {
-        let (count, keys) = (out.len() / head, values.len() / head);
+        let (head, keys) = (values.head(), values.tokens());
+        let count = out.len() / head;
         assert!(count > 0 && keys > 0 && weights.len() >= (count - 1) * stride + keys);
         // SAFETY: a table is reachable only through `Ops::available`, which has checked the CPU.
         unsafe {
-            match values {
-                CachedRows::F32(numbers) => (self.mix_f32)(weights, stride, Values { numbers, head, ahead }, out),
-                CachedRows::F16(numbers) => (self.mix_f16)(weights, stride, Values { numbers, head, ahead }, out),
+            match values.stored() {
+                Stored::F32(numbers) => (self.mix_f32)(weights, stride, Values { numbers, head, ahead }, out),
+                Stored::F16(numbers) => (self.mix_f16)(weights, stride, Values { numbers, head, ahead }, out),
             }
         }
     }
