@@ -7,8 +7,9 @@ use cascadia_kernels::{CachedRows, Stored};
 
 use crate::norm::Norm;
 use crate::projection::Projection;
+use crate::step::Step;
 use crate::workspace::Workspace;
-use crate::{Compute, Kind, ModelSpec};
+use crate::{Kind, ModelSpec};
 
 /// What a layer does around its branches.
 pub(crate) struct LayerAltUp {
@@ -38,7 +39,7 @@ pub(crate) struct AltUpWorkspace {
 impl AltUpWorkspace {
     /// Room for `rows` rows where the model has streams.
     pub(crate) fn new(spec: &ModelSpec, rows: usize, threads: usize) -> AltUpWorkspace {
-        let (count, width) = spec.streams.map_or((0, 0), |streams| (streams.count, spec.width));
+        let (count, width) = spec.altup.map_or((0, 0), |streams| (streams.count, spec.width));
         AltUpWorkspace {
             active: Vec::with_capacity(rows * width),
             weights: Vec::with_capacity(rows * count * count),
@@ -51,84 +52,84 @@ impl LayerAltUp {
     /// Replaces all streams by their predictions; `active` becomes that of the stream which the layer computes.
     pub(crate) fn predict(
         &self,
+        step: &Step<'_>,
         hidden: &mut [f32],
         active: &mut Vec<f32>,
         workspace: &mut Workspace,
-        compute: &Compute,
     ) {
         let (count, width) = (self.count, self.width());
         active.resize(hidden.len() / count, 0.0);
-        self.copy_active(hidden, active, compute);
-        self.route(active, &self.prediction, workspace, compute);
-        let AltUpWorkspace { weights, rows, .. } = &mut workspace.streams;
-        compute.pool.chunks_with(hidden, count * width, rows, |_, row, streams, before| {
+        self.copy_active(step, hidden, active);
+        self.route(step, active, &self.prediction, workspace);
+        let AltUpWorkspace { weights, rows, .. } = &mut workspace.altup;
+        step.pool.chunks_with(hidden, count * width, rows, |_, row, streams, before| {
             before.copy_from_slice(streams);
             let weights = &weights[row * count * count..(row + 1) * count * count];
-            compute.ops.attention.mix(weights, count, CachedRows::new(Stored::F32(before), width), streams);
+            step.ops.attention.mix(weights, count, CachedRows::new(Stored::F32(before), width), streams);
         });
-        self.copy_active(hidden, active, compute);
-        compute.profile.mark(Kind::Streams);
+        self.copy_active(step, hidden, active);
+        step.profile.mark(Kind::Streams);
     }
 
     /// Corrects all streams by what `active`, as the layer has computed it, differs from its prediction; `active` becomes
     /// what inputs of single layers see.
-    pub(crate) fn correct(&self, hidden: &mut [f32], active: &mut [f32], workspace: &mut Workspace, compute: &Compute) {
+    pub(crate) fn correct(&self, step: &Step<'_>, hidden: &mut [f32], active: &mut [f32], workspace: &mut Workspace) {
         let (count, width) = (self.count, self.width());
-        self.route(active, &self.correction, workspace, compute);
-        let AltUpWorkspace { weights, rows, .. } = &mut workspace.streams;
+        self.route(step, active, &self.correction, workspace);
+        let AltUpWorkspace { weights, rows, .. } = &mut workspace.altup;
         weights.iter_mut().for_each(|weight| *weight += 1.0);
-        compute.pool.chunks_with(hidden, count * width, rows, |_, row, streams, lack| {
+        step.pool.chunks_with(hidden, count * width, rows, |_, row, streams, lack| {
             let lack = &mut lack[..width];
             let predicted = &streams[self.active * width..(self.active + 1) * width];
             let computed = &active[row * width..(row + 1) * width];
             for ((lack, computed), predicted) in lack.iter_mut().zip(computed).zip(predicted) {
                 *lack = computed - predicted;
             }
-            compute.ops.attention.mix(
+            step.ops.attention.mix(
                 &weights[row * count..(row + 1) * count],
                 1,
                 CachedRows::new(Stored::F32(lack), width),
                 streams,
             );
         });
-        self.copy_active(hidden, active, compute);
+        self.copy_active(step, hidden, active);
         if let Some(scale) = &self.scale {
-            compute.pool.chunks(active, width, |_, _, row| row.iter_mut().zip(scale).for_each(|(out, by)| *out *= by));
+            step.pool.chunks(active, width, |_, _, row| row.iter_mut().zip(scale).for_each(|(out, by)| *out *= by));
         }
-        compute.profile.mark(Kind::Streams);
+        step.profile.mark(Kind::Streams);
     }
 
     /// Adds rows of one stream to every stream but the first.
-    pub(crate) fn add_after_first(&self, hidden: &mut [f32], output: &[f32], compute: &Compute) {
+    pub(crate) fn add_after_first(&self, step: &Step<'_>, hidden: &mut [f32], output: &[f32]) {
         let width = self.width();
-        compute.pool.chunks(hidden, self.count * width, |_, row, streams| {
+        step.pool.chunks(hidden, self.count * width, |_, row, streams| {
             let added = &output[row * width..(row + 1) * width];
-            streams.chunks_exact_mut(width).skip(1).for_each(|stream| compute.ops.rows.add(added, stream));
+            streams.chunks_exact_mut(width).skip(1).for_each(|stream| step.ops.rows.add(added, stream));
         });
-        compute.profile.mark(Kind::Add);
+        step.profile.mark(Kind::Add);
     }
 
-    /// Leaves in `workspace.streams.weights` what `projection` makes of the router's numbers for rows of one stream.
-    fn route(&self, active: &[f32], projection: &Projection, workspace: &mut Workspace, compute: &Compute) {
-        let Workspace { input, inner, streams: AltUpWorkspace { weights, .. }, .. } = workspace;
+    /// Leaves in `workspace.altup.weights` what `projection` makes of the router's numbers for rows of one stream.
+    fn route(&self, step: &Step<'_>, active: &[f32], projection: &Projection, workspace: &mut Workspace) {
+        let Workspace { input, inner, altup: AltUpWorkspace { weights, .. }, .. } = workspace;
         let rows = active.len() / self.width();
-        self.router_norm.apply(active, input.reset(rows, self.width()), compute);
+        self.router_norm.apply(active, input.reset(rows, self.width()), step);
         let routed = inner.reset(rows, self.count);
-        self.router.apply(input, routed, compute);
+        self.router.apply(input, routed, step);
         // Within one of zero: the hyperbolic tangent.
-        compute.ops.rows.soft_cap(1.0, routed);
+        step.ops.rows.soft_cap(1.0, routed);
         weights.resize(rows * projection.outputs(), 0.0);
-        projection.apply(inner, weights, compute);
+        projection.apply(inner, weights, step);
     }
 
     /// Numbers in a stream.
     fn width(&self) -> usize {
-        self.router.matrix.shape().columns
+        self.router.inputs()
     }
 
-    fn copy_active(&self, hidden: &[f32], active: &mut [f32], compute: &Compute) {
+    fn copy_active(&self, step: &Step<'_>, hidden: &[f32], active: &mut [f32]) {
         let width = self.width();
-        compute.pool.chunks(active, width, |_, row, out| {
+        step.pool.chunks(active, width, |_, row, out| {
             let start = (row * self.count + self.active) * width;
             out.copy_from_slice(&hidden[start..start + width]);
         });

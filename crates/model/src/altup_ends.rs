@@ -5,7 +5,8 @@ use cascadia_kernels::{Activations, Matrix, Shape};
 use crate::catalog::Catalog;
 use crate::projection::Projection;
 use crate::spec::AltUpSpec;
-use crate::{Compute, EnergyMeter, ModelError};
+use crate::step::Step;
+use crate::{EnergyMeter, ModelError};
 
 /// The mean square below which a projection is not scaled up any further.
 const LEAST_SQUARE: f32 = 1e-5;
@@ -35,12 +36,8 @@ impl AltUpEnds {
                 0 => Vec::new(),
                 _ => catalog.experts(name, others, Shape { rows: width, columns: width })?,
             };
-            let tap = meter.map(|meter| meter.tap(name, others, width));
-            let projection = |(index, matrix): (usize, Matrix)| Projection {
-                matrix,
-                bias: None,
-                tap: tap.as_ref().map(|tap| tap.from(index)),
-            };
+            let projection =
+                |(index, matrix): (usize, Matrix)| Projection::new(name, matrix, None).measured_as(index, meter);
             Ok(matrices.into_iter().enumerate().map(projection).collect())
         };
         Ok(AltUpEnds {
@@ -63,25 +60,25 @@ impl AltUpEnds {
     }
 
     /// hidden = for each row its embedding and the projections of that.
-    pub(crate) fn begin(&mut self, hidden: &mut [f32], compute: &Compute) {
+    pub(crate) fn begin(&mut self, hidden: &mut [f32], step: &Step<'_>) {
         let (width, row_width) = (self.width, self.hidden_width());
         let AltUpEnds { into, stream, projected, .. } = self;
         let embedded = stream.float();
-        compute.pool.chunks(hidden, row_width, |_, row, out| out[..width].copy_from_slice(embedded.row(row)));
+        step.pool.chunks(hidden, row_width, |_, row, out| out[..width].copy_from_slice(embedded.row(row)));
         for (index, projection) in into.iter().enumerate() {
             projected.resize(hidden.len() / row_width * width, 0.0);
-            projection.apply(stream, projected, compute);
-            compute.pool.chunks(hidden, row_width, |_, row, out| {
+            projection.apply(stream, projected, step);
+            step.pool.chunks(hidden, row_width, |_, row, out| {
                 let (first, others) = out.split_at_mut(width);
                 let own = &mut others[index * width..(index + 1) * width];
                 own.copy_from_slice(&projected[row * width..(row + 1) * width]);
-                compute.ops.rows.match_magnitude(first, LEAST_SQUARE, own);
+                step.ops.rows.match_magnitude(first, LEAST_SQUARE, own);
             });
         }
     }
 
     /// merged = for each of some rows of `hidden`, the mean of its first stream and of the projections of the others.
-    pub(crate) fn merge(&mut self, hidden: &[f32], rows: &[u32], merged: &mut Vec<f32>, compute: &Compute) {
+    pub(crate) fn merge(&mut self, hidden: &[f32], rows: &[u32], merged: &mut Vec<f32>, step: &Step<'_>) {
         let (width, row_width, count) = (self.width, self.hidden_width(), rows.len());
         let AltUpEnds { out, stream, projected, .. } = self;
         let part = |row: usize, index: usize| {
@@ -89,17 +86,17 @@ impl AltUpEnds {
             &hidden[start..start + width]
         };
         merged.resize(count * width, 0.0);
-        compute.pool.chunks(merged, width, |_, row, out| out.copy_from_slice(part(row, 0)));
+        step.pool.chunks(merged, width, |_, row, out| out.copy_from_slice(part(row, 0)));
         for (index, projection) in out.iter().enumerate() {
             let own = stream.reset(count, width);
-            compute.pool.chunks(own, width, |_, row, out| out.copy_from_slice(part(row, index + 1)));
+            step.pool.chunks(own, width, |_, row, out| out.copy_from_slice(part(row, index + 1)));
             projected.resize(count * width, 0.0);
-            projection.apply(stream, projected, compute);
-            compute.pool.chunks(projected, width, |_, row, own| {
-                compute.ops.rows.match_magnitude(part(row, 0), LEAST_SQUARE, own);
+            projection.apply(stream, projected, step);
+            step.pool.chunks(projected, width, |_, row, own| {
+                step.ops.rows.match_magnitude(part(row, 0), LEAST_SQUARE, own);
             });
-            compute.pool.chunks(merged, width, |_, row, out| {
-                compute.ops.rows.add(&projected[row * width..(row + 1) * width], out);
+            step.pool.chunks(merged, width, |_, row, out| {
+                step.ops.rows.add(&projected[row * width..(row + 1) * width], out);
             });
         }
         let share = 1.0 / (1 + out.len()) as f32;

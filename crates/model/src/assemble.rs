@@ -5,14 +5,14 @@ use cascadia_kernels::{Matrix, Shape};
 use crate::altup::LayerAltUp;
 use crate::catalog::Catalog;
 use crate::decoder::{BranchNorms, Layer};
-use crate::experts::{ExpertProjections, Experts, SharedExpert};
+use crate::experts::{Experts, SharedExpert};
 use crate::feed_forward::{Dense, FeedForward};
 use crate::latent::LatentAttention;
 use crate::laurel::Laurel;
 use crate::mixer::{KeysAndValues, Mixer, SelfAttention, attention};
 use crate::norm::Norm;
 use crate::per_layer::PerLayerBranch;
-use crate::projection::Projection;
+use crate::projection::{GroupedProjection, Projection};
 use crate::router::Router;
 use crate::sides::Sides;
 use crate::spec::{
@@ -38,7 +38,7 @@ pub(crate) fn layer(
             MixerSpec::Latent(latent) => Mixer::Latent(parts.latent(latent)?),
         },
         mixer_norms: parts.norms(&layer.mixer)?,
-        beside_mixer: layer.beside_mixer.map(|beside| parts.low_rank(&beside)).transpose()?,
+        laurel: layer.laurel.map(|laurel| parts.laurel(&laurel)).transpose()?,
         feed_forward: match &layer.feed_forward.part {
             FeedForwardSpec::Dense(dense) => FeedForward::Dense(Box::new(parts.dense(dense, "")?)),
             FeedForwardSpec::Experts(experts) => FeedForward::Experts(Box::new(parts.experts(experts)?)),
@@ -46,7 +46,7 @@ pub(crate) fn layer(
         },
         feed_forward_norms: parts.norms(&layer.feed_forward)?,
         order: layer.order,
-        streams: spec.streams.map(|streams| parts.streams(&streams)).transpose()?,
+        altup: spec.altup.map(|altup| parts.altup(&altup)).transpose()?,
         per_layer: spec.per_layer.map(|inputs| parts.per_layer(&inputs)).transpose()?,
         residual_scale: layer.residual_scale,
         output_scale: output_scale.map(|scale| scale[0]),
@@ -128,7 +128,7 @@ impl Parts<'_> {
         Ok((branch, BranchNorms { before: None, after: Some(after) }))
     }
 
-    fn low_rank(&self, spec: &LaurelSpec) -> Result<Laurel, ModelError> {
+    fn laurel(&self, spec: &LaurelSpec) -> Result<Laurel, ModelError> {
         let (width, rank) = (self.spec.width, spec.rank);
         Ok(Laurel {
             into: self.projection("laurel_l", Shape { rows: rank, columns: width }, false)?,
@@ -138,7 +138,7 @@ impl Parts<'_> {
         })
     }
 
-    fn streams(&self, spec: &AltUpSpec) -> Result<LayerAltUp, ModelError> {
+    fn altup(&self, spec: &AltUpSpec) -> Result<LayerAltUp, ModelError> {
         let AltUpSpec { count, active, scaled } = *spec;
         let width = self.spec.width;
         let among = |name: &str, rows| self.projection(name, Shape { rows, columns: count }, false);
@@ -176,14 +176,11 @@ impl Parts<'_> {
 
     fn experts(&self, spec: &ExpertsSpec) -> Result<Experts, ModelError> {
         let (count, width, inner) = (spec.count, self.spec.width, spec.each.inner);
-        let projections = |name: &str, shape: Shape| -> Result<ExpertProjections, ModelError> {
+        let projections = |name: &str, shape: Shape| -> Result<GroupedProjection, ModelError> {
             let bias = || self.catalog.expert_vectors(&self.name(&format!("{name}.bias")), count, shape.rows);
             let weight = self.name(&format!("{name}.weight"));
-            Ok(ExpertProjections {
-                matrices: self.catalog.experts(&weight, count, shape)?,
-                biases: spec.each.bias.then(bias).transpose()?,
-                tap: self.meter.map(|meter| meter.tap(&weight, count, shape.columns)),
-            })
+            let matrices = self.catalog.experts(&weight, count, shape)?;
+            Ok(GroupedProjection::new(&weight, matrices, spec.each.bias.then(bias).transpose()?, self.meter))
         };
         let (into, out) = (Shape { rows: inner, columns: width }, Shape { rows: width, columns: inner });
         let expert_scales = || self.catalog.require_vector(&self.name("ffn_down_exps.scale"), count);
@@ -218,11 +215,11 @@ impl Parts<'_> {
     }
 
     fn shared_expert(&self, spec: &SharedExpertSpec) -> Result<SharedExpert, ModelError> {
-        let gate = || self.catalog.row(&self.name("ffn_gate_inp_shexp.weight"), self.spec.width);
-        let gate = spec.gated.then(gate).transpose()?;
+        let name = self.name("ffn_gate_inp_shexp.weight");
+        let gate = spec.gated.then(|| self.catalog.row(&name, self.spec.width)).transpose()?;
         Ok(SharedExpert {
             part: self.dense(&spec.part, "_shexp")?,
-            gate: gate.map(|matrix| Projection { matrix, bias: None, tap: None }),
+            gate: gate.map(|matrix| Projection::new(&name, matrix, None)),
         })
     }
 
@@ -238,7 +235,10 @@ impl Parts<'_> {
                 self.projection("attn_q_b", Shape { rows: queries, columns: rank }, false)?,
             ),
         };
-        let each_head = |name: &str, shape| self.catalog.experts(&self.name(name), heads, shape);
+        let each_head = |name: &str, shape| -> Result<GroupedProjection, ModelError> {
+            let name = self.name(name);
+            Ok(GroupedProjection::new(&name, self.catalog.experts(&name, heads, shape)?, None, None))
+        };
         Ok(LatentAttention {
             query_down,
             query,
@@ -257,7 +257,7 @@ impl Parts<'_> {
         let matrix = self.catalog.matrix(&weight, shape)?;
         let bias = self.name(&format!("{name}.bias"));
         let bias = if biased { Some(self.catalog.require_vector(&bias, shape.rows)?) } else { None };
-        Ok(Projection { matrix, bias, tap: self.meter.map(|meter| meter.tap(&weight, 1, shape.columns)) })
+        Ok(Projection::new(&weight, matrix, bias).measured(self.meter))
     }
 
     /// Several projections of the hidden states that the file keeps as one, each with its number of rows.
@@ -268,15 +268,7 @@ impl Parts<'_> {
         biased: bool,
     ) -> Result<[Projection; N], ModelError> {
         let shape = Shape { rows: rows.iter().sum(), columns: self.spec.width };
-        let Projection { matrix, bias, mut tap } = self.projection(name, shape, biased)?;
-        let mut start = 0;
-        Ok(rows.map(|rows| {
-            let range = start..start + rows;
-            start += rows;
-            let bias = bias.as_ref().map(|bias| bias[range.clone()].to_vec());
-            // All meet the same activations, so the first measures for the whole tensor.
-            Projection { matrix: matrix.rows(range), bias, tap: tap.take() }
-        }))
+        Ok(self.projection(name, shape, biased)?.split(rows))
     }
 }
 

@@ -2,17 +2,27 @@
 
 use std::sync::Arc;
 
-use cascadia_kernels::{Ops, Pool};
+use cascadia_kernels::{OpsSlot, Pool};
 
-use crate::Profile;
+use crate::plan::RowPlaces;
+use crate::rope::RopeTable;
+use crate::step::Step;
+use crate::{Profile, StepPlan};
 
-/// Kernels, threads and counters, passed down to everything that computes.
+/// Kernels, threads and counters of a stage.
 #[derive(Clone)]
 pub struct Compute {
-    /// Kernels of one instruction set.
-    pub ops: &'static Ops,
+    /// Kernels of one instruction set, read once per step.
+    pub ops: OpsSlot,
     /// Threads.
     pub pool: Arc<Pool>,
     /// Where the time goes.
     pub profile: Arc<Profile>,
+}
+
+impl Compute {
+    /// A step on these resources.
+    pub(crate) fn step<'a>(&'a self, plan: &'a StepPlan, places: &'a RowPlaces, ropes: &'a [RopeTable]) -> Step<'a> {
+        Step { plan, places, ropes, ops: self.ops.current(), pool: &self.pool, profile: &self.profile }
+    }
 }

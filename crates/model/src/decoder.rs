@@ -1,26 +1,28 @@
 //! The forward pass: one piece of code for every architecture.
 
+use crate::Kind;
 use crate::altup::LayerAltUp;
 use crate::feed_forward::FeedForward;
-use crate::kv_pool::LayerCache;
+use crate::kv::LayerCache;
 use crate::laurel::Laurel;
-use crate::mixer::{Mixer, StepView};
+use crate::mixer::Mixer;
 use crate::norm::Norm;
 use crate::per_layer::PerLayerBranch;
 use crate::spec::BranchOrder;
+use crate::step::Step;
 use crate::workspace::Workspace;
-use crate::{Compute, Kind};
 
 /// One layer, ready to run.
 pub(crate) struct Layer {
     pub(crate) mixer: Mixer,
     pub(crate) mixer_norms: BranchNorms,
-    pub(crate) beside_mixer: Option<Laurel>,
+    /// The low-rank branch beside the mixer.
+    pub(crate) laurel: Option<Laurel>,
     pub(crate) feed_forward: FeedForward,
     pub(crate) feed_forward_norms: BranchNorms,
     pub(crate) order: BranchOrder,
     /// What leads from the stream that the branches compute to the others.
-    pub(crate) streams: Option<LayerAltUp>,
+    pub(crate) altup: Option<LayerAltUp>,
     /// What an input of the layer's own adds after both branches.
     pub(crate) per_layer: Option<(PerLayerBranch, BranchNorms)>,
     pub(crate) residual_scale: f32,
@@ -38,28 +40,28 @@ impl Layer {
     /// Replaces the rows of `hidden` by what they are after this layer.
     pub(crate) fn forward(
         &self,
-        step: &StepView<'_>,
+        step: &Step<'_>,
         hidden: &mut [f32],
-        cache: &mut LayerCache,
-        (workspace, compute): (&mut Workspace, &Compute),
+        cache: &mut LayerCache<'_>,
+        workspace: &mut Workspace,
     ) {
-        match &self.streams {
+        match &self.altup {
             None => {
-                self.run_branches(step, hidden, cache, (workspace, compute));
-                if self.run_per_layer(hidden, workspace, compute) {
-                    self.add(hidden, workspace, compute);
+                self.run_branches(step, hidden, cache, workspace);
+                if self.run_per_layer(step, hidden, workspace) {
+                    self.add(step, hidden, workspace);
                 }
             }
-            Some(streams) => {
-                let mut active = std::mem::take(&mut workspace.streams.active);
-                streams.predict(hidden, &mut active, workspace, compute);
-                self.run_branches(step, &mut active, cache, (workspace, compute));
-                streams.correct(hidden, &mut active, workspace, compute);
-                if self.run_per_layer(&active, workspace, compute) {
+            Some(altup) => {
+                let mut active = std::mem::take(&mut workspace.altup.active);
+                altup.predict(step, hidden, &mut active, workspace);
+                self.run_branches(step, &mut active, cache, workspace);
+                altup.correct(step, hidden, &mut active, workspace);
+                if self.run_per_layer(step, &active, workspace) {
                     self.scale_output(workspace);
-                    streams.add_after_first(hidden, &workspace.output, compute);
+                    altup.add_after_first(step, hidden, &workspace.output);
                 }
-                workspace.streams.active = active;
+                workspace.altup.active = active;
             }
         }
         if let Some(scale) = self.output_scale {
@@ -68,61 +70,53 @@ impl Layer {
     }
 
     /// Adds both branches to rows of one stream.
-    fn run_branches(
-        &self,
-        step: &StepView<'_>,
-        hidden: &mut [f32],
-        cache: &mut LayerCache,
-        (workspace, compute): (&mut Workspace, &Compute),
-    ) {
-        let rows = step.plan.tokens.len();
-        self.mixer_norms.enter(hidden, rows, workspace, compute);
-        if let Some(beside) = &self.beside_mixer {
-            beside.run(rows, workspace, compute);
+    fn run_branches(&self, step: &Step<'_>, hidden: &mut [f32], cache: &mut LayerCache<'_>, workspace: &mut Workspace) {
+        self.mixer_norms.enter(step, hidden, workspace);
+        if let Some(laurel) = &self.laurel {
+            laurel.run(step, workspace);
         }
-        self.mixer.run(step, cache, workspace, compute);
-        self.mixer_norms.leave(workspace, compute);
+        self.mixer.run(step, cache, workspace);
+        self.mixer_norms.leave(step, workspace);
         match self.order {
             BranchOrder::InTurn => {
-                self.add_mixed(hidden, workspace, compute);
-                self.feed_forward_norms.enter(hidden, rows, workspace, compute);
+                self.add_mixed(step, hidden, workspace);
+                self.feed_forward_norms.enter(step, hidden, workspace);
             }
             BranchOrder::AtOnce => {
-                self.feed_forward_norms.enter(hidden, rows, workspace, compute);
-                self.add_mixed(hidden, workspace, compute);
+                self.feed_forward_norms.enter(step, hidden, workspace);
+                self.add_mixed(step, hidden, workspace);
             }
         }
-        self.feed_forward.run(rows, workspace, compute);
-        self.feed_forward_norms.leave(workspace, compute);
-        self.add(hidden, workspace, compute);
+        self.feed_forward.run(step, workspace);
+        self.feed_forward_norms.leave(step, workspace);
+        self.add(step, hidden, workspace);
     }
 
     /// Leaves in `workspace.output` what the layer makes of its own input. Says whether it has one.
-    fn run_per_layer(&self, hidden: &[f32], workspace: &mut Workspace, compute: &Compute) -> bool {
+    fn run_per_layer(&self, step: &Step<'_>, hidden: &[f32], workspace: &mut Workspace) -> bool {
         let Some((branch, norms)) = &self.per_layer else { return false };
-        let rows = hidden.len() / workspace.width;
-        norms.enter(hidden, rows, workspace, compute);
-        branch.run(rows, workspace, compute);
-        norms.leave(workspace, compute);
+        norms.enter(step, hidden, workspace);
+        branch.run(step, workspace);
+        norms.leave(step, workspace);
         true
     }
 
-    /// Adds the result of the mixer and of what is beside it.
-    fn add_mixed(&self, hidden: &mut [f32], workspace: &mut Workspace, compute: &Compute) {
-        self.add(hidden, workspace, compute);
-        if let Some(beside) = &self.beside_mixer {
-            beside.join(hidden, workspace, compute);
+    /// Adds the results of the mixer and of the LAuReL branch beside it.
+    fn add_mixed(&self, step: &Step<'_>, hidden: &mut [f32], workspace: &mut Workspace) {
+        self.add(step, hidden, workspace);
+        if let Some(laurel) = &self.laurel {
+            laurel.join(step, hidden, workspace);
         }
     }
 
     /// Adds the result of a branch to the hidden states.
-    fn add(&self, hidden: &mut [f32], workspace: &mut Workspace, compute: &Compute) {
+    fn add(&self, step: &Step<'_>, hidden: &mut [f32], workspace: &mut Workspace) {
         self.scale_output(workspace);
         let (output, width) = (&workspace.output, workspace.width);
-        compute.pool.chunks(hidden, width, |_, row, hidden| {
-            compute.ops.rows.add(&output[row * width..(row + 1) * width], hidden)
+        step.pool.chunks(hidden, width, |_, row, hidden| {
+            step.ops.rows.add(&output[row * width..(row + 1) * width], hidden);
         });
-        compute.profile.mark(Kind::Add);
+        step.profile.mark(Kind::Add);
     }
 
     /// Brings the result of a branch to the scale in which it is added.
@@ -135,20 +129,20 @@ impl Layer {
 
 impl BranchNorms {
     /// Puts what the branch reads into `workspace.input`.
-    pub(crate) fn enter(&self, hidden: &[f32], rows: usize, workspace: &mut Workspace, compute: &Compute) {
-        let input = workspace.input.reset(rows, workspace.width);
+    pub(crate) fn enter(&self, step: &Step<'_>, hidden: &[f32], workspace: &mut Workspace) {
+        let input = workspace.input.reset(step.rows(), workspace.width);
         match &self.before {
-            Some(norm) => norm.apply(hidden, input, compute),
+            Some(norm) => norm.apply(hidden, input, step),
             None => input.copy_from_slice(hidden),
         }
-        compute.profile.mark(Kind::Norm);
+        step.profile.mark(Kind::Norm);
     }
 
     /// Finishes what the branch has left in `workspace.output`.
-    pub(crate) fn leave(&self, workspace: &mut Workspace, compute: &Compute) {
+    pub(crate) fn leave(&self, step: &Step<'_>, workspace: &mut Workspace) {
         if let Some(norm) = &self.after {
-            norm.apply_in_place(&mut workspace.output, &mut workspace.spare, compute);
-            compute.profile.mark(Kind::Norm);
+            norm.apply_in_place(&mut workspace.output, &mut workspace.spare, step);
+            step.profile.mark(Kind::Norm);
         }
     }
 }

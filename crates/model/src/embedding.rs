@@ -4,7 +4,8 @@ use cascadia_kernels::{Matrix, Shape};
 
 use crate::catalog::Catalog;
 use crate::norm::Norm;
-use crate::{Compute, ModelError, ModelSpec, StageError, StepPlan, assemble};
+use crate::step::Step;
+use crate::{ModelError, ModelSpec, StageError, assemble};
 
 /// What turns tokens into hidden states.
 pub(crate) struct Embedding {
@@ -35,14 +36,8 @@ impl Embedding {
     }
 
     /// out = the embeddings of the plan's tokens, which must be of the vocabulary.
-    pub(crate) fn run(
-        &self,
-        plan: &StepPlan,
-        out: &mut [f32],
-        spare: &mut Vec<f32>,
-        compute: &Compute,
-    ) -> Result<(), StageError> {
-        let Shape { rows: vocabulary, columns: width } = self.tokens.shape();
+    pub(crate) fn run(&self, out: &mut [f32], spare: &mut Vec<f32>, step: &Step<'_>) -> Result<(), StageError> {
+        let (plan, Shape { rows: vocabulary, columns: width }) = (step.plan, self.tokens.shape());
         if let Some(token) = plan.tokens.iter().find(|token| **token as usize >= vocabulary) {
             return Err(StageError::Plan { problem: format!("token {token} of a vocabulary of {vocabulary}") });
         }
@@ -54,20 +49,17 @@ impl Embedding {
         }
         if let Some(positions) = &self.positions {
             spare.resize(width, 0.0);
-            for step in &plan.steps {
-                for (row, position) in step.rows.clone().zip(step.start as usize..) {
-                    if position >= positions.shape().rows {
-                        let problem = format!("position {position} of {} that were learned", positions.shape().rows);
-                        return Err(StageError::Plan { problem });
-                    }
-                    positions.decode_row(position, spare);
-                    let row = row as usize * width;
-                    compute.ops.rows.add(spare, &mut out[row..row + width]);
+            for (row, &position) in out.chunks_exact_mut(width).zip(&step.places.positions) {
+                if position as usize >= positions.shape().rows {
+                    let problem = format!("position {position} of {} that were learned", positions.shape().rows);
+                    return Err(StageError::Plan { problem });
                 }
+                positions.decode_row(position as usize, spare);
+                step.ops.rows.add(spare, row);
             }
         }
         if let Some(norm) = &self.norm {
-            norm.apply_in_place(out, spare, compute);
+            norm.apply_in_place(out, spare, step);
         }
         Ok(())
     }

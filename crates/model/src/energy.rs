@@ -23,50 +23,32 @@ pub struct ColumnEnergy {
     pub rows: u64,
 }
 
-/// Where the matrices of a tensor report the activations that they meet.
-#[derive(Clone, Debug)]
-pub(crate) struct EnergyTap {
-    meter: EnergyMeter,
-    tensor: String,
-    /// The first of the tensor's matrices that it is for.
-    first: usize,
-}
-
 impl EnergyMeter {
     /// What was measured so far.
     pub fn read(&self) -> BTreeMap<MatrixId, ColumnEnergy> {
         self.lock().clone()
     }
 
-    /// The tap for a tensor of so many matrices with so many columns each.
-    pub(crate) fn tap(&self, tensor: &str, matrices: usize, columns: usize) -> EnergyTap {
-        let silent = ColumnEnergy { sums: vec![0.0; columns], rows: 0 };
-        self.lock().extend((0..matrices).map(|matrix| ((tensor.to_owned(), matrix), silent.clone())));
-        EnergyTap { meter: self.clone(), tensor: tensor.to_owned(), first: 0 }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<MatrixId, ColumnEnergy>> {
-        self.matrices.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl EnergyTap {
-    /// The tap for the tensor's matrices from `first` on.
-    pub(crate) fn from(&self, first: usize) -> EnergyTap {
-        EnergyTap { first, ..self.clone() }
+    /// A matrix will be measured; until then its energy is zero.
+    pub(crate) fn expect(&self, tensor: &str, matrix: usize, columns: usize) {
+        self.lock().insert((tensor.to_owned(), matrix), ColumnEnergy { sums: vec![0.0; columns], rows: 0 });
     }
 
     /// Adds rows that meet the matrices that `matrix_of` says. One row after the other, so that the sums are the same
     /// however a text is cut into steps.
-    pub(crate) fn add(&self, rows: &Rows<'_, f32>, matrix_of: impl Fn(usize) -> usize) {
-        let mut matrices = self.meter.lock();
+    pub(crate) fn add(&self, tensor: &str, rows: &Rows<'_, f32>, matrix_of: impl Fn(usize) -> usize) {
+        let mut matrices = self.lock();
         for row in 0..rows.count() {
-            let energy = matrices.entry((self.tensor.clone(), self.first + matrix_of(row))).or_default();
+            let energy = matrices.entry((tensor.to_owned(), matrix_of(row))).or_default();
             energy.sums.resize(rows.length(), 0.0);
             for (sum, &value) in energy.sums.iter_mut().zip(rows.row(row)) {
                 *sum += f64::from(value) * f64::from(value);
             }
             energy.rows += 1;
         }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<MatrixId, ColumnEnergy>> {
+        self.matrices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -3,33 +3,25 @@
 //! The rows of a step are sorted by expert, so that the weights of an expert are read once for all rows that use it.
 //! A row's results are then added in the order of its own choices, which no other row can change.
 
-use cascadia_kernels::{Activation, Activations, CachedRows, Groups, Matrix, Stored, multiply_groups};
+use cascadia_kernels::{Activation, Activations, CachedRows, Stored};
 
-use crate::energy::EnergyTap;
+use crate::Kind;
 use crate::feed_forward::Dense;
-use crate::projection::Projection;
+use crate::projection::{GroupedProjection, Projection, RowGroups};
 use crate::router::{Choice, Router, RouterScratch};
 use crate::spec::{ExpertsSpec, GateBounds};
+use crate::step::Step;
 use crate::workspace::Workspace;
-use crate::{Compute, Kind};
 
 /// A router and its experts.
 pub(crate) struct Experts {
     pub(crate) router: Router,
-    pub(crate) gate: ExpertProjections,
-    pub(crate) up: ExpertProjections,
-    pub(crate) down: ExpertProjections,
+    pub(crate) gate: GroupedProjection,
+    pub(crate) up: GroupedProjection,
+    pub(crate) down: GroupedProjection,
     pub(crate) activation: Activation,
     pub(crate) bounds: Option<GateBounds>,
     pub(crate) shared: Option<SharedExpert>,
-}
-
-/// The same linear map of every expert.
-pub(crate) struct ExpertProjections {
-    pub(crate) matrices: Vec<Matrix>,
-    pub(crate) biases: Option<Vec<Vec<f32>>>,
-    /// Where the activations are measured, when somebody asked for it.
-    pub(crate) tap: Option<EnergyTap>,
 }
 
 /// What every row uses.
@@ -62,8 +54,6 @@ struct Routing {
     places: Vec<usize>,
     /// Of every sorted row, its row of the step.
     sources: Vec<usize>,
-    /// Of every sorted row, its expert.
-    experts: Vec<usize>,
     /// Of every expert, the sorted row that comes next.
     next: Vec<usize>,
     /// The experts in use.
@@ -88,7 +78,6 @@ impl ExpertsWorkspace {
                 choices: Vec::with_capacity(sorted),
                 places: Vec::with_capacity(sorted),
                 sources: Vec::with_capacity(sorted),
-                experts: Vec::with_capacity(sorted),
                 next: Vec::with_capacity(count),
                 members: Vec::with_capacity(count),
                 starts: Vec::with_capacity(count + 1),
@@ -103,110 +92,91 @@ impl ExpertsWorkspace {
 
 impl Experts {
     /// Reads `workspace.input`, leaves the result in `workspace.output`.
-    pub(crate) fn run(&self, rows: usize, workspace: &mut Workspace, compute: &Compute) {
-        self.run_shared(rows, workspace, compute);
-        self.route(rows, workspace, compute);
-        self.run_routed(workspace, compute);
+    pub(crate) fn run(&self, step: &Step<'_>, workspace: &mut Workspace) {
+        self.run_shared(step, workspace);
+        self.route(step, workspace);
+        self.run_routed(step, workspace);
     }
 
     /// Finds the experts of the rows of `workspace.input`.
-    pub(crate) fn route(&self, rows: usize, workspace: &mut Workspace, compute: &Compute) {
+    pub(crate) fn route(&self, step: &Step<'_>, workspace: &mut Workspace) {
+        let rows = step.rows();
         let Workspace { input, experts: ExpertsWorkspace { outputs, scratch, routing, .. }, .. } = workspace;
         outputs.resize(rows * self.router.projection.outputs(), 0.0);
-        self.router.projection.apply(input, outputs, compute);
+        self.router.projection.apply(input, outputs, step);
         routing.choices.resize(rows * self.router.used, Choice::default());
-        self.router.choose(outputs, &mut routing.choices, scratch, compute);
+        self.router.choose(outputs, &mut routing.choices, scratch, step);
         routing.sort(self.router.projection.outputs(), self.router.used);
-        compute.profile.mark(Kind::Router);
+        step.profile.mark(Kind::Router);
     }
 
     /// Adds to `workspace.output` what the experts make of the rows of `workspace.input`, for which they were found.
-    pub(crate) fn run_routed(&self, workspace: &mut Workspace, compute: &Compute) {
+    pub(crate) fn run_routed(&self, step: &Step<'_>, workspace: &mut Workspace) {
         let Workspace { input, output, experts, width, .. } = workspace;
         let (width, inner) = (*width, self.up.outputs());
         let ExpertsWorkspace { routing, input: sorted, inner: between, gate, results, .. } = experts;
         let count = routing.sources.len();
         let (source, routing) = (input.float(), &*routing);
-        compute.pool.chunks(sorted.reset(count, width), width, |_, row, out| {
+        step.pool.chunks(sorted.reset(count, width), width, |_, row, out| {
             out.copy_from_slice(source.row(routing.sources[row]));
         });
         gate.resize(count * inner, 0.0);
-        self.gate.apply(routing, sorted, gate, compute);
+        self.gate.apply(routing.groups(), sorted, gate, step);
         let up = between.reset(count, inner);
-        self.up.apply(routing, sorted, up, compute);
-        compute.profile.mark(Kind::FeedForwardInput);
+        self.up.apply(routing.groups(), sorted, up, step);
+        step.profile.mark(Kind::FeedForwardInput);
         let gate = gate.as_mut_slice();
         if let Some(bounds) = self.bounds {
-            compute
-                .pool
-                .chunks(gate, inner, |_, _, row| row.iter_mut().for_each(|gate| *gate = gate.min(bounds.limit)));
+            step.pool.chunks(gate, inner, |_, _, row| row.iter_mut().for_each(|gate| *gate = gate.min(bounds.limit)));
         }
-        compute.pool.chunks(up, inner, |_, row, up| {
+        step.pool.chunks(up, inner, |_, row, up| {
             if let Some(GateBounds { limit, offset }) = self.bounds {
                 up.iter_mut().for_each(|number| *number = number.clamp(-limit, limit) + offset);
             }
-            compute.ops.rows.activate_multiply(self.activation, &gate[row * inner..(row + 1) * inner], up);
+            step.ops.rows.activate_multiply(self.activation, &gate[row * inner..(row + 1) * inner], up);
         });
-        compute.profile.mark(Kind::Activation);
+        step.profile.mark(Kind::Activation);
         results.resize(count * width, 0.0);
-        self.down.apply(routing, between, results, compute);
-        compute.pool.chunks(output, width, |_, row, out| {
+        self.down.apply(routing.groups(), between, results, step);
+        step.pool.chunks(output, width, |_, row, out| {
             let choices = row * self.router.used..(row + 1) * self.router.used;
             for (choice, &place) in routing.choices[choices.clone()].iter().zip(&routing.places[choices]) {
                 let result = CachedRows::new(Stored::F32(&results[place * width..(place + 1) * width]), width);
-                compute.ops.attention.mix(&[choice.weight], 1, result, out);
+                step.ops.attention.mix(&[choice.weight], 1, result, out);
             }
         });
-        compute.profile.mark(Kind::FeedForwardOutput);
+        step.profile.mark(Kind::FeedForwardOutput);
     }
 
     /// Leaves the result of what every row uses in `workspace.output`, zeros where there is no such thing.
-    fn run_shared(&self, rows: usize, workspace: &mut Workspace, compute: &Compute) {
+    fn run_shared(&self, step: &Step<'_>, workspace: &mut Workspace) {
+        let rows = step.rows();
         let Some(shared) = &self.shared else {
             workspace.output.clear();
             workspace.output.resize(rows * workspace.width, 0.0);
             return;
         };
-        shared.part.run(rows, workspace, compute);
+        shared.part.run(step, workspace);
         if let Some(gate) = &shared.gate {
             let Workspace { input, output, experts, width, .. } = workspace;
             let weights = &mut experts.outputs;
             weights.resize(rows, 0.0);
-            gate.apply(input, weights, compute);
-            compute.ops.rows.activate(Activation::Sigmoid, weights);
-            compute
-                .pool
-                .chunks(output, *width, |_, row, out| out.iter_mut().for_each(|number| *number *= weights[row]));
-        }
-    }
-}
-
-impl ExpertProjections {
-    fn outputs(&self) -> usize {
-        self.matrices[0].shape().rows
-    }
-
-    /// out = x × matrixᵀ + bias, of the expert of each row.
-    fn apply(&self, routing: &Routing, x: &mut Activations, out: &mut [f32], compute: &Compute) {
-        if let Some(tap) = &self.tap {
-            tap.add(&x.float(), |row| routing.experts[row]);
-        }
-        let groups = Groups { members: &routing.members, starts: &routing.starts };
-        multiply_groups(&self.matrices, groups, x, out, (compute.ops, &compute.pool));
-        let bytes = routing.members.iter().map(|&expert| self.matrices[expert].bytes()).sum();
-        compute.profile.work(bytes, self.matrices[0].operations(x.rows()));
-        if let Some(biases) = &self.biases {
-            compute
-                .pool
-                .chunks(out, self.outputs(), |_, row, out| compute.ops.rows.add(&biases[routing.experts[row]], out));
+            gate.apply(input, weights, step);
+            step.ops.rows.activate(Activation::Sigmoid, weights);
+            step.pool.chunks(output, *width, |_, row, out| out.iter_mut().for_each(|number| *number *= weights[row]));
         }
     }
 }
 
 impl Routing {
+    /// The sorted rows by expert.
+    fn groups(&self) -> RowGroups<'_> {
+        RowGroups { members: &self.members, starts: &self.starts }
+    }
+
     /// Sorts the choices by expert; those of one expert keep the order of their rows.
     fn sort(&mut self, experts: usize, used: usize) {
-        let Routing { choices, places, sources, experts: owners, next, members, starts } = self;
+        let Routing { choices, places, sources, next, members, starts } = self;
         next.clear();
         next.resize(experts, 0);
         choices.iter().for_each(|choice| next[choice.expert] += 1);
@@ -221,12 +191,11 @@ impl Routing {
         starts.push(start);
         places.clear();
         sources.resize(choices.len(), 0);
-        owners.resize(choices.len(), 0);
         for (at, choice) in choices.iter().enumerate() {
             let place = next[choice.expert];
             next[choice.expert] += 1;
             places.push(place);
-            (sources[place], owners[place]) = (at / used, choice.expert);
+            sources[place] = at / used;
         }
     }
 }
@@ -244,6 +213,5 @@ mod tests {
         assert_eq!(routing.starts, [0, 2, 4, 6]);
         assert_eq!(routing.places, [4, 2, 3, 0, 5, 1]);
         assert_eq!(routing.sources, [1, 2, 0, 1, 0, 2]);
-        assert_eq!(routing.experts, [0, 0, 1, 1, 3, 3]);
     }
 }

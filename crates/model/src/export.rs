@@ -104,7 +104,7 @@ pub fn gguf_export<'a>(files: &'a ModelFiles, spec: &ModelSpec) -> Result<GgufEx
         }
         let mixer = layer.and_then(|layer| spec.layers.get(layer)).map(|layer| &layer.mixer.part);
         let part = name.rsplit('.').nth(1);
-        if part == Some("altup_correct_scale") && !spec.streams.is_some_and(|streams| streams.scaled) {
+        if part == Some("altup_correct_scale") && !spec.altup.is_some_and(|altup| altup.scaled) {
             // Where it is there, it is used.
             continue;
         }
@@ -252,8 +252,8 @@ fn kinds(spec: &ModelSpec) -> Vec<(&'static str, MetadataValue)> {
         kinds.and(spec.ropes.get(1)).map(|rope| ("rope.dimension_count_swa", rope.dimensions)),
         (kinds.is_some() || sharing > 0).then_some(("attention.shared_kv_layers", sharing)),
         (kinds.is_some() || inputs > 0).then_some(("embedding_length_per_layer_input", inputs)),
-        spec.streams.map(|streams| ("altup.num_inputs", streams.count)),
-        spec.streams.map(|streams| ("altup.active_idx", streams.active)),
+        spec.altup.map(|altup| ("altup.num_inputs", altup.count)),
+        spec.altup.map(|altup| ("altup.active_idx", altup.active)),
     ];
     all.into_iter().flatten().map(|(key, value)| (key, count(value))).chain(gate_cuts(spec)).collect()
 }

@@ -2,11 +2,12 @@
 
 use cascadia_kernels::Activation;
 
+use crate::Kind;
 use crate::experts::Experts;
 use crate::projection::Projection;
 use crate::sides::Sides;
+use crate::step::Step;
 use crate::workspace::Workspace;
-use crate::{Compute, Kind};
 
 /// What a layer has after its mixer.
 pub(crate) enum FeedForward {
@@ -30,39 +31,39 @@ pub(crate) struct Dense {
 
 impl FeedForward {
     /// Reads `workspace.input`, leaves the result in `workspace.output`.
-    pub(crate) fn run(&self, rows: usize, workspace: &mut Workspace, compute: &Compute) {
+    pub(crate) fn run(&self, step: &Step<'_>, workspace: &mut Workspace) {
         match self {
-            FeedForward::Dense(dense) => dense.run(rows, workspace, compute),
-            FeedForward::Experts(experts) => experts.run(rows, workspace, compute),
-            FeedForward::Sides(sides) => sides.run(rows, workspace, compute),
+            FeedForward::Dense(dense) => dense.run(step, workspace),
+            FeedForward::Experts(experts) => experts.run(step, workspace),
+            FeedForward::Sides(sides) => sides.run(step, workspace),
         }
     }
 }
 
 impl Dense {
     /// Reads `workspace.input`, leaves the result in `workspace.output`.
-    pub(crate) fn run(&self, rows: usize, workspace: &mut Workspace, compute: &Compute) {
+    pub(crate) fn run(&self, step: &Step<'_>, workspace: &mut Workspace) {
         let Workspace { input, inner, gate, output, .. } = workspace;
-        let (width, ops) = (self.up.outputs(), compute.ops);
+        let (rows, width, ops) = (step.rows(), self.up.outputs(), step.ops);
         let up = inner.reset(rows, width);
-        self.up.apply(input, up, compute);
+        self.up.apply(input, up, step);
         if let Some(projection) = &self.gate {
             gate.resize(rows * width, 0.0);
-            projection.apply(input, gate, compute);
-            compute.profile.mark(Kind::FeedForwardInput);
+            projection.apply(input, gate, step);
+            step.profile.mark(Kind::FeedForwardInput);
             if let Some(deviations) = self.gate_cut {
-                compute.pool.chunks(gate, width, |_, _, gate| ops.rows.cut_below(deviations, gate));
+                step.pool.chunks(gate, width, |_, _, gate| ops.rows.cut_below(deviations, gate));
             }
-            compute.pool.chunks(up, width, |_, row, up| {
+            step.pool.chunks(up, width, |_, row, up| {
                 ops.rows.activate_multiply(self.activation, &gate[row * width..(row + 1) * width], up);
             });
         } else {
-            compute.profile.mark(Kind::FeedForwardInput);
-            compute.pool.chunks(up, width, |_, _, up| ops.rows.activate(self.activation, up));
+            step.profile.mark(Kind::FeedForwardInput);
+            step.pool.chunks(up, width, |_, _, up| ops.rows.activate(self.activation, up));
         }
-        compute.profile.mark(Kind::Activation);
+        step.profile.mark(Kind::Activation);
         output.resize(rows * self.down.outputs(), 0.0);
-        self.down.apply(inner, output, compute);
-        compute.profile.mark(Kind::FeedForwardOutput);
+        self.down.apply(inner, output, step);
+        step.profile.mark(Kind::FeedForwardOutput);
     }
 }

@@ -4,15 +4,15 @@
 //! every key: all heads then attend over the latent rows themselves, and the value map is applied to what they found.
 //! The cache holds one latent row and one rotated key per token, and prefill and decoding are the same code.
 
-use cascadia_kernels::{Activations, Attention, Groups, Matrix, multiply_groups};
+use cascadia_kernels::{Activations, Attention};
 
-use crate::kv_pool::LayerCache;
-use crate::mixer::StepView;
+use crate::kv::LayerCache;
 use crate::norm::Norm;
-use crate::projection::Projection;
+use crate::projection::{GroupedProjection, Projection, RowGroups};
 use crate::spec::LatentSpec;
+use crate::step::Step;
 use crate::workspace::Workspace;
-use crate::{Compute, Kind, PAGE_TOKENS};
+use crate::{Kind, PAGE_TOKENS};
 
 /// Heads that one task attends with: enough to read the cache seldom, few enough that threads share a token's heads.
 const MOST_HEADS_PER_TASK: usize = 16;
@@ -26,9 +26,9 @@ pub(crate) struct LatentAttention {
     pub(crate) down: Projection,
     pub(crate) norm: Norm,
     /// Per head, from the plain part of a query to what it seeks in latent rows.
-    pub(crate) key_up: Vec<Matrix>,
+    pub(crate) key_up: GroupedProjection,
     /// Per head, from latent rows to values.
-    pub(crate) value_up: Vec<Matrix>,
+    pub(crate) value_up: GroupedProjection,
     pub(crate) output: Projection,
     /// The numbers of the heads.
     pub(crate) heads: Vec<usize>,
@@ -81,105 +81,96 @@ impl LatentWorkspace {
 impl LatentAttention {
     /// Reads `workspace.input`, adds latent rows and rotated keys to the cache, leaves the result in
     /// `workspace.output`.
-    pub(crate) fn run(
-        &self,
-        step: &StepView<'_>,
-        cache: &mut LayerCache,
-        workspace: &mut Workspace,
-        compute: &Compute,
-    ) {
-        let rows = step.plan.tokens.len();
+    pub(crate) fn run(&self, step: &Step<'_>, cache: &mut LayerCache<'_>, workspace: &mut Workspace) {
+        let rows = step.rows();
         workspace.latent.starts.clear();
         workspace.latent.starts.extend((0..=self.spec.heads).map(|head| head * rows));
-        self.make_queries(step, workspace, compute);
-        self.make_keys(step, workspace, compute);
-        compute.profile.mark(Kind::AttentionInput);
+        self.make_queries(step, workspace);
+        self.make_keys(step, workspace);
+        step.profile.mark(Kind::AttentionInput);
         let Workspace { inner, queries, keys, values, output, latent, scratch, .. } = workspace;
-        cache.write(step, keys, values, compute);
-        compute.profile.mark(Kind::CacheWrite);
+        cache.write(step, keys, values);
+        step.profile.mark(Kind::CacheWrite);
         let (cache, kernel, LatentSpec { heads, rank, value, .. }) = (&*cache, kernel(&self.spec), self.spec);
         let page = |row: usize, _: usize, page: usize| {
             let sequence = &step.plan.steps[step.places.sequences[row] as usize];
-            cache.page(sequence.page(page, cache.windowed()), 0)
+            cache.page(sequence.page(cache.class(), page as u32), 0)
         };
         let position = |row: usize| step.places.positions[row] as usize;
         let found = inner.reset(rows, heads * rank);
-        kernel.run(queries, found, position, page, (compute.ops, &compute.pool, scratch));
+        kernel.run(queries, found, position, page, (step.ops, step.pool, scratch));
         let seen: u64 = step.places.positions.iter().map(|&position| kernel.seen(position as usize) as u64).sum();
-        compute.profile.work(seen * cache.token_bytes(), seen * kernel.operations());
-        compute.profile.mark(Kind::Attention);
+        step.profile.work(seen * cache.token_bytes(), seen * kernel.operations());
+        step.profile.mark(Kind::Attention);
 
-        compute.pool.chunks(latent.by_head.reset(heads * rows, rank), rank, |_, at, out| {
+        step.pool.chunks(latent.by_head.reset(heads * rows, rank), rank, |_, at, out| {
             out.copy_from_slice(part(found, (at % rows * heads + at / rows) * rank, rank));
         });
-        self.map_heads(&self.value_up, latent, compute);
+        self.map_heads(&self.value_up, latent, step);
         let made = &latent.results;
-        compute.pool.chunks(inner.reset(rows, heads * value), value, |_, at, out| {
+        step.pool.chunks(inner.reset(rows, heads * value), value, |_, at, out| {
             out.copy_from_slice(part(made, (at % heads * rows + at / heads) * value, value));
         });
         output.resize(rows * self.output.outputs(), 0.0);
-        self.output.apply(inner, output, compute);
-        compute.profile.mark(Kind::AttentionOutput);
+        self.output.apply(inner, output, step);
+        step.profile.mark(Kind::AttentionOutput);
     }
 
     /// Leaves in `workspace.queries` what every head seeks in latent rows, and its part that is rotated.
-    fn make_queries(&self, step: &StepView<'_>, workspace: &mut Workspace, compute: &Compute) {
-        let Workspace { input, inner, queries: sought, spare, ropes, latent, .. } = workspace;
+    fn make_queries(&self, step: &Step<'_>, workspace: &mut Workspace) {
+        let Workspace { input, inner, queries: sought, spare, latent, .. } = workspace;
         let LatentSpec { heads, plain, rotated, rank, rope, .. } = self.spec;
-        let (rows, head) = (step.plan.tokens.len(), plain + rotated);
+        let (rows, head) = (step.rows(), plain + rotated);
         latent.queries.resize(rows * heads * head, 0.0);
         if let Some((projection, norm)) = &self.query_down {
             let low = inner.reset(rows, projection.outputs());
-            projection.apply(input, low, compute);
-            norm.apply_in_place(low, spare, compute);
-            self.query.apply(inner, &mut latent.queries, compute);
+            projection.apply(input, low, step);
+            norm.apply_in_place(low, spare, step);
+            self.query.apply(inner, &mut latent.queries, step);
         } else {
-            self.query.apply(input, &mut latent.queries, compute);
+            self.query.apply(input, &mut latent.queries, step);
         }
         let queries = latent.queries.as_slice();
-        compute.pool.chunks(latent.by_head.reset(heads * rows, plain), plain, |_, at, out| {
+        step.pool.chunks(latent.by_head.reset(heads * rows, plain), plain, |_, at, out| {
             out.copy_from_slice(part(queries, (at % rows * heads + at / rows) * head, plain));
         });
-        self.map_heads(&self.key_up, latent, compute);
-        let (table, style) = (&ropes[rope], step.ropes[rope].style);
+        self.map_heads(&self.key_up, latent, step);
+        let table = &step.ropes[rope];
         let (queries, results) = (latent.queries.as_slice(), latent.results.as_slice());
         sought.resize(rows * heads * (rank + rotated), 0.0);
-        compute.pool.chunks(sought, rank + rotated, |_, at, out| {
+        step.pool.chunks(sought, rank + rotated, |_, at, out| {
             let (row, number) = (at / heads, at % heads);
             out[..rank].copy_from_slice(part(results, (number * rows + row) * rank, rank));
             out[rank..].copy_from_slice(part(queries, at * head + plain, rotated));
-            table.rotate(row, style, &mut out[rank..], rotated);
+            table.rotate(row, &mut out[rank..], rotated);
         });
     }
 
     /// Leaves latent rows in `workspace.values`, and with the rotated key behind them in `workspace.keys`.
-    fn make_keys(&self, step: &StepView<'_>, workspace: &mut Workspace, compute: &Compute) {
-        let Workspace { input, keys, values, spare, ropes, .. } = workspace;
+    fn make_keys(&self, step: &Step<'_>, workspace: &mut Workspace) {
+        let Workspace { input, keys, values, spare, .. } = workspace;
         let LatentSpec { rotated, rank, rope, .. } = self.spec;
-        let rows = step.plan.tokens.len();
+        let rows = step.rows();
         keys.resize(rows * (rank + rotated), 0.0);
-        self.down.apply(input, keys, compute);
+        self.down.apply(input, keys, step);
         values.resize(rows * rank, 0.0);
         let unnormed = keys.as_slice();
-        compute.pool.chunks(values, rank, |_, row, out| {
+        step.pool.chunks(values, rank, |_, row, out| {
             out.copy_from_slice(part(unnormed, row * (rank + rotated), rank));
         });
-        self.norm.apply_in_place(values, spare, compute);
-        let (table, style, values) = (&ropes[rope], step.ropes[rope].style, values.as_slice());
-        compute.pool.chunks(keys, rank + rotated, |_, row, out| {
+        self.norm.apply_in_place(values, spare, step);
+        let (table, values) = (&step.ropes[rope], values.as_slice());
+        step.pool.chunks(keys, rank + rotated, |_, row, out| {
             out[..rank].copy_from_slice(part(values, row * rank, rank));
-            table.rotate(row, style, &mut out[rank..], rotated);
+            table.rotate(row, &mut out[rank..], rotated);
         });
     }
 
-    /// Takes the rows of every head through its own matrix.
-    fn map_heads(&self, matrices: &[Matrix], latent: &mut LatentWorkspace, compute: &Compute) {
+    /// Takes the rows of every head through its own map.
+    fn map_heads(&self, maps: &GroupedProjection, latent: &mut LatentWorkspace, step: &Step<'_>) {
         let LatentWorkspace { by_head, results, starts, .. } = latent;
-        results.resize(by_head.float().count() * matrices[0].shape().rows, 0.0);
-        let groups = Groups { members: &self.heads, starts };
-        multiply_groups(matrices, groups, by_head, results, (compute.ops, &compute.pool));
-        let bytes = matrices.iter().map(Matrix::bytes).sum();
-        compute.profile.work(bytes, matrices[0].operations(by_head.rows()));
+        results.resize(by_head.float().count() * maps.outputs(), 0.0);
+        maps.apply(RowGroups { members: &self.heads, starts }, by_head, results, step);
     }
 }
 

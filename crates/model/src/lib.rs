@@ -6,8 +6,6 @@ mod altup_ends;
 mod arch;
 mod arrange;
 mod assemble;
-mod cache_pages;
-mod cache_precision;
 mod catalog;
 mod compute;
 mod decoder;
@@ -18,7 +16,7 @@ mod expert_spec;
 mod experts;
 mod export;
 mod feed_forward;
-mod kv_pool;
+mod kv;
 mod latent;
 mod laurel;
 mod limits;
@@ -38,18 +36,18 @@ mod settings;
 mod sides;
 mod spec;
 mod stage;
+mod step;
 mod token_io;
 mod workspace;
 
-pub use cache_pages::{CacheDemand, CachePages};
-pub use cache_precision::CachePrecision;
 pub use compute::Compute;
 pub use energy::{ColumnEnergy, EnergyMeter, MatrixId};
 pub use error::{ModelError, StageError};
 pub use export::{ExportedTensor, GgufExport, gguf_export};
+pub use kv::{CacheDemand, CacheFormat, CachePages, KvFormat, KvFormats, KvLayout, PageClass, PerClass};
 pub use limits::ModelLimits;
 pub use load::{LoadOptions, LoadedModel, load};
-pub use plan::{PAGE_TOKENS, PageId, SequenceStep, StepPlan, WindowPages};
+pub use plan::{PAGE_TOKENS, PageId, PageRun, ReservedPages, SequenceStep, StepPlan};
 pub use profile::{Kind, Place, Profile, TraceEvent, Work};
 pub use rope::{DynamicScaling, LongScaling, RopeScaling, RopeSpec, RopeStyle, WavelengthScaling, YarnScaling};
 pub use spec::{
@@ -58,5 +56,5 @@ pub use spec::{
     MixerSpec, ModelSpec, NormKind, NormSpec, PerLayerSpec, RouterScores, RouterSpec, SharedExpertSpec, SidesSpec,
     ValueSource,
 };
-pub use stage::{Hidden, LocalStage, Stage};
+pub use stage::{Hidden, LocalStage, NumericsClass, Placement, Stage, StageCache, StageTraits};
 pub use token_io::TokenIo;

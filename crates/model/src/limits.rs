@@ -1,9 +1,9 @@
 //! What a model is loaded for: the same for every stage, wherever it runs.
 
-use crate::{CacheDemand, CachePages, ModelSpec};
+use crate::{CacheDemand, CachePages, KvFormats, ModelSpec};
 
 /// Limits that are fixed when a model is loaded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelLimits {
     /// Tokens of the longest sequence.
     pub context: u32,
@@ -11,12 +11,19 @@ pub struct ModelLimits {
     pub rows_per_step: u32,
     /// Pages of KV cache that all sequences share.
     pub cache: CachePages,
+    /// How cached keys and values are stored.
+    pub formats: KvFormats,
 }
 
 impl ModelLimits {
+    /// Limits with a cache whose formats follow the weights.
+    pub fn new(context: u32, rows_per_step: u32, cache: CachePages) -> ModelLimits {
+        ModelLimits { context, rows_per_step, cache, formats: KvFormats::default() }
+    }
+
     /// Limits with a cache for one sequence at its full length.
     pub fn one_sequence(spec: &ModelSpec, context: u32, rows_per_step: u32) -> ModelLimits {
         let cache = CachePages::whole(spec, &CacheDemand { context, rows_per_step, sequences: 1 });
-        ModelLimits { context, rows_per_step, cache }
+        ModelLimits::new(context, rows_per_step, cache)
     }
 }

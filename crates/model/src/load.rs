@@ -2,18 +2,20 @@
 
 use std::sync::Arc;
 
-use cascadia_kernels::{Ops, Pool};
+use cascadia_kernels::{OpsSlot, Pool};
 use cascadia_weights::ModelFiles;
 
 use crate::residency;
 use crate::workspace::StepLimits;
-use crate::{Compute, EnergyMeter, LocalStage, ModelError, ModelLimits, ModelSpec, Profile, Stage, TokenIo};
+use crate::{Compute, EnergyMeter, KvLayout, LocalStage, ModelError, ModelLimits, ModelSpec, Profile, Stage, TokenIo};
 
 /// Limits and threads of a loaded model; nothing grows beyond them later.
 #[derive(Clone)]
 pub struct LoadOptions {
     /// What it is loaded for.
     pub limits: ModelLimits,
+    /// Kernels that compute.
+    pub ops: OpsSlot,
     /// Threads that compute.
     pub pool: Arc<Pool>,
     /// Counters of what they do.
@@ -25,9 +27,15 @@ pub struct LoadOptions {
 }
 
 impl LoadOptions {
-    /// No cap on memory, and counters that nobody else reads.
+    /// The best kernels of this CPU, no cap on memory, and counters that nobody else reads.
     pub fn new(limits: ModelLimits, pool: Arc<Pool>) -> LoadOptions {
-        LoadOptions { limits, pool, profile: Arc::default(), memory: None, meter: None }
+        let (ops, profile) = (OpsSlot::default(), Arc::default());
+        LoadOptions { limits, ops, pool, profile, memory: None, meter: None }
+    }
+
+    /// Where a whole model keeps its keys and values.
+    pub fn kv_layout(&self, spec: &ModelSpec) -> KvLayout {
+        KvLayout::whole(spec, &self.limits.formats)
     }
 
     /// What a whole model takes besides its cache when all of its layers stay in memory: weights, buffers, program.
@@ -41,7 +49,7 @@ impl LoadOptions {
     }
 
     pub(crate) fn compute(&self) -> Compute {
-        Compute { ops: Ops::best(), pool: Arc::clone(&self.pool), profile: Arc::clone(&self.profile) }
+        Compute { ops: self.ops.clone(), pool: Arc::clone(&self.pool), profile: Arc::clone(&self.profile) }
     }
 }
 

@@ -2,15 +2,14 @@
 
 use cascadia_kernels::{Activations, Attention};
 
-use crate::kv_pool::LayerCache;
+use crate::kv::LayerCache;
 use crate::latent::{self, LatentAttention};
 use crate::norm::Norm;
-use crate::plan::RowPlaces;
 use crate::projection::Projection;
-use crate::rope::RopeSpec;
 use crate::spec::{AlibiSpec, AttentionSpec, MixerSpec};
+use crate::step::Step;
 use crate::workspace::Workspace;
-use crate::{Compute, Kind, PAGE_TOKENS, StepPlan};
+use crate::{Kind, PAGE_TOKENS};
 
 /// What lets a token read the tokens before it.
 pub(crate) enum Mixer {
@@ -41,25 +40,12 @@ pub(crate) struct KeysAndValues {
     pub(crate) value_norm: Option<Norm>,
 }
 
-/// The step a layer runs in.
-pub(crate) struct StepView<'a> {
-    pub(crate) plan: &'a StepPlan,
-    pub(crate) places: &'a RowPlaces,
-    pub(crate) ropes: &'a [RopeSpec],
-}
-
 impl Mixer {
     /// Reads `workspace.input`, adds to the cache, leaves the result in `workspace.output`.
-    pub(crate) fn run(
-        &self,
-        step: &StepView<'_>,
-        cache: &mut LayerCache,
-        workspace: &mut Workspace,
-        compute: &Compute,
-    ) {
+    pub(crate) fn run(&self, step: &Step<'_>, cache: &mut LayerCache<'_>, workspace: &mut Workspace) {
         match self {
-            Mixer::Attention(attention) => attention.run(step, cache, workspace, compute),
-            Mixer::Latent(attention) => attention.run(step, cache, workspace, compute),
+            Mixer::Attention(attention) => attention.run(step, cache, workspace),
+            Mixer::Latent(attention) => attention.run(step, cache, workspace),
         }
     }
 }
@@ -98,24 +84,24 @@ fn slopes(alibi: &AlibiSpec, heads: usize) -> Vec<f32> {
 }
 
 impl SelfAttention {
-    fn run(&self, step: &StepView<'_>, cache: &mut LayerCache, workspace: &mut Workspace, compute: &Compute) {
-        let Workspace { input, inner, queries, keys, values, output, spare, ropes, scratch, .. } = workspace;
-        let (rows, head) = (step.plan.tokens.len(), self.attention.head);
+    fn run(&self, step: &Step<'_>, cache: &mut LayerCache<'_>, workspace: &mut Workspace) {
+        let Workspace { input, inner, queries, keys, values, output, spare, scratch, .. } = workspace;
+        let (rows, head) = (step.rows(), self.attention.head);
         let project = |projection: &Projection, input: &mut Activations, out: &mut Vec<f32>| {
             out.resize(rows * projection.outputs(), 0.0);
-            projection.apply(input, out, compute);
+            projection.apply(input, out, step);
             if let Some(most) = self.clamp {
                 out.iter_mut().for_each(|number| *number = number.clamp(-most, most));
             }
         };
         let rotate = |out: &mut [f32]| {
             if let Some(rope) = self.rope {
-                let (table, style, width) = (&ropes[rope], step.ropes[rope].style, out.len() / rows);
-                compute.pool.chunks(out, width, |_, row, heads| table.rotate(row, style, heads, head));
+                let (table, width) = (&step.ropes[rope], out.len() / rows);
+                step.pool.chunks(out, width, |_, row, heads| table.rotate(row, heads, head));
             }
         };
         let mut normalise = |norm: &Option<Norm>, out: &mut [f32]| {
-            norm.iter().for_each(|norm| norm.apply_in_place(out, spare, compute));
+            norm.iter().for_each(|norm| norm.apply_in_place(out, spare, step));
         };
         project(&self.query, input, queries);
         if let Some(KeysAndValues { key, value, .. }) = &self.cached {
@@ -125,7 +111,7 @@ impl SelfAttention {
                 None => values.clone_from(keys),
             }
         }
-        compute.profile.mark(Kind::AttentionInput);
+        step.profile.mark(Kind::AttentionInput);
         normalise(&self.query_norm, queries);
         rotate(queries);
         if let Some(KeysAndValues { key_norm, value_norm, .. }) = &self.cached {
@@ -133,26 +119,26 @@ impl SelfAttention {
             normalise(value_norm, values);
             rotate(keys);
         }
-        compute.profile.mark(Kind::Rope);
+        step.profile.mark(Kind::Rope);
         if self.cached.is_some() {
-            cache.write(step, keys, values, compute);
-            compute.profile.mark(Kind::CacheWrite);
+            cache.write(step, keys, values);
+            step.profile.mark(Kind::CacheWrite);
         }
         let cache = &*cache;
         let attended = inner.reset(rows, self.attention.heads * self.attention.value_head);
         let page = |row: usize, kv_head: usize, page: usize| {
             let sequence = &step.plan.steps[step.places.sequences[row] as usize];
-            cache.page(sequence.page(page, cache.windowed()), kv_head)
+            cache.page(sequence.page(cache.class(), page as u32), kv_head)
         };
         let position = |row: usize| step.places.positions[row] as usize;
-        self.attention.run(queries, attended, position, page, (compute.ops, &compute.pool, scratch));
+        self.attention.run(queries, attended, position, page, (step.ops, step.pool, scratch));
         let seen = |&position: &u32| self.attention.seen(position as usize) as u64;
         let seen: u64 = step.places.positions.iter().map(seen).sum();
-        compute.profile.work(seen * cache.token_bytes(), seen * self.attention.operations());
-        compute.profile.mark(Kind::Attention);
+        step.profile.work(seen * cache.token_bytes(), seen * self.attention.operations());
+        step.profile.mark(Kind::Attention);
         output.resize(rows * self.output.outputs(), 0.0);
-        self.output.apply(inner, output, compute);
-        compute.profile.mark(Kind::AttentionOutput);
+        self.output.apply(inner, output, step);
+        step.profile.mark(Kind::AttentionOutput);
     }
 }
 

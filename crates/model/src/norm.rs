@@ -1,8 +1,9 @@
 //! Normalisation of rows.
 
+use crate::ModelError;
 use crate::catalog::Catalog;
 use crate::spec::{NormKind, NormSpec};
-use crate::{Compute, ModelError};
+use crate::step::Step;
 
 /// A norm with its weight.
 pub(crate) struct Norm {
@@ -29,16 +30,16 @@ impl Norm {
     }
 
     /// rows = normalised rows; `spare` holds them meanwhile.
-    pub(crate) fn apply_in_place(&self, rows: &mut [f32], spare: &mut Vec<f32>, compute: &Compute) {
+    pub(crate) fn apply_in_place(&self, rows: &mut [f32], spare: &mut Vec<f32>, step: &Step<'_>) {
         spare.clear();
         spare.extend_from_slice(rows);
-        self.apply(spare, rows, compute);
+        self.apply(spare, rows, step);
     }
 
     /// out = normalised rows.
-    pub(crate) fn apply(&self, rows: &[f32], out: &mut [f32], compute: &Compute) {
-        let (width, epsilon, ops) = (self.weight.len(), self.spec.epsilon, compute.ops);
-        compute.pool.chunks(out, width, |_, row, out| {
+    pub(crate) fn apply(&self, rows: &[f32], out: &mut [f32], step: &Step<'_>) {
+        let (width, epsilon, ops) = (self.weight.len(), self.spec.epsilon, step.ops);
+        step.pool.chunks(out, width, |_, row, out| {
             let row = &rows[row * width..(row + 1) * width];
             match self.spec.kind {
                 NormKind::RootMeanSquare => ops.rows.rms_norm(row, &self.weight, epsilon, out),

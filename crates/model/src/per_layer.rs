@@ -12,8 +12,9 @@ use crate::embedding::Embedding;
 use crate::norm::Norm;
 use crate::projection::Projection;
 use crate::spec::PerLayerSpec;
+use crate::step::Step;
 use crate::workspace::Workspace;
-use crate::{Compute, EnergyMeter, Kind, ModelError, ModelSpec, StageError, StepPlan};
+use crate::{EnergyMeter, Kind, ModelError, ModelSpec, StageError};
 
 const PROJECTION: &str = "per_layer_model_proj.weight";
 
@@ -85,11 +86,8 @@ impl PerLayerInputs {
         Ok(PerLayerInputs {
             embedding: Embedding::new(catalog, model)?,
             table: catalog.matrix("per_layer_token_embd.weight", Shape { rows: spec.tokens, columns: all })?,
-            projection: Projection {
-                matrix: projection.rows(layers.start * width..layers.end * width),
-                bias: None,
-                tap: meter.map(|meter| meter.tap(PROJECTION, 1, model.width)),
-            },
+            projection: Projection::new(PROJECTION, projection.rows(layers.start * width..layers.end * width), None)
+                .measured(meter),
             norm: Norm::new(catalog, "per_layer_proj_norm", width, model.norm)?,
             layers,
             spec,
@@ -97,23 +95,18 @@ impl PerLayerInputs {
     }
 
     /// Makes the inputs of a step.
-    pub(crate) fn fill(
-        &self,
-        plan: &StepPlan,
-        workspace: &mut PerLayerWorkspace,
-        compute: &Compute,
-    ) -> Result<(), StageError> {
+    pub(crate) fn fill(&self, step: &Step<'_>, workspace: &mut PerLayerWorkspace) -> Result<(), StageError> {
         let PerLayerSpec { width, tokens, table_scale, projection_scale, scale, .. } = self.spec;
         let PerLayerWorkspace { embedded, projected, inputs, table_rows, spare, layers } = workspace;
-        let (rows, outputs) = (plan.tokens.len(), self.projection.outputs());
-        self.embedding.run(plan, embedded.reset(rows, self.embedding.width()), spare, compute)?;
+        let (plan, rows, outputs) = (step.plan, step.rows(), self.projection.outputs());
+        self.embedding.run(embedded.reset(rows, self.embedding.width()), spare, step)?;
         projected.resize(rows * outputs, 0.0);
-        self.projection.apply(embedded, projected, compute);
+        self.projection.apply(embedded, projected, step);
         projected.iter_mut().for_each(|number| *number *= projection_scale);
         inputs.resize(rows * outputs, 0.0);
-        self.norm.apply(projected, inputs, compute);
+        self.norm.apply(projected, inputs, step);
         let own = self.layers.start * width..self.layers.end * width;
-        compute.pool.chunks_with(inputs, outputs, table_rows, |_, row, inputs, table_row| {
+        step.pool.chunks_with(inputs, outputs, table_rows, |_, row, inputs, table_row| {
             let token = plan.tokens[row] as usize;
             self.table.decode_row(if token < tokens { token } else { 0 }, table_row);
             for (input, number) in inputs.iter_mut().zip(&table_row[own.clone()]) {
@@ -127,19 +120,19 @@ impl PerLayerInputs {
 
 impl PerLayerBranch {
     /// Reads `workspace.input` and the inputs of its layer, leaves the result in `workspace.output`.
-    pub(crate) fn run(&self, rows: usize, workspace: &mut Workspace, compute: &Compute) {
+    pub(crate) fn run(&self, step: &Step<'_>, workspace: &mut Workspace) {
         let Workspace { input, inner, gate, output, per_layer, .. } = workspace;
-        let width = self.gate.outputs();
+        let (rows, width) = (step.rows(), self.gate.outputs());
         gate.resize(rows * width, 0.0);
-        self.gate.apply(input, gate, compute);
-        compute.profile.mark(Kind::FeedForwardInput);
-        compute.pool.chunks(inner.reset(rows, width), width, |_, row, out| {
+        self.gate.apply(input, gate, step);
+        step.profile.mark(Kind::FeedForwardInput);
+        step.pool.chunks(inner.reset(rows, width), width, |_, row, out| {
             out.copy_from_slice(per_layer.input(row, self.layer, width));
-            compute.ops.rows.activate_multiply(self.activation, &gate[row * width..(row + 1) * width], out);
+            step.ops.rows.activate_multiply(self.activation, &gate[row * width..(row + 1) * width], out);
         });
-        compute.profile.mark(Kind::Activation);
+        step.profile.mark(Kind::Activation);
         output.resize(rows * self.output.outputs(), 0.0);
-        self.output.apply(inner, output, compute);
-        compute.profile.mark(Kind::FeedForwardOutput);
+        self.output.apply(inner, output, step);
+        step.profile.mark(Kind::FeedForwardOutput);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::StageError;
+use crate::{CachePages, ModelSpec, PageClass, StageError};
 
 /// Logical number of a KV page; every stage keeps its own bytes for the same id.
 pub type PageId = u32;
@@ -32,19 +32,26 @@ pub struct SequenceStep {
     pub rows: Range<u32>,
     /// Position in the sequence of the first of those rows.
     pub start: u32,
-    /// Pages that hold the sequence's cache, enough for `start + rows.len()` tokens.
-    pub pages: Vec<PageId>,
-    /// Pages that hold it in layers with a window; nothing for models without one.
-    pub window: WindowPages,
+    /// The pages that hold its cache, one run for each class that the model has.
+    pub runs: Vec<PageRun>,
 }
 
-/// The newest pages of a sequence, in layers that read no more.
-#[derive(Clone, Debug, Default)]
-pub struct WindowPages {
+/// Consecutive pages of a sequence, of one class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PageRun {
+    /// Which layers they belong to.
+    pub class: PageClass,
     /// How many pages of the sequence came before them.
     pub first: u32,
     /// The pages, up to the end of the sequence.
     pub pages: Vec<PageId>,
+}
+
+/// The pages of a sequence that has a fixed part of the cache for itself, one of several equal parts.
+#[derive(Clone, Copy, Debug)]
+pub struct ReservedPages {
+    part: u32,
+    per_part: CachePages,
 }
 
 /// Limits that a plan must keep to, fixed when a stage is loaded.
@@ -52,42 +59,110 @@ pub struct WindowPages {
 pub(crate) struct PlanLimits {
     pub(crate) rows: u32,
     pub(crate) context: u32,
-    pub(crate) pages: u32,
+    pub(crate) pages: CachePages,
     /// Positions that layers with a window read; zero where there are none.
     pub(crate) window: u32,
-    pub(crate) window_pages: u32,
 }
 
-/// Sequence and position of every row of a step.
+/// Sequence and position of every row that is computed.
 #[derive(Default)]
 pub(crate) struct RowPlaces {
     pub(crate) sequences: Vec<u32>,
     pub(crate) positions: Vec<u32>,
 }
 
-impl PlanLimits {
-    /// Says what is wrong with the window's pages of a sequence that ends at `end`.
-    fn check_window(&self, step: &SequenceStep, end: u64) -> Result<(), String> {
-        if self.window == 0 {
-            return Ok(());
-        }
-        let WindowPages { first, pages } = &step.window;
-        let oldest = (step.start + 1).saturating_sub(self.window);
-        let last = (u64::from(*first) + pages.len() as u64) * u64::from(PAGE_TOKENS);
-        if u64::from(*first) * u64::from(PAGE_TOKENS) > u64::from(oldest) || last < end {
-            return Err(format!("has pages {first}+{} for a window from {oldest} to {end}", pages.len()));
-        }
-        match pages.iter().find(|page| **page >= self.window_pages) {
-            Some(page) => Err(format!("uses page {page} of {} in its window", self.window_pages)),
-            None => Ok(()),
-        }
+impl StepPlan {
+    /// An empty step, computed after caches were lost `generation` times.
+    pub fn new(generation: u64) -> StepPlan {
+        StepPlan { generation, ..StepPlan::default() }
+    }
+
+    /// Adds the next tokens of a sequence, which begin at position `start`; returns their rows.
+    pub fn add(
+        &mut self,
+        id: u64,
+        start: u32,
+        tokens: impl IntoIterator<Item = u32>,
+        runs: Vec<PageRun>,
+    ) -> Range<u32> {
+        let first = self.tokens.len() as u32;
+        self.tokens.extend(tokens);
+        let rows = first..self.tokens.len() as u32;
+        self.steps.push(SequenceStep { id, rows: rows.clone(), start, runs });
+        rows
     }
 }
 
 impl SequenceStep {
-    /// The page that holds page `number` of the sequence in a layer of this kind.
-    pub(crate) fn page(&self, number: usize, windowed: bool) -> PageId {
-        if windowed { self.window.pages[number - self.window.first as usize] } else { self.pages[number] }
+    /// Position after the last of its rows.
+    pub fn end(&self) -> u32 {
+        self.start.saturating_add(self.rows.len() as u32)
+    }
+
+    /// Its pages of a class.
+    pub fn run(&self, class: PageClass) -> Option<&PageRun> {
+        self.runs.iter().find(|run| run.class == class)
+    }
+
+    /// The page of a class that holds page `number` of the sequence. Plans are checked before they run.
+    pub(crate) fn page(&self, class: PageClass, number: u32) -> PageId {
+        let run = self.run(class).expect("a plan that was checked has pages of every class");
+        run.pages[(number - run.first) as usize]
+    }
+}
+
+impl ReservedPages {
+    /// What one sequence needs at most.
+    pub fn per_sequence(spec: &ModelSpec, context: u32, rows_per_step: u32) -> CachePages {
+        let all = context.div_ceil(PAGE_TOKENS);
+        CachePages::new(|class| spec.pages_per_sequence(class, rows_per_step, all))
+    }
+
+    /// Part number `part` of a cache that is cut into parts of `per_part` pages.
+    pub fn new(part: u32, per_part: CachePages) -> ReservedPages {
+        ReservedPages { part, per_part }
+    }
+
+    /// The pages of a step that ends before position `end`. Where a class has fewer pages than the sequence, the newest
+    /// take the place of the oldest.
+    pub fn runs(&self, end: u32) -> Vec<PageRun> {
+        let filled = end.div_ceil(PAGE_TOKENS);
+        let run = |class: PageClass| {
+            let own = self.per_part.of(class);
+            let first = filled.saturating_sub(own);
+            let page = |number: u32| self.part * own + number % own;
+            (own > 0).then(|| PageRun { class, first, pages: (first..filled).map(page).collect() })
+        };
+        PageClass::ALL.into_iter().filter_map(run).collect()
+    }
+}
+
+impl PlanLimits {
+    /// Positions of a class that a token reads; nothing where the model has no such layers.
+    fn span(&self, class: PageClass) -> Option<u32> {
+        match class {
+            PageClass::Full => Some(u32::MAX),
+            PageClass::Window => Some(self.window).filter(|window| *window > 0),
+        }
+    }
+
+    /// Says what is wrong with the pages of a sequence.
+    fn check_pages(&self, step: &SequenceStep) -> Result<(), String> {
+        for (class, span) in PageClass::ALL.into_iter().filter_map(|class| Some((class, self.span(class)?))) {
+            let end = u64::from(step.end());
+            let oldest = u64::from((step.start + 1).saturating_sub(span));
+            let Some(run) = step.run(class) else { return Err(format!("has no {class:?} pages")) };
+            let held = u64::from(run.first) * u64::from(PAGE_TOKENS)
+                ..(u64::from(run.first) + run.pages.len() as u64) * u64::from(PAGE_TOKENS);
+            if held.start > oldest || held.end < end {
+                let count = run.pages.len();
+                return Err(format!("has {class:?} pages {}+{count} for positions {oldest} to {end}", run.first));
+            }
+            if let Some(page) = run.pages.iter().find(|page| **page >= self.pages.of(class)) {
+                return Err(format!("uses {class:?} page {page} of {}", self.pages.of(class)));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -96,10 +171,9 @@ impl RowPlaces {
         RowPlaces { sequences: Vec::with_capacity(rows), positions: Vec::with_capacity(rows) }
     }
 
-    /// Places the rows of `plan`, or says why it cannot run.
+    /// Places all rows of `plan`, or says why it cannot run.
     pub(crate) fn fill(&mut self, plan: &StepPlan, limits: &PlanLimits) -> Result<(), StageError> {
-        self.sequences.clear();
-        self.positions.clear();
+        self.clear();
         let refuse = |problem: String| Err(StageError::Plan { problem });
         if plan.tokens.is_empty() || plan.tokens.len() > limits.rows as usize {
             return refuse(format!("{} rows, where 1 to {} are possible", plan.tokens.len(), limits.rows));
@@ -114,20 +188,41 @@ impl RowPlaces {
             if end > u64::from(limits.context) {
                 return refuse(format!("sequence {index} reaches position {end} of {}", limits.context));
             }
-            if (step.pages.len() as u64) < end.div_ceil(u64::from(PAGE_TOKENS)) {
-                return refuse(format!("sequence {index} has {} pages for {end} tokens", step.pages.len()));
-            }
-            if let Some(page) = step.pages.iter().find(|page| **page >= limits.pages) {
-                return refuse(format!("sequence {index} uses page {page} of {}", limits.pages));
-            }
-            limits.check_window(step, end).or_else(|problem| refuse(format!("sequence {index} {problem}")))?;
-            self.sequences.extend(step.rows.clone().map(|_| index as u32));
-            self.positions.extend((step.start..).take(step.rows.len()));
+            limits.check_pages(step).or_else(|problem| refuse(format!("sequence {index} {problem}")))?;
+            self.extend(index, step, step.rows.clone());
         }
         if next_row as usize == plan.tokens.len() {
             Ok(())
         } else {
             refuse(format!("rows from {next_row} on belong to no sequence"))
         }
+    }
+
+    /// Places all rows of a plan that is checked elsewhere.
+    pub(crate) fn all(&mut self, plan: &StepPlan) {
+        self.clear();
+        for (index, step) in plan.steps.iter().enumerate() {
+            self.extend(index, step, step.rows.clone());
+        }
+    }
+
+    /// Places some rows of a plan, in the order asked for; those of no sequence are left out.
+    pub(crate) fn select(&mut self, plan: &StepPlan, rows: &[u32]) {
+        self.clear();
+        for &row in rows {
+            if let Some(index) = plan.steps.iter().position(|step| step.rows.contains(&row)) {
+                self.extend(index, &plan.steps[index], row..row + 1);
+            }
+        }
+    }
+
+    fn clear(&mut self) {
+        self.sequences.clear();
+        self.positions.clear();
+    }
+
+    fn extend(&mut self, index: usize, step: &SequenceStep, rows: Range<u32>) {
+        self.sequences.extend(rows.clone().map(|_| index as u32));
+        self.positions.extend(rows.map(|row| step.start.saturating_add(row - step.rows.start)));
     }
 }

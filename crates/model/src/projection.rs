@@ -1,33 +1,133 @@
-//! A matrix with its bias: the single place where activations meet weights.
+//! Linear maps with their biases: the only place where activations meet weights.
 
-use cascadia_kernels::{Activations, Matrix};
+use std::sync::Arc;
 
-use crate::Compute;
-use crate::energy::EnergyTap;
+use cascadia_kernels::{Activations, Groups, Matrix, multiply_groups};
+
+use crate::EnergyMeter;
+use crate::step::Step;
 
 /// One linear map of a layer.
 pub(crate) struct Projection {
-    pub(crate) matrix: Matrix,
-    pub(crate) bias: Option<Vec<f32>>,
-    /// Where the activations are measured, when somebody asked for it.
-    pub(crate) tap: Option<EnergyTap>,
+    /// The tensor that holds its weights, by its GGUF name.
+    name: Arc<str>,
+    matrix: Matrix,
+    bias: Option<Vec<f32>>,
+    /// Which of the tensor's matrices it is, and where the activations are measured, when somebody asked for it.
+    meter: Option<(usize, EnergyMeter)>,
+}
+
+/// Several linear maps of one shape, of which each row takes one: those of experts, or of heads.
+pub(crate) struct GroupedProjection {
+    name: Arc<str>,
+    matrices: Vec<Matrix>,
+    biases: Option<Vec<Vec<f32>>>,
+    meter: Option<EnergyMeter>,
+}
+
+/// Rows sorted by the map that they take.
+#[derive(Clone, Copy)]
+pub(crate) struct RowGroups<'a> {
+    /// The maps in use.
+    pub(crate) members: &'a [usize],
+    /// The first row of each of them, and the number of rows.
+    pub(crate) starts: &'a [usize],
 }
 
 impl Projection {
+    pub(crate) fn new(name: &str, matrix: Matrix, bias: Option<Vec<f32>>) -> Projection {
+        Projection { name: name.into(), matrix, bias, meter: None }
+    }
+
+    /// The same, measuring the activations that it meets.
+    pub(crate) fn measured(self, meter: Option<&EnergyMeter>) -> Projection {
+        self.measured_as(0, meter)
+    }
+
+    /// The same, for one of several matrices of a tensor.
+    pub(crate) fn measured_as(self, index: usize, meter: Option<&EnergyMeter>) -> Projection {
+        if let Some(meter) = meter {
+            meter.expect(&self.name, index, self.matrix.shape().columns);
+        }
+        Projection { meter: meter.map(|meter| (index, meter.clone())), ..self }
+    }
+
     /// Outputs per row.
     pub(crate) fn outputs(&self) -> usize {
         self.matrix.shape().rows
     }
 
+    /// Inputs per row.
+    pub(crate) fn inputs(&self) -> usize {
+        self.matrix.shape().columns
+    }
+
+    /// Several maps with so many outputs each, which the file keeps as one. All meet the same activations, so the first
+    /// measures for the whole tensor.
+    pub(crate) fn split<const N: usize>(self, outputs: [usize; N]) -> [Projection; N] {
+        let Projection { name, matrix, bias, mut meter } = self;
+        let mut start = 0;
+        outputs.map(|outputs| {
+            let range = start..start + outputs;
+            start += outputs;
+            let bias = bias.as_ref().map(|bias| bias[range.clone()].to_vec());
+            Projection { name: Arc::clone(&name), matrix: matrix.rows(range), bias, meter: meter.take() }
+        })
+    }
+
     /// out = x × matrixᵀ + bias.
-    pub(crate) fn apply(&self, x: &mut Activations, out: &mut [f32], compute: &Compute) {
-        if let Some(tap) = &self.tap {
-            tap.add(&x.float(), |_| 0);
+    pub(crate) fn apply(&self, x: &mut Activations, out: &mut [f32], step: &Step<'_>) {
+        if let Some((index, meter)) = &self.meter {
+            meter.add(&self.name, &x.float(), |_| *index);
         }
-        self.matrix.multiply(x, out, compute.ops, &compute.pool);
-        compute.profile.work(self.matrix.bytes(), self.matrix.operations(x.rows()));
+        self.matrix.multiply(x, out, step.ops, step.pool);
+        step.profile.work(self.matrix.bytes(), self.matrix.operations(x.rows()));
         if let Some(bias) = &self.bias {
-            compute.pool.chunks(out, bias.len(), |_, _, row| compute.ops.rows.add(bias, row));
+            step.pool.chunks(out, bias.len(), |_, _, row| step.ops.rows.add(bias, row));
         }
+    }
+}
+
+impl GroupedProjection {
+    /// Maps with these matrices and biases, measuring the activations that they meet if there is a meter.
+    pub(crate) fn new(
+        name: &str,
+        matrices: Vec<Matrix>,
+        biases: Option<Vec<Vec<f32>>>,
+        meter: Option<&EnergyMeter>,
+    ) -> GroupedProjection {
+        if let Some(meter) = meter {
+            let columns = matrices[0].shape().columns;
+            (0..matrices.len()).for_each(|index| meter.expect(name, index, columns));
+        }
+        GroupedProjection { name: name.into(), matrices, biases, meter: meter.cloned() }
+    }
+
+    /// Outputs per row.
+    pub(crate) fn outputs(&self) -> usize {
+        self.matrices[0].shape().rows
+    }
+
+    /// out = x × matrixᵀ + bias, with the map of each row.
+    pub(crate) fn apply(&self, groups: RowGroups<'_>, x: &mut Activations, out: &mut [f32], step: &Step<'_>) {
+        if let Some(meter) = &self.meter {
+            meter.add(&self.name, &x.float(), |row| groups.member_of(row));
+        }
+        let RowGroups { members, starts } = groups;
+        multiply_groups(&self.matrices, Groups { members, starts }, x, out, (step.ops, step.pool));
+        let bytes = members.iter().map(|&member| self.matrices[member].bytes()).sum();
+        step.profile.work(bytes, self.matrices[0].operations(x.rows()));
+        if let Some(biases) = &self.biases {
+            step.pool.chunks(out, self.outputs(), |_, row, out| {
+                step.ops.rows.add(&biases[groups.member_of(row)], out);
+            });
+        }
+    }
+}
+
+impl RowGroups<'_> {
+    /// The map that a row takes.
+    fn member_of(&self, row: usize) -> usize {
+        self.members[self.starts.partition_point(|start| *start <= row) - 1]
     }
 }

@@ -192,8 +192,8 @@ impl LongScaling {
 }
 
 /// Cosines and sines of the rows of one step, shared by all layers of one kind.
-#[derive(Default)]
 pub(crate) struct RopeTable {
+    style: RopeStyle,
     pairs: usize,
     /// Per row: the cosines of all pairs, then the sines.
     values: Vec<f32>,
@@ -202,7 +202,7 @@ pub(crate) struct RopeTable {
 impl RopeTable {
     pub(crate) fn with_capacity(rows: usize, spec: &RopeSpec) -> RopeTable {
         let pairs = spec.dimensions / 2;
-        RopeTable { pairs, values: Vec::with_capacity(rows * 2 * pairs) }
+        RopeTable { style: spec.style, pairs, values: Vec::with_capacity(rows * 2 * pairs) }
     }
 
     /// Computes the table for rows at `positions`.
@@ -221,13 +221,13 @@ impl RopeTable {
     }
 
     /// Rotates every head of one row.
-    pub(crate) fn rotate(&self, row: usize, style: RopeStyle, heads: &mut [f32], head: usize) {
+    pub(crate) fn rotate(&self, row: usize, heads: &mut [f32], head: usize) {
         if self.pairs == 0 {
             return;
         }
         let (cosines, sines) = self.row(row);
         for numbers in heads.chunks_exact_mut(head) {
-            match style {
+            match self.style {
                 RopeStyle::Halves => {
                     let (first, second) = numbers[..2 * self.pairs].split_at_mut(self.pairs);
                     for (((a, b), cosine), sine) in first.iter_mut().zip(second).zip(cosines).zip(sines) {

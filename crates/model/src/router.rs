@@ -2,9 +2,9 @@
 
 use cascadia_kernels::{Activation, Ops};
 
-use crate::Compute;
 use crate::projection::Projection;
 use crate::spec::{ExpertGroups, GroupRank, RouterScores, RouterSpec};
+use crate::step::Step;
 
 /// Keeps the sum of weights above zero where every score has vanished.
 const LEAST_SUM: f32 = 1e-20;
@@ -51,18 +51,18 @@ impl Router {
         outputs: &[f32],
         choices: &mut [Choice],
         scratch: &mut [RouterScratch],
-        compute: &Compute,
+        step: &Step<'_>,
     ) {
         let experts = self.projection.outputs();
-        compute.pool.chunks_with(choices, self.used, scratch, |_, row, choices, scratch| {
+        step.pool.chunks_with(choices, self.used, scratch, |_, row, choices, scratch| {
             let RouterScratch { scores, ranking, ranks } = scratch;
             scores.clear();
             scores.extend_from_slice(&outputs[row * experts..(row + 1) * experts]);
-            self.score(scores, compute.ops);
+            self.score(scores, step.ops);
             ranking.clear();
             ranking.extend_from_slice(scores);
             if let Some(correction) = &self.correction {
-                compute.ops.rows.add(correction, ranking);
+                step.ops.rows.add(correction, ranking);
             }
             if let Some(groups) = &self.spec.groups {
                 close_groups(groups, ranking, ranks);
@@ -72,7 +72,7 @@ impl Router {
                 choice.weight = scores[choice.expert];
                 ranking[choice.expert] = f32::NEG_INFINITY;
             }
-            self.weigh(choices, scores, compute.ops);
+            self.weigh(choices, scores, step.ops);
         });
     }
 
@@ -146,9 +146,11 @@ fn group_rank(rank: GroupRank, scores: &[f32]) -> f32 {
 mod tests {
     use std::sync::Arc;
 
-    use cascadia_kernels::{Dtype, Matrix, Pool, Shape};
+    use cascadia_kernels::{Dtype, Matrix, OpsSlot, Pool, Shape};
 
     use super::*;
+    use crate::plan::RowPlaces;
+    use crate::{Compute, StepPlan};
 
     const PLAIN: RouterSpec = RouterSpec {
         scores: RouterScores::SoftmaxOfChosen,
@@ -164,11 +166,13 @@ mod tests {
     fn check(spec: RouterSpec, correction: Option<Vec<f32>>, outputs: &[f32], expected: &[(usize, f32)]) {
         let shape = Shape { rows: outputs.len(), columns: 1 };
         let matrix = Matrix::new(Arc::new(vec![0; 4 * outputs.len()]), Dtype::F32, shape).expect("a matrix of zeros");
-        let projection = Projection { matrix, bias: None, tap: None };
+        let projection = Projection::new("router", matrix, None);
         let router = Router { projection, correction, expert_scales: None, spec, used: expected.len() };
         let mut choices = vec![Choice::default(); expected.len()];
-        let compute = Compute { ops: Ops::best(), pool: Arc::new(Pool::new(1)), profile: Arc::default() };
-        router.choose(outputs, &mut choices, &mut [RouterScratch::new(outputs.len())], &compute);
+        let compute = Compute { ops: OpsSlot::default(), pool: Arc::new(Pool::new(1)), profile: Arc::default() };
+        let (plan, places) = (StepPlan::default(), RowPlaces::default());
+        let step = compute.step(&plan, &places, &[]);
+        router.choose(outputs, &mut choices, &mut [RouterScratch::new(outputs.len())], &step);
         for (choice, &(expert, weight)) in choices.iter().zip(expected) {
             assert_eq!(choice.expert, expert, "{choices:?}");
             assert!((choice.weight - weight).abs() < 1e-6, "{choices:?}");

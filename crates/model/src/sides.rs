@@ -4,8 +4,9 @@ use crate::decoder::BranchNorms;
 use crate::experts::Experts;
 use crate::feed_forward::Dense;
 use crate::norm::Norm;
+use crate::step::Step;
 use crate::workspace::Workspace;
-use crate::{Compute, FeedForwardSpec, Kind, ModelSpec};
+use crate::{FeedForwardSpec, Kind, ModelSpec};
 
 /// Both sides, whose results are added.
 pub(crate) struct Sides {
@@ -34,29 +35,29 @@ impl SidesWorkspace {
 
 impl Sides {
     /// Reads hidden states from `workspace.input`, leaves the result in `workspace.output`.
-    pub(crate) fn run(&self, rows: usize, workspace: &mut Workspace, compute: &Compute) {
-        let width = workspace.width;
+    pub(crate) fn run(&self, step: &Step<'_>, workspace: &mut Workspace) {
+        let (rows, width) = (step.rows(), workspace.width);
         let mut hidden = std::mem::take(&mut workspace.sides.hidden);
         hidden.clear();
         (0..rows).for_each(|row| hidden.extend_from_slice(workspace.input.float().row(row)));
-        self.dense_norms.enter(&hidden, rows, workspace, compute);
-        self.dense.run(rows, workspace, compute);
-        self.dense_norms.leave(workspace, compute);
+        self.dense_norms.enter(step, &hidden, workspace);
+        self.dense.run(step, workspace);
+        self.dense_norms.leave(step, workspace);
         std::mem::swap(&mut workspace.output, &mut workspace.sides.dense);
 
-        self.router_norm.apply(&hidden, workspace.input.reset(rows, width), compute);
-        compute.profile.mark(Kind::Norm);
-        self.experts.route(rows, workspace, compute);
-        self.experts_norms.enter(&hidden, rows, workspace, compute);
+        self.router_norm.apply(&hidden, workspace.input.reset(rows, width), step);
+        step.profile.mark(Kind::Norm);
+        self.experts.route(step, workspace);
+        self.experts_norms.enter(step, &hidden, workspace);
         workspace.output.clear();
         workspace.output.resize(rows * width, 0.0);
-        self.experts.run_routed(workspace, compute);
-        self.experts_norms.leave(workspace, compute);
+        self.experts.run_routed(step, workspace);
+        self.experts_norms.leave(step, workspace);
         let Workspace { output, sides, .. } = workspace;
-        compute.pool.chunks(output, width, |_, row, out| {
-            compute.ops.rows.add(&sides.dense[row * width..(row + 1) * width], out);
+        step.pool.chunks(output, width, |_, row, out| {
+            step.ops.rows.add(&sides.dense[row * width..(row + 1) * width], out);
         });
-        compute.profile.mark(Kind::Add);
+        step.profile.mark(Kind::Add);
         sides.hidden = hidden;
     }
 }

@@ -1,12 +1,12 @@
 //! An architecture as plain data: everything the forward pass needs to know besides the weights.
 
-use cascadia_kernels::Activation;
+use cascadia_kernels::{Activation, Dtype};
 use cascadia_weights::ModelFiles;
 
 pub use crate::expert_spec::{
     ExpertGroups, ExpertsSpec, GateBounds, GroupRank, RouterScores, RouterSpec, SharedExpertSpec, SidesSpec,
 };
-use crate::{CachePrecision, ModelError, PAGE_TOKENS, RopeSpec, arch};
+use crate::{ModelError, RopeSpec, arch};
 
 /// A model's architecture. Two models with equal specifications run the same code.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,7 +18,7 @@ pub struct ModelSpec {
     /// Numbers in a hidden state, or in each of its streams.
     pub width: usize,
     /// Streams that hidden states have, where they have several.
-    pub streams: Option<AltUpSpec>,
+    pub altup: Option<AltUpSpec>,
     /// Tokens the model was trained to attend over.
     pub context: u32,
     /// How tokens become hidden states.
@@ -33,8 +33,8 @@ pub struct ModelSpec {
     pub norm: NormSpec,
     /// How hidden states become logits.
     pub head: HeadSpec,
-    /// How keys and values are cached.
-    pub cache: CachePrecision,
+    /// The storage format of most weights.
+    pub weights: Dtype,
 }
 
 /// How tokens become hidden states.
@@ -118,7 +118,7 @@ pub struct LayerSpec {
     /// What lets a token read the tokens before it.
     pub mixer: Branch<MixerSpec>,
     /// What is computed beside the mixer.
-    pub beside_mixer: Option<LaurelSpec>,
+    pub laurel: Option<LaurelSpec>,
     /// What works on each token by itself.
     pub feed_forward: Branch<FeedForwardSpec>,
     /// Whether the second branch sees what the first has added.
@@ -365,28 +365,11 @@ impl ModelSpec {
 
     /// Numbers in a row of hidden states: all streams, one after the other.
     pub fn hidden_width(&self) -> usize {
-        self.width * self.streams.map_or(1, |streams| streams.count)
+        self.width * self.altup.map_or(1, |altup| altup.count)
     }
 
     /// The longest window of its layers.
     pub fn window(&self) -> Option<u32> {
         self.layers.iter().filter_map(|layer| layer.mixer.part.cache().window).max()
-    }
-
-    /// Pages that hold one sequence in layers with a window, if steps have up to `rows_per_step` tokens: what the first
-    /// token of a step reads and what the step writes, wherever pages begin.
-    pub fn window_pages(&self, rows_per_step: u32) -> u32 {
-        self.window().map_or(0, |window| window.saturating_add(rows_per_step).div_ceil(PAGE_TOKENS) + 1)
-    }
-
-    /// Bytes that the cached keys and values of `tokens` tokens take.
-    pub fn kv_bytes(&self, tokens: u32) -> u64 {
-        let bytes = |layer: &LayerSpec| {
-            let CacheShape { heads, key, value, window } = layer.mixer.part.cache();
-            let kept = window.map_or(tokens, |window| window.min(tokens));
-            (heads * (key + value)) as u64 * self.cache.bytes() * u64::from(kept)
-        };
-        let own = self.layers.iter().filter(|layer| layer.mixer.part.cache_source() == CacheSource::Own);
-        own.map(bytes).fold(0, u64::saturating_add)
     }
 }

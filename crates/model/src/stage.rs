@@ -1,20 +1,22 @@
 //! A stage: a range of layers that turns hidden states into hidden states.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cascadia_weights::ModelFiles;
 
 use crate::decoder::Layer;
-use crate::kv_pool::KvPool;
-use crate::mixer::StepView;
+use crate::kv::{KvLayout, KvPool};
 use crate::per_layer::PerLayerInputs;
-use crate::plan::{PlanLimits, RowPlaces};
+use crate::plan::PlanLimits;
 use crate::read_ahead::ReadAhead;
 use crate::residency::{MemoryCap, Residency};
-use crate::rope::{RopeSpec, Rotation};
+use crate::rope::Rotation;
+use crate::step::Step;
 use crate::workspace::Workspace;
-use crate::{Compute, Kind, LoadOptions, ModelError, ModelSpec, Place, StageError, StepPlan, arch, assemble};
+use crate::{
+    Compute, Kind, LoadOptions, ModelError, ModelSpec, PageClass, PageId, Place, StageError, StepPlan, arch, assemble,
+};
 
 /// Hidden states of one step, one row of `width` numbers per token.
 #[derive(Clone, Debug, Default)]
@@ -29,13 +31,50 @@ pub struct Hidden {
 pub trait Stage: Send + Sync {
     /// The layers this stage runs.
     fn layers(&self) -> Range<u32>;
+    /// What it is, for those who plan around it.
+    fn traits(&self) -> StageTraits;
     /// Replaces the rows of `hidden` by what they are after this stage's layers.
     fn run(&self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError>;
-    /// Whether it computes with the threads of both ends of the model, so that it takes turns with them; otherwise
-    /// whoever runs it only waits.
-    fn is_here(&self) -> bool {
-        false
-    }
+    /// No step of this sequence follows; what is kept for it alone may go. Pages are not: their owner numbers them.
+    fn end_sequence(&self, _id: u64) {}
+}
+
+/// What a stage is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StageTraits {
+    /// How it keeps keys and values.
+    pub cache: StageCache,
+    /// Which other stages give the same bits.
+    pub numerics: NumericsClass,
+    /// Where it computes.
+    pub placement: Placement,
+}
+
+/// How a stage keeps what it has computed of a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StageCache {
+    /// In pages that plans name: prefixes are shared, and going back to an earlier position costs nothing.
+    Paged,
+    /// In a state of its own for each sequence, which only grows: prefixes cannot be shared, nor guesses taken back.
+    PerSequence,
+}
+
+/// Stages of one class give the same bits for the same plan, so that their rows may be compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NumericsClass(pub &'static str);
+
+impl NumericsClass {
+    /// The kernels of this program, which give the same bits on every CPU.
+    pub const EXACT: NumericsClass = NumericsClass("exact");
+}
+
+/// Where a stage computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// With the threads of both ends of the model, so that it takes turns with them.
+    Local,
+    /// Elsewhere: whoever runs it only waits.
+    Remote,
 }
 
 /// A stage that others look at too while it runs.
@@ -44,12 +83,16 @@ impl<S: Stage + ?Sized> Stage for Arc<S> {
         (**self).layers()
     }
 
+    fn traits(&self) -> StageTraits {
+        (**self).traits()
+    }
+
     fn run(&self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {
         (**self).run(plan, hidden)
     }
 
-    fn is_here(&self) -> bool {
-        (**self).is_here()
+    fn end_sequence(&self, id: u64) {
+        (**self).end_sequence(id);
     }
 }
 
@@ -60,7 +103,6 @@ pub struct LocalStage {
     layers: Vec<Layer>,
     per_layer: Option<PerLayerInputs>,
     weights: ReadAhead,
-    ropes: Vec<RopeSpec>,
     rotations: Vec<Rotation>,
     width: usize,
     limits: PlanLimits,
@@ -86,9 +128,8 @@ impl LocalStage {
         let limits = PlanLimits {
             rows: options.limits.rows_per_step,
             context: options.limits.context,
-            pages: cache_pages.pages,
+            pages: cache_pages,
             window: spec.window().unwrap_or(0),
-            window_pages: cache_pages.window,
         };
         let catalog = arch::catalog(files)?;
         let meter = options.meter.as_ref();
@@ -98,17 +139,16 @@ impl LocalStage {
         let per_layer = spec.per_layer.map(|inputs| PerLayerInputs::new(&catalog, spec, inputs, (own.clone(), meter)));
         let compute = options.compute();
         let step = options.step_limits();
-        let part = ModelSpec { layers: spec.layers[own.clone()].to_vec(), ..spec.clone() };
-        let cap = options.memory.map(|memory| MemoryCap { memory, cache_bytes: cache_pages.bytes(&part) });
+        let layout = KvLayout::new(spec, own, &options.limits.formats)?;
+        let cap = options.memory.map(|memory| MemoryCap { memory, cache_bytes: cache_pages.bytes(&layout) });
         let residency = Residency::new(files, spec, range.clone(), (&step, cap))?;
-        let state = State { cache: KvPool::new(spec, own, &limits)?, workspace: Workspace::new(spec, &step) };
+        let state = State { cache: KvPool::new(layout, cache_pages)?, workspace: Workspace::new(spec, &step) };
         Ok(LocalStage {
             files: Arc::clone(files),
             first: range.start,
             layers,
             per_layer: per_layer.transpose()?,
             weights: ReadAhead::new(residency),
-            ropes: spec.ropes.clone(),
             rotations: spec.ropes.iter().map(|rope| rope.rotation(options.limits.context)).collect(),
             width: spec.hidden_width(),
             limits,
@@ -118,32 +158,50 @@ impl LocalStage {
     }
 
     /// Takes rows that have found their places through all layers.
-    fn run_layers(
-        &self,
-        plan: &StepPlan,
-        places: &RowPlaces,
-        hidden: &mut Hidden,
-        State { cache, workspace }: &mut State,
-    ) -> Result<(), StageError> {
-        for (table, rotation) in workspace.ropes.iter_mut().zip(&self.rotations) {
-            table.fill(rotation, &places.positions);
-        }
+    fn run_layers(&self, step: &Step<'_>, hidden: &mut Hidden, state: &mut State) -> Result<(), StageError> {
+        let State { cache, workspace } = state;
         if let Some(inputs) = &self.per_layer {
-            self.compute.profile.begin(Place::Ends);
-            inputs.fill(plan, &mut workspace.per_layer, &self.compute)?;
-            self.compute.profile.mark(Kind::Embedding);
+            step.profile.begin(Place::Ends);
+            inputs.fill(step, &mut workspace.per_layer)?;
+            step.profile.mark(Kind::Embedding);
         }
-        let step = StepView { plan, places, ropes: &self.ropes };
         self.weights.begin_step();
         for (index, layer) in self.layers.iter().enumerate() {
-            self.compute.profile.begin(Place::Layer(self.first + index as u32));
+            step.profile.begin(Place::Layer(self.first + index as u32));
             let streamed = self.weights.enter(index);
-            self.compute.profile.work(streamed, 0);
-            self.compute.profile.mark(Kind::WaitForWeights);
-            layer.forward(&step, &mut hidden.values, cache.of(index), (workspace, &self.compute));
+            step.profile.work(streamed, 0);
+            step.profile.mark(Kind::WaitForWeights);
+            layer.forward(step, &mut hidden.values, &mut cache.of(index), workspace);
             self.weights.leave(index);
         }
         Ok(())
+    }
+
+    /// A copy of what a page holds in all layers of its class. Empty where the stage has no such layers.
+    pub fn copy_page(&self, class: PageClass, page: PageId) -> Vec<u8> {
+        self.state().cache.page(class, page).to_vec()
+    }
+
+    /// Fills a page with a copy that was made of one, here or by another stage of the same layers and formats.
+    pub fn fill_page(&self, class: PageClass, page: PageId, bytes: &[u8]) -> Result<(), StageError> {
+        let mut state = self.state();
+        let room = state.cache.page_mut(class, page);
+        if room.len() != bytes.len() {
+            let (held, length) = (bytes.len(), room.len());
+            return Err(StageError::Plan { problem: format!("{held} bytes for {class:?} page {page} of {length}") });
+        }
+        room.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Gives the memory of a page back to the system. The page stays usable, and is zero until it is written again.
+    pub fn give_back_page(&self, class: PageClass, page: PageId) -> Result<(), ModelError> {
+        self.state().cache.give_back(class, page)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A step that panicked left only rows that a later step writes again before it reads them.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -152,8 +210,8 @@ impl Stage for LocalStage {
         self.first..self.first + self.layers.len() as u32
     }
 
-    fn is_here(&self) -> bool {
-        true
+    fn traits(&self) -> StageTraits {
+        StageTraits { cache: StageCache::Paged, numerics: NumericsClass::EXACT, placement: Placement::Local }
     }
 
     fn run(&self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {
@@ -161,12 +219,16 @@ impl Stage for LocalStage {
             let (numbers, rows, width) = (hidden.values.len(), plan.tokens.len(), self.width);
             return Err(StageError::Plan { problem: format!("{numbers} numbers for {rows} rows of {width}") });
         }
-        // A step that panicked left only rows that a later step writes again before it reads them.
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
+        // Taken out, so that a step may borrow them while layers write to the rest of the workspace.
         let mut places = std::mem::take(&mut state.workspace.places);
+        let mut ropes = std::mem::take(&mut state.workspace.ropes);
         let placed = places.fill(plan, &self.limits);
-        let run = placed.and_then(|()| self.run_layers(plan, &places, hidden, &mut state));
-        state.workspace.places = places;
+        let run = placed.and_then(|()| {
+            ropes.iter_mut().zip(&self.rotations).for_each(|(rope, rotation)| rope.fill(rotation, &places.positions));
+            self.run_layers(&self.compute.step(plan, &places, &ropes), hidden, &mut state)
+        });
+        (state.workspace.places, state.workspace.ropes) = (places, ropes);
         run?;
         Ok(self.files.check_intact()?)
     }

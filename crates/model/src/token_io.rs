@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use cascadia_kernels::{Activations, Shape};
+use cascadia_kernels::Activations;
 use cascadia_weights::ModelFiles;
 
 use crate::altup_ends::AltUpEnds;
 use crate::embedding::Embedding;
 use crate::norm::Norm;
+use crate::plan::RowPlaces;
 use crate::projection::Projection;
 use crate::{Compute, Hidden, Kind, LoadOptions, ModelError, ModelSpec, Place, StageError, StepPlan, arch, assemble};
 
@@ -17,7 +18,7 @@ pub struct TokenIo {
     embedding: Embedding,
     /// Rows on their way through the embedding's norm.
     spare: Vec<f32>,
-    streams: Option<AltUpEnds>,
+    altup: Option<AltUpEnds>,
     norm: Norm,
     output: Projection,
     scale: f32,
@@ -26,6 +27,7 @@ pub struct TokenIo {
     /// Rows of a step that were asked for, side by side.
     gathered: Vec<f32>,
     normed: Activations,
+    places: RowPlaces,
     compute: Compute,
 }
 
@@ -39,64 +41,77 @@ impl TokenIo {
             true => (embedding.tokens.clone(), "token_embd.weight"),
             false => (assemble::vocabulary_matrix(&catalog, "output.weight", spec)?, "output.weight"),
         };
-        let tap = options.meter.as_ref().map(|meter| meter.tap(output_name, 1, spec.width));
-        let streams = spec
-            .streams
-            .map(|streams| AltUpEnds::new(&catalog, &streams, (spec.width, rows_per_step), options.meter.as_ref()));
+        let meter = options.meter.as_ref();
+        let altup = spec.altup.map(|altup| AltUpEnds::new(&catalog, &altup, (spec.width, rows_per_step), meter));
         let bias = spec.head.bias.then(|| catalog.require_vector("output.bias", spec.vocabulary)).transpose()?;
         Ok(TokenIo {
             files: Arc::clone(files),
             embedding,
             spare: Vec::new(),
-            streams: streams.transpose()?,
+            altup: altup.transpose()?,
             norm: Norm::new(&catalog, "output_norm", spec.width, spec.norm)?,
-            output: Projection { matrix: output, bias, tap },
+            output: Projection::new(output_name, output, bias).measured(meter),
             scale: spec.head.scale,
             soft_cap: spec.head.soft_cap,
             rows_per_step,
             gathered: Vec::with_capacity(rows_per_step * spec.width),
             normed: Activations::with_capacity(rows_per_step, spec.width),
+            places: RowPlaces::with_capacity(rows_per_step),
             compute: options.compute(),
         })
     }
 
     /// hidden = the embeddings of the plan's tokens.
     pub fn embed(&mut self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {
-        self.compute.profile.begin(Place::Ends);
         let rows = plan.tokens.len();
         hidden.width = self.hidden_width();
         hidden.values.resize(rows * hidden.width, 0.0);
-        match &mut self.streams {
-            None => self.embedding.run(plan, &mut hidden.values, &mut self.spare, &self.compute)?,
-            Some(streams) => {
-                self.embedding.run(plan, streams.embedded(rows), &mut self.spare, &self.compute)?;
-                streams.begin(&mut hidden.values, &self.compute);
+        self.places.all(plan);
+        let step = self.compute.step(plan, &self.places, &[]);
+        step.profile.begin(Place::Ends);
+        match &mut self.altup {
+            None => self.embedding.run(&mut hidden.values, &mut self.spare, &step)?,
+            Some(altup) => {
+                self.embedding.run(altup.embedded(rows), &mut self.spare, &step)?;
+                altup.begin(&mut hidden.values, &step);
             }
         }
-        self.compute.profile.mark(Kind::Embedding);
+        step.profile.mark(Kind::Embedding);
         Ok(self.files.check_intact()?)
     }
 
-    /// out = the logits of some rows of `hidden`, in the order asked for, `rows × vocabulary`.
-    pub fn logits(&mut self, hidden: &Hidden, rows: &[u32], out: &mut Vec<f32>) -> Result<(), StageError> {
-        self.normalise(hidden, rows)?;
-        let profile = &self.compute.profile;
-        let Shape { rows: vocabulary, .. } = self.output.matrix.shape();
+    /// out = the logits of some rows of the step that `hidden` went through, in the order asked for, `rows × vocabulary`.
+    pub fn logits(
+        &mut self,
+        plan: &StepPlan,
+        hidden: &Hidden,
+        rows: &[u32],
+        out: &mut Vec<f32>,
+    ) -> Result<(), StageError> {
+        self.normalise(plan, hidden, rows)?;
+        let step = self.compute.step(plan, &self.places, &[]);
+        let vocabulary = self.output.outputs();
         out.resize(rows.len() * vocabulary, 0.0);
-        self.output.apply(&mut self.normed, out, &self.compute);
+        self.output.apply(&mut self.normed, out, &step);
         if self.scale != 1.0 {
             out.iter_mut().for_each(|logit| *logit *= self.scale);
         }
         if let Some(cap) = self.soft_cap {
-            self.compute.pool.chunks(out, vocabulary, |_, _, logits| self.compute.ops.rows.soft_cap(cap, logits));
+            step.pool.chunks(out, vocabulary, |_, _, logits| step.ops.rows.soft_cap(cap, logits));
         }
-        profile.mark(Kind::Output);
+        step.profile.mark(Kind::Output);
         Ok(self.files.check_intact()?)
     }
 
     /// out = some rows of `hidden` after the final norm, in the order asked for, `rows × width`.
-    pub fn normed(&mut self, hidden: &Hidden, rows: &[u32], out: &mut Vec<f32>) -> Result<(), StageError> {
-        self.normalise(hidden, rows)?;
+    pub fn normed(
+        &mut self,
+        plan: &StepPlan,
+        hidden: &Hidden,
+        rows: &[u32],
+        out: &mut Vec<f32>,
+    ) -> Result<(), StageError> {
+        self.normalise(plan, hidden, rows)?;
         out.clear();
         let normed = self.normed.float();
         (0..rows.len()).for_each(|row| out.extend_from_slice(normed.row(row)));
@@ -104,8 +119,8 @@ impl TokenIo {
     }
 
     /// normed = some rows of `hidden` after the final norm.
-    fn normalise(&mut self, hidden: &Hidden, rows: &[u32]) -> Result<(), StageError> {
-        let Shape { columns: width, .. } = self.output.matrix.shape();
+    fn normalise(&mut self, plan: &StepPlan, hidden: &Hidden, rows: &[u32]) -> Result<(), StageError> {
+        let width = self.output.inputs();
         let row_width = self.hidden_width();
         let held = hidden.values.len() / row_width;
         let known = rows.iter().all(|&row| (row as usize) < held);
@@ -113,26 +128,28 @@ impl TokenIo {
             let asked = (rows.len(), rows.iter().max());
             return Err(StageError::Plan { problem: format!("{asked:?} rows and last row, of a step with {held}") });
         }
-        self.compute.profile.begin(Place::Ends);
+        self.places.select(plan, rows);
+        let step = self.compute.step(plan, &self.places, &[]);
+        step.profile.begin(Place::Ends);
         self.gathered.clear();
-        match &mut self.streams {
+        match &mut self.altup {
             None => {
                 for row in rows.iter().map(|&row| row as usize) {
                     self.gathered.extend_from_slice(&hidden.values[row * width..(row + 1) * width]);
                 }
             }
-            Some(streams) => {
-                streams.merge(&hidden.values, rows, &mut self.gathered, &self.compute);
-                self.compute.profile.mark(Kind::Streams);
+            Some(altup) => {
+                altup.merge(&hidden.values, rows, &mut self.gathered, &step);
+                step.profile.mark(Kind::Streams);
             }
         }
-        self.norm.apply(&self.gathered, self.normed.reset(rows.len(), width), &self.compute);
-        self.compute.profile.mark(Kind::Norm);
+        self.norm.apply(&self.gathered, self.normed.reset(rows.len(), width), &step);
+        step.profile.mark(Kind::Norm);
         Ok(())
     }
 
     /// Numbers in a row of hidden states.
     fn hidden_width(&self) -> usize {
-        self.streams.as_ref().map_or(self.embedding.width(), AltUpEnds::hidden_width)
+        self.altup.as_ref().map_or(self.embedding.width(), AltUpEnds::hidden_width)
     }
 }

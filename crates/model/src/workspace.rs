@@ -28,7 +28,7 @@ pub(crate) struct Workspace {
     /// What a branch adds to the hidden states.
     pub(crate) output: Vec<f32>,
     /// What is computed beside the mixer, while that runs.
-    pub(crate) beside_mixer: Vec<f32>,
+    pub(crate) laurel: Vec<f32>,
     /// Rows on their way through a norm.
     pub(crate) spare: Vec<f32>,
     pub(crate) ropes: Vec<RopeTable>,
@@ -38,7 +38,7 @@ pub(crate) struct Workspace {
     pub(crate) latent: LatentWorkspace,
     pub(crate) per_layer: PerLayerWorkspace,
     pub(crate) sides: SidesWorkspace,
-    pub(crate) streams: AltUpWorkspace,
+    pub(crate) altup: AltUpWorkspace,
 }
 
 /// The largest step of a stage.
@@ -74,10 +74,9 @@ impl Workspace {
             .iter()
             .flat_map(|shape| (0..limits.threads).map(move |_| AttentionScratch::new(shape, limits.context)));
         let per_layer = spec.per_layer.map_or(0, |inputs| inputs.width);
-        let rank =
-            spec.layers.iter().filter_map(|layer| layer.beside_mixer).map(|beside| beside.rank).max().unwrap_or(0);
-        let beside_mixer = if rank > 0 { rows * spec.width } else { 0 };
-        let small = query_rank.max(per_layer).max(rank).max(spec.streams.map_or(0, |streams| streams.count));
+        let rank = spec.layers.iter().filter_map(|layer| layer.laurel).map(|beside| beside.rank).max().unwrap_or(0);
+        let laurel = if rank > 0 { rows * spec.width } else { 0 };
+        let small = query_rank.max(per_layer).max(rank).max(spec.altup.map_or(0, |altup| altup.count));
         Workspace {
             width: spec.width,
             input: Activations::with_capacity(rows, spec.width),
@@ -87,13 +86,13 @@ impl Workspace {
             values: Vec::with_capacity(rows * kv),
             gate: Vec::with_capacity(rows * feed_forward.max(per_layer)),
             output: Vec::with_capacity(rows * spec.width),
-            beside_mixer: Vec::with_capacity(beside_mixer),
+            laurel: Vec::with_capacity(laurel),
             spare: Vec::with_capacity(rows * spec.width.max(queries).max(query_rank)),
             ropes: spec.ropes.iter().map(|rope| RopeTable::with_capacity(rows, rope)).collect(),
             scratch: scratch.collect(),
             places: RowPlaces::with_capacity(rows),
             sides: SidesWorkspace::new(spec, rows),
-            streams: AltUpWorkspace::new(spec, rows, limits.threads),
+            altup: AltUpWorkspace::new(spec, rows, limits.threads),
             per_layer: PerLayerWorkspace::new(spec, rows, limits.threads),
             latent: LatentWorkspace::new(latents, rows),
             experts: ExpertsWorkspace::new(experts, (spec.width, rows, limits.threads)),

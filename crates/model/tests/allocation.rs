@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cascadia_kernels::{Ops, Pool};
-use cascadia_model::{Hidden, LoadOptions, ModelLimits, ModelSpec, SequenceStep, StepPlan, WindowPages, load};
+use cascadia_model::{Hidden, LoadOptions, ModelLimits, ModelSpec, PageClass, PageRun, StepPlan, load};
 use cascadia_weights::ModelFiles;
 
 struct Counting;
@@ -50,22 +50,18 @@ fn a_step_allocates_nothing() {
         let mut model = load(&files, &options).expect("the fixture loads");
         let (mut hidden, mut logits) = (Hidden::default(), Vec::new());
         let plans = [16, 16, 1, 1].iter().scan(0, |start, &rows| {
-            let step = SequenceStep {
-                id: 0,
-                rows: 0..rows,
-                start: *start,
-                pages: vec![0, 1],
-                window: WindowPages { first: 0, pages: vec![0, 1] },
-            };
+            let run = |class| PageRun { class, first: 0, pages: vec![0, 1] };
+            let mut plan = StepPlan::default();
+            plan.add(0, *start, 1..=rows, PageClass::ALL.map(run).to_vec());
             *start += rows;
-            Some(StepPlan { tokens: (1..=rows).collect(), steps: vec![step], generation: 0 })
+            Some(plan)
         });
         for (index, plan) in plans.collect::<Vec<_>>().iter().enumerate() {
             let before = ALLOCATIONS.get();
             model.token_io.embed(plan, &mut hidden).expect("the step runs");
             model.stages.iter().for_each(|stage| stage.run(plan, &mut hidden).expect("the step runs"));
             let last = plan.tokens.len() as u32 - 1;
-            model.token_io.logits(&hidden, &[last], &mut logits).expect("the step runs");
+            model.token_io.logits(plan, &hidden, &[last], &mut logits).expect("the step runs");
             let made = ALLOCATIONS.get() - before;
             // The first step sizes the caller's own `hidden` and `logits`.
             assert!(index == 0 || made == 0, "{fixture}: step {index} allocated {made} times");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cascadia_kernels::Pool;
 use cascadia_model::{
-    Hidden, LoadOptions, ModelError, ModelLimits, ModelSpec, SequenceStep, StepPlan, WindowPages, load,
+    CachePages, Hidden, LoadOptions, ModelError, ModelLimits, ModelSpec, ReservedPages, StepPlan, load,
 };
 use cascadia_weights::gguf::write::{Outline, TensorEntry, write};
 use cascadia_weights::{MetadataValue, ModelFiles, WeightsError};
@@ -21,13 +21,12 @@ fn run(path: &Path) -> Result<(), ModelError> {
     let options =
         LoadOptions::new(ModelLimits::one_sequence(&ModelSpec::from_files(&files)?, 64, 4), Arc::new(Pool::new(1)));
     let mut model = load(&files, &options)?;
-    let step =
-        SequenceStep { id: 0, rows: 0..2, start: 0, pages: vec![0], window: WindowPages { first: 0, pages: vec![0] } };
-    let plan = StepPlan { tokens: vec![0, 1], steps: vec![step], generation: 0 };
+    let mut plan = StepPlan::default();
+    plan.add(0, 0, [0, 1], ReservedPages::new(0, CachePages::full(1).with_window(1)).runs(2));
     let mut hidden = Hidden::default();
     model.token_io.embed(&plan, &mut hidden).expect("two tokens that every fixture has");
     model.stages.iter().for_each(|stage| stage.run(&plan, &mut hidden).expect("a step inside the limits"));
-    model.token_io.logits(&hidden, &[0, 1], &mut Vec::new()).expect("both rows");
+    model.token_io.logits(&plan, &hidden, &[0, 1], &mut Vec::new()).expect("both rows");
     Ok(())
 }
 

@@ -5,28 +5,30 @@ use std::sync::Arc;
 
 use cascadia_kernels::Pool;
 use cascadia_model::{
-    Hidden, LoadOptions, LocalStage, ModelError, ModelLimits, ModelSpec, SequenceStep, Stage, StepPlan, WindowPages,
-    load,
+    CachePages, Hidden, LoadOptions, LocalStage, ModelError, ModelLimits, ModelSpec, PAGE_TOKENS, PageClass,
+    ReservedPages, Stage, StepPlan, load,
 };
 use cascadia_weights::ModelFiles;
 
 const TOKENS: u32 = 40;
 
+fn open(fixture: &str) -> Arc<ModelFiles> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(fixture);
+    Arc::new(ModelFiles::open(&path).expect("the fixture opens"))
+}
+
 /// The hidden states of some tokens after all layers, which are cut before those of `cuts`.
 fn hidden(fixture: &str, cuts: &[u32]) -> Result<Vec<f32>, ModelError> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(fixture);
-    let files = Arc::new(ModelFiles::open(&path).expect("the fixture opens"));
-    let options = LoadOptions::new(
-        ModelLimits::one_sequence(&ModelSpec::from_files(&files)?, 64, TOKENS),
-        Arc::new(Pool::new(1)),
-    );
+    let files = open(fixture);
+    let limits = ModelLimits::one_sequence(&ModelSpec::from_files(&files)?, 64, TOKENS);
+    let options = LoadOptions::new(limits, Arc::new(Pool::new(1)));
     let mut model = load(&files, &options)?;
     let bounds: Vec<u32> = [&[0], cuts, &[model.spec.layers.len() as u32]].concat();
     let stages = bounds.windows(2).map(|bounds| LocalStage::new(&files, &model.spec, bounds[0]..bounds[1], &options));
     let stages = stages.collect::<Result<Vec<_>, _>>()?;
-    let window = WindowPages { first: 0, pages: vec![0] };
-    let step = SequenceStep { id: 0, rows: 0..TOKENS, start: 0, pages: vec![0], window };
-    let plan = StepPlan { tokens: (0..TOKENS).map(|at| at * 37 % 96).collect(), steps: vec![step], generation: 0 };
+    let mut plan = StepPlan::default();
+    let pages = ReservedPages::new(0, CachePages::full(1).with_window(1));
+    plan.add(0, 0, (0..TOKENS).map(|at| at * 37 % 96), pages.runs(TOKENS));
     let mut hidden = Hidden::default();
     model.token_io.embed(&plan, &mut hidden).expect("the tokens are in the vocabulary");
     stages.iter().for_each(|stage| stage.run(&plan, &mut hidden).expect("the step runs"));
@@ -52,5 +54,49 @@ fn layers_stay_with_the_cache_that_they_read() {
         let problem = error.to_string();
         assert!(problem.starts_with(&format!("layers {cut}–5 cannot be a stage of their own")), "{problem}");
         assert!(matches!(error, ModelError::Stage { owner: 1 | 2, .. }), "{problem}");
+    }
+}
+
+/// Pages are copied to other ids of another stage of the same layers and given back at the first; the sequence goes on
+/// there with the same bits.
+#[test]
+fn a_sequence_moves_page_by_page() {
+    for fixture in ["llama3", "gemma3", "deepseek-v2-lite", "llama3-gguf/model.gguf"] {
+        let files = open(fixture);
+        let limits = ModelLimits::new(3 * PAGE_TOKENS, PAGE_TOKENS, CachePages::full(6).with_window(6));
+        let options = LoadOptions::new(limits, Arc::new(Pool::new(1)));
+        let mut model = load(&files, &options).expect("the fixture loads");
+        let stage = || {
+            LocalStage::new(&files, &model.spec, 0..model.spec.layers.len() as u32, &options).expect("a whole stage")
+        };
+        let [first, second] = [stage(), stage()];
+        let per_part = CachePages::full(3).with_window(3);
+        let mut run = |stage: &LocalStage, part: u32, start: u32, rows: u32| {
+            let (mut plan, mut hidden) = (StepPlan::default(), Hidden::default());
+            let tokens = (start..start + rows).map(|at| at * 37 % 96);
+            plan.add(0, start, tokens, ReservedPages::new(part, per_part).runs(start + rows));
+            model.token_io.embed(&plan, &mut hidden).expect("the tokens are in the vocabulary");
+            stage.run(&plan, &mut hidden).expect("the step runs");
+            hidden.values.iter().map(|number| number.to_bits()).collect::<Vec<_>>()
+        };
+        run(&first, 0, 0, PAGE_TOKENS);
+        run(&first, 0, PAGE_TOKENS, 20);
+        for class in PageClass::ALL {
+            for page in 0..2 {
+                let copy = first.copy_page(class, page);
+                second.fill_page(class, 3 + page, &copy).expect("the stages are alike");
+            }
+            assert!(second.fill_page(class, 0, &[1]).is_err(), "a page has a size");
+        }
+        let expected = run(&first, 0, PAGE_TOKENS + 20, 3);
+        assert_eq!(run(&second, 1, PAGE_TOKENS + 20, 3), expected, "{fixture}: moved");
+        for class in PageClass::ALL {
+            (0..3).for_each(|page| first.give_back_page(class, page).expect("pages can be given back"));
+            assert!(first.copy_page(class, 0).iter().all(|byte| *byte == 0), "{fixture}: a page that was given back");
+        }
+        assert_ne!(run(&first, 0, PAGE_TOKENS + 20, 3), expected, "{fixture}: what was given back is gone");
+        run(&first, 0, 0, PAGE_TOKENS);
+        run(&first, 0, PAGE_TOKENS, 20);
+        assert_eq!(run(&first, 0, PAGE_TOKENS + 20, 3), expected, "{fixture}: written again");
     }
 }

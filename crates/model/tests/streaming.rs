@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cascadia_kernels::Pool;
 use cascadia_model::{
-    Hidden, Kind, LoadOptions, ModelError, ModelLimits, ModelSpec, Profile, SequenceStep, StepPlan, WindowPages, load,
+    CachePages, Hidden, Kind, LoadOptions, ModelError, ModelLimits, ModelSpec, Profile, ReservedPages, StepPlan, load,
 };
 use cascadia_weights::ModelFiles;
 
@@ -25,11 +25,16 @@ fn run(memory: Option<u64>, threads: usize) -> Result<(Vec<u32>, u64), ModelErro
     let mut model = load(&files, &options)?;
     let (mut hidden, mut logits, mut bits) = (Hidden::default(), Vec::new(), Vec::new());
     for (start, rows) in [(0, 16), (16, 1), (17, 5)] {
-        let step = SequenceStep { id: 0, rows: 0..rows, start, pages: vec![0], window: WindowPages::default() };
-        let plan = StepPlan { tokens: (1..=rows).map(|token| 7 * token).collect(), steps: vec![step], generation: 0 };
+        let mut plan = StepPlan::default();
+        plan.add(
+            0,
+            start,
+            (1..=rows).map(|token| 7 * token),
+            ReservedPages::new(0, CachePages::full(1)).runs(start + rows),
+        );
         model.token_io.embed(&plan, &mut hidden).expect("the step runs");
         model.stages.iter().for_each(|stage| stage.run(&plan, &mut hidden).expect("the step runs"));
-        model.token_io.logits(&hidden, &[rows - 1], &mut logits).expect("the step runs");
+        model.token_io.logits(&plan, &hidden, &[rows - 1], &mut logits).expect("the step runs");
         bits.extend(logits.iter().map(|logit| logit.to_bits()));
     }
     let waits = profile.take().iter().filter(|row| row.1 == Kind::WaitForWeights).map(|row| row.2.calls).sum();

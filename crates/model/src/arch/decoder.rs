@@ -10,7 +10,7 @@ use crate::spec::{
     AttentionSpec, Branch, BranchOrder, CacheSource, DenseSpec, EmbeddingSpec, FeedForwardSpec, Gate, HeadSpec,
     LatentSpec, MixerSpec, NormKind, NormSpec, ValueSource,
 };
-use crate::{CachePrecision, LayerSpec, ModelError, ModelSpec, RopeSpec};
+use crate::{LayerSpec, ModelError, ModelSpec, RopeSpec};
 
 /// Names that configurations have for activations.
 const ACTIVATIONS: [(&str, Activation); 9] = [
@@ -84,7 +84,7 @@ pub(super) fn decoder_with(source: &Source<'_>, mixer: MixerSpec, rope: RopeSpec
             }),
             norm_after: None,
         },
-        beside_mixer: None,
+        laurel: None,
         order: BranchOrder::InTurn,
         residual_scale: 1.0,
         output_scaled: false,
@@ -93,7 +93,7 @@ pub(super) fn decoder_with(source: &Source<'_>, mixer: MixerSpec, rope: RopeSpec
         architecture: settings.architecture.clone(),
         vocabulary: embedding.shape().first().copied().unwrap_or(0) as usize,
         width,
-        streams: None,
+        altup: None,
         context: context(source)?.max(positions::reach(&rope.scaling)),
         embedding: EmbeddingSpec { scale: 1.0, positions: None, normed: false },
         per_layer: None,
@@ -106,7 +106,7 @@ pub(super) fn decoder_with(source: &Source<'_>, mixer: MixerSpec, rope: RopeSpec
             scale: 1.0,
             soft_cap: None,
         },
-        cache: CachePrecision::for_weights(largest_dtype(source)),
+        weights: largest_dtype(source),
     })
 }
 
@@ -158,7 +158,7 @@ fn epsilon(source: &Source<'_>) -> Result<f32, ModelError> {
     source.settings.positive(EPSILON)?.ok_or_else(|| source.settings.error(EPSILON, "is missing"))
 }
 
-/// The format of most weights, which the cache follows.
+/// The storage format of most weights.
 fn largest_dtype(source: &Source<'_>) -> cascadia_kernels::Dtype {
     let first_layer =
         source.catalog.entries().filter(|(name, entry)| name.starts_with("blk.0.") && entry.shape().len() > 1);

@@ -62,12 +62,12 @@ fn spec(source: &Source<'_>) -> Result<ModelSpec, ModelError> {
     });
     share_caches(source, &mut spec)?;
     spec.per_layer = per_layer(source, spec.width)?;
-    spec.streams = Some(streams(source)?);
+    spec.altup = Some(altup(source)?);
     let rank = source.catalog.require("blk.0.laurel_l.weight")?.shape().first().map_or(0, |&rank| rank as usize);
     let beside = LaurelSpec { rank, scale: std::f32::consts::FRAC_1_SQRT_2 };
     let cuts = gate_cuts(source, spec.layers.len())?;
     for (layer, cut) in spec.layers.iter_mut().zip(cuts) {
-        layer.beside_mixer = Some(beside);
+        layer.laurel = Some(beside);
         if let FeedForwardSpec::Dense(dense) = &mut layer.feed_forward.part {
             dense.gate_cut = cut;
         }
@@ -75,7 +75,7 @@ fn spec(source: &Source<'_>) -> Result<ModelSpec, ModelError> {
     Ok(spec)
 }
 
-fn streams(source: &Source<'_>) -> Result<AltUpSpec, ModelError> {
+fn altup(source: &Source<'_>) -> Result<AltUpSpec, ModelError> {
     let settings = &source.settings;
     let count = settings.require_count(STREAMS, MOST_STREAMS)?;
     let active = settings.count_or_none(ACTIVE_STREAM, MOST_STREAMS)?.unwrap_or(0);

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use cascadia_kernels::Pool;
 use cascadia_model::{
-    CacheDemand, CachePages, Hidden, LoadOptions, LoadedModel, ModelLimits, ModelSpec, PAGE_TOKENS, SequenceStep,
-    StepPlan, WindowPages, load,
+    CacheDemand, CachePages, Hidden, LoadOptions, LoadedModel, ModelLimits, ModelSpec, PAGE_TOKENS, PageClass, PageRun,
+    StepPlan, load,
 };
 use cascadia_weights::ModelFiles;
 
@@ -116,7 +116,7 @@ pub(crate) fn run(path: &Path, tokens: &[u32], way: Way) -> Vec<Vec<f32>> {
     let chunk = way.rows_per_step.min(tokens.len());
     let others: Vec<u32> = tokens.iter().cycle().skip(11).take(tokens.len()).copied().collect();
     let pages = (tokens.len() as u32).div_ceil(PAGE_TOKENS);
-    let ring = model.spec.window_pages(2 * chunk as u32).min(2 * pages);
+    let ring = model.spec.pages_per_sequence(PageClass::Window, 2 * chunk as u32, 2 * pages);
     let mut out = Vec::with_capacity(tokens.len());
     for start in (0..tokens.len()).step_by(chunk) {
         let end = tokens.len().min(start + chunk);
@@ -145,26 +145,24 @@ pub(crate) fn open(path: &Path, length: usize, way: Way) -> LoadedModel {
     let files = Arc::new(ModelFiles::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())));
     let spec = ModelSpec::from_files(&files).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let demand = CacheDemand { context, rows_per_step, sequences: 2 };
-    let cache = CachePages { pages: context.div_ceil(PAGE_TOKENS), ..CachePages::whole(&spec, &demand) };
-    let options = LoadOptions::new(ModelLimits { context, rows_per_step, cache }, pool);
+    let window = CachePages::whole(&spec, &demand).of(PageClass::Window);
+    let cache = CachePages::full(context.div_ceil(PAGE_TOKENS)).with_window(window);
+    let options = LoadOptions::new(ModelLimits::new(context, rows_per_step, cache), pool);
     load(&files, &options).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 /// Adds tokens of a sequence that has these pages, and in turn those of a ring where layers have a window.
 fn push(plan: &mut StepPlan, tokens: &[u32], start: usize, (mut pages, ring): (Vec<u32>, Range<u32>)) {
-    let first = plan.tokens.len() as u32;
-    plan.tokens.extend_from_slice(tokens);
     pages.truncate((start + tokens.len()).div_ceil(PAGE_TOKENS as usize));
     let oldest = (pages.len() as u32).saturating_sub(ring.len() as u32);
-    let window = match ring.len() as u32 {
-        0 => WindowPages::default(),
-        length => WindowPages {
-            first: oldest,
-            pages: (oldest..pages.len() as u32).map(|page| ring.start + page % length).collect(),
-        },
-    };
-    let (id, rows) = (plan.steps.len() as u64, first..plan.tokens.len() as u32);
-    plan.steps.push(SequenceStep { id, rows, start: start as u32, pages, window });
+    let window = (!ring.is_empty()).then(|| PageRun {
+        class: PageClass::Window,
+        first: oldest,
+        pages: (oldest..pages.len() as u32).map(|page| ring.start + page % ring.len() as u32).collect(),
+    });
+    let full = PageRun { class: PageClass::Full, first: 0, pages };
+    let id = plan.steps.len() as u64;
+    plan.add(id, start as u32, tokens.iter().copied(), [Some(full), window].into_iter().flatten().collect());
 }
 
 fn step(model: &mut LoadedModel, plan: &StepPlan) -> Vec<Vec<f32>> {
@@ -174,7 +172,7 @@ fn step(model: &mut LoadedModel, plan: &StepPlan) -> Vec<Vec<f32>> {
         stage.run(plan, &mut hidden).expect("the plan fits the pages");
     }
     let rows: Vec<u32> = (0..plan.tokens.len() as u32).collect();
-    model.token_io.logits(&hidden, &rows, &mut logits).expect("the rows exist");
+    model.token_io.logits(plan, &hidden, &rows, &mut logits).expect("the rows exist");
     logits.chunks_exact(model.spec.vocabulary).map(<[f32]>::to_vec).collect()
 }
 

@@ -1,0 +1,31 @@
+//! What a layer is told about the step it runs in.
+
+use cascadia_kernels::{Ops, Pool};
+
+use crate::plan::RowPlaces;
+use crate::rope::RopeTable;
+use crate::{Profile, StepPlan};
+
+/// One step, passed down to everything that computes.
+#[derive(Clone, Copy)]
+pub(crate) struct Step<'a> {
+    /// What to compute.
+    pub(crate) plan: &'a StepPlan,
+    /// Sequence and position of the rows that are computed.
+    pub(crate) places: &'a RowPlaces,
+    /// Rotations of those rows, by kind.
+    pub(crate) ropes: &'a [RopeTable],
+    /// Kernels of one instruction set, the same for the whole step.
+    pub(crate) ops: &'static Ops,
+    /// Threads.
+    pub(crate) pool: &'a Pool,
+    /// Where the time goes.
+    pub(crate) profile: &'a Profile,
+}
+
+impl Step<'_> {
+    /// Rows that are computed.
+    pub(crate) fn rows(&self) -> usize {
+        self.places.positions.len()
+    }
+}
