@@ -339,7 +339,7 @@ impl Coordinator {
         let files = Arc::new(ModelFiles::open(&ends)?);
         let (name, digest) = (manifest.name.clone(), manifest.model);
         let engine = Engine::with_stages::<CoordinatorError>(files, options, |_, options| {
-            let limits = StageLimits { model: options.limits, wire: self.wire };
+            let limits = StageLimits { model: options.limits.clone(), wire: self.wire };
             let workers = ModelWorkers::new(manifest, limits, PROGRAM).for_members(&self.home.members());
             let workers = Arc::new(workers.audited(&self.auditor).with_quarantine(&self.quarantine));
             let stages = self.load_stages(&workers, (folder, own_stages), options)?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cascadia_fleet::{OwnStage, RemoteStage, StageStatus};
-use cascadia_model::{Hidden, Stage, StageError, StepPlan};
+use cascadia_model::{Hidden, Stage, StageError, StageTraits, StepPlan};
 
 /// A stage and where it runs.
 #[derive(Clone)]
@@ -48,7 +48,11 @@ impl Stage for ServedStage {
         self.stage().run(plan, hidden)
     }
 
-    fn is_here(&self) -> bool {
-        self.stage().is_here()
+    fn traits(&self) -> StageTraits {
+        self.stage().traits()
+    }
+
+    fn end_sequence(&self, id: u64) {
+        self.stage().end_sequence(id);
     }
 }

@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use cascadia_kernels::Pool;
+use cascadia_kernels::{OpsSlot, Pool};
 use cascadia_model::{
-    CacheDemand, CachePages, EnergyMeter, LoadOptions, LoadedModel, LocalStage, ModelLimits, ModelSpec, PAGE_TOKENS,
-    Profile, Stage, TokenIo,
+    CacheDemand, CachePages, EnergyMeter, KvFormats, KvLayout, LoadOptions, LoadedModel, ModelLimits, ModelSpec,
+    PAGE_TOKENS, PageClass, Profile, Stage, TokenIo, load_stage,
 };
 use cascadia_weights::ModelFiles;
 
@@ -33,8 +33,12 @@ pub struct OpenOptions {
     pub context: Option<u32>,
     /// How much is kept of all sequences together.
     pub cache: CacheSize,
+    /// How cached keys and values are stored.
+    pub formats: KvFormats,
     /// The most tokens computed in one step.
     pub rows_per_step: u32,
+    /// The kernels to compute with.
+    pub ops: OpsSlot,
     /// The threads to compute with.
     pub pool: Arc<Pool>,
     /// Counters of what they do.
@@ -77,7 +81,9 @@ impl OpenOptions {
         OpenOptions {
             context: None,
             cache: CacheSize::Sequences(1),
+            formats: KvFormats::default(),
             rows_per_step: ROWS_PER_STEP,
+            ops: OpsSlot::default(),
             pool,
             profile: Arc::default(),
             memory: None,
@@ -88,13 +94,12 @@ impl OpenOptions {
 
 impl CacheSize {
     /// The pages of a model whose sequences are as `demand` says, but for their number, with `rest` bytes beside weights.
-    fn pages(&self, spec: &ModelSpec, demand: CacheDemand, rest: Option<u64>) -> CachePages {
+    fn pages(&self, (spec, layout): (&ModelSpec, &KvLayout), demand: CacheDemand, rest: Option<u64>) -> CachePages {
         match (*self, rest) {
             (CacheSize::Pages(pages), _) => pages,
             (CacheSize::Rest(sequences), Some(bytes)) => {
                 let most = CachePages::whole(spec, &CacheDemand { sequences: sequences.saturating_mul(4), ..demand });
-                let fitting = CachePages::within(spec, &CacheDemand { sequences, ..demand }, bytes);
-                CachePages { pages: fitting.pages.min(most.pages), window: fitting.window.min(most.window) }
+                CachePages::within(spec, layout, &CacheDemand { sequences, ..demand }, bytes).at_most(most)
             }
             (CacheSize::Sequences(sequences) | CacheSize::Rest(sequences), _) => {
                 CachePages::whole(spec, &CacheDemand { sequences, ..demand })
@@ -106,7 +111,7 @@ impl CacheSize {
     fn most_tokens(&self, context: u32) -> u32 {
         match *self {
             CacheSize::Sequences(sequences) | CacheSize::Rest(sequences) => context.saturating_mul(sequences),
-            CacheSize::Pages(pages) => pages.pages.saturating_mul(PAGE_TOKENS),
+            CacheSize::Pages(pages) => pages.of(PageClass::Full).saturating_mul(PAGE_TOKENS),
         }
         .max(1)
     }
@@ -133,8 +138,7 @@ impl Engine {
         let files = Arc::new(files);
         let own = Arc::clone(&files);
         Engine::with_stages(files, options, |spec, options| {
-            let all = LocalStage::new(&own, spec, 0..spec.layers.len() as u32, options)?;
-            Ok(vec![Box::new(all)])
+            Ok(vec![load_stage(&own, spec, 0..spec.layers.len() as u32, options)?])
         })
     }
 
@@ -148,7 +152,7 @@ impl Engine {
         let (spec, options) = limits(&files, options)?;
         let token_io = TokenIo::new(&files, &spec, &options).map_err(EngineError::from)?;
         let stages = stages(&spec, &options)?;
-        let cache_bytes = options.limits.cache.bytes(&spec);
+        let cache_bytes = options.limits.cache.bytes(&options.kv_layout(&spec));
         let memory_bytes = options.bytes_beside_cache(&files, &spec).saturating_add(cache_bytes);
         let pipeline = Pipeline::new(LoadedModel { spec, token_io, stages }, &options);
         Ok(Engine { files, memory_bytes, pipeline })
@@ -197,8 +201,10 @@ fn limits(files: &ModelFiles, options: &OpenOptions) -> Result<(ModelSpec, LoadO
         });
     }
     let rows_per_step = options.rows_per_step.clamp(1, options.cache.most_tokens(context));
+    let one = ModelLimits::one_sequence(&spec, context, rows_per_step);
     let mut load_options = LoadOptions {
-        limits: ModelLimits::one_sequence(&spec, context, rows_per_step),
+        limits: ModelLimits { formats: options.formats.clone(), ..one },
+        ops: options.ops.clone(),
         pool: Arc::clone(&options.pool),
         profile: Arc::clone(&options.profile),
         memory: options.memory,
@@ -206,6 +212,6 @@ fn limits(files: &ModelFiles, options: &OpenOptions) -> Result<(ModelSpec, LoadO
     };
     let rest = options.memory.map(|memory| memory.saturating_sub(load_options.bytes_beside_cache(files, &spec)));
     let demand = CacheDemand { context, rows_per_step, sequences: 1 };
-    load_options.limits.cache = options.cache.pages(&spec, demand, rest);
+    load_options.limits.cache = options.cache.pages((&spec, &load_options.kv_layout(&spec)), demand, rest);
     Ok((spec, load_options))
 }

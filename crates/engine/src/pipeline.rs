@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use cascadia_model::{Hidden, LoadOptions, LoadedModel, ModelLimits, ModelSpec, Stage, StageError, StepPlan, TokenIo};
+use cascadia_model::{
+    Hidden, LoadOptions, LoadedModel, ModelLimits, ModelSpec, Stage, StageCache, StageError, StepPlan, TokenIo,
+};
 
 /// Runs steps. It does not know whether a stage is here or on another machine.
 pub struct Pipeline {
@@ -19,7 +21,7 @@ pub struct Pipeline {
 impl Pipeline {
     /// A pipeline over a model that was loaded with these options.
     pub fn new(model: LoadedModel, options: &LoadOptions) -> Pipeline {
-        let limits = ModelLimits { rows_per_step: options.limits.rows_per_step.max(1), ..options.limits };
+        let limits = ModelLimits { rows_per_step: options.limits.rows_per_step.max(1), ..options.limits.clone() };
         let LoadedModel { spec, token_io, stages } = model;
         Pipeline { spec, limits, token_io, stages: stages.into(), hidden: Hidden::default(), spare: Vec::new() }
     }
@@ -30,8 +32,8 @@ impl Pipeline {
     }
 
     /// What it was loaded for.
-    pub fn limits(&self) -> ModelLimits {
-        self.limits
+    pub fn limits(&self) -> &ModelLimits {
+        &self.limits
     }
 
     /// Computes a step; its hidden states stay here until the next one.
@@ -54,18 +56,29 @@ impl Pipeline {
         Arc::clone(&self.stages)
     }
 
+    /// How its stages keep what they have computed: in pages only if all of them do.
+    pub fn cache(&self) -> StageCache {
+        let per_sequence = |stage: &Box<dyn Stage>| stage.traits().cache == StageCache::PerSequence;
+        if self.stages.iter().any(per_sequence) { StageCache::PerSequence } else { StageCache::Paged }
+    }
+
+    /// Tells all stages that no step of a sequence follows.
+    pub fn end_sequence(&self, id: u64) {
+        self.stages.iter().for_each(|stage| stage.end_sequence(id));
+    }
+
     /// Takes rows that have come through all stages; they stay here until others come.
     pub fn end(&mut self, hidden: Hidden) {
         self.spare.push(std::mem::replace(&mut self.hidden, hidden));
     }
 
-    /// out = the logits of some rows of the last step, `rows × vocabulary`.
-    pub fn logits(&mut self, rows: &[u32], out: &mut Vec<f32>) -> Result<(), StageError> {
-        self.token_io.logits(&self.hidden, rows, out)
+    /// out = the logits of some rows of the last step, whose plan this is, `rows × vocabulary`.
+    pub fn logits(&mut self, plan: &StepPlan, rows: &[u32], out: &mut Vec<f32>) -> Result<(), StageError> {
+        self.token_io.logits(plan, &self.hidden, rows, out)
     }
 
-    /// out = the final hidden states of some rows of the last step, `rows × width`.
-    pub fn normed(&mut self, rows: &[u32], out: &mut Vec<f32>) -> Result<(), StageError> {
-        self.token_io.normed(&self.hidden, rows, out)
+    /// out = the final hidden states of some rows of the last step, whose plan this is, `rows × width`.
+    pub fn normed(&mut self, plan: &StepPlan, rows: &[u32], out: &mut Vec<f32>) -> Result<(), StageError> {
+        self.token_io.normed(plan, &self.hidden, rows, out)
     }
 }

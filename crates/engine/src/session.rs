@@ -1,6 +1,6 @@
 //! One sequence on one pipeline: feed tokens, read logits, go back to an earlier position.
 
-use cascadia_model::{ModelSpec, PAGE_TOKENS, SequenceStep, StageError, StepPlan, WindowPages};
+use cascadia_model::{CachePages, ModelSpec, PAGE_TOKENS, PageClass, ReservedPages, StageError, StepPlan};
 
 use crate::token_limits::TokenLimits;
 use crate::{EngineError, Pipeline};
@@ -12,8 +12,8 @@ pub(crate) const LOGITS_AT_ONCE: usize = 4 << 20;
 pub struct Session {
     pipeline: Pipeline,
     tokens: Vec<u32>,
-    /// Pages that layers with a window use in turn; none for models without windows.
-    window_pages: u32,
+    /// Pages that it uses, those of a window in turn.
+    pages: CachePages,
     /// The most tokens it has held since it was empty, which says what the windows still hold.
     computed: usize,
     plan: StepPlan,
@@ -24,15 +24,13 @@ pub struct Session {
 impl Session {
     /// An empty sequence that has the pipeline and the beginning of its cache for itself.
     pub fn new(pipeline: Pipeline) -> Session {
-        let step = SequenceStep { id: 0, rows: 0..0, start: 0, pages: Vec::new(), window: WindowPages::default() };
         let limits = pipeline.limits();
-        let all_pages = limits.context.div_ceil(PAGE_TOKENS);
         Session {
-            window_pages: pipeline.spec().window_pages(limits.rows_per_step).min(all_pages),
+            pages: ReservedPages::per_sequence(pipeline.spec(), limits.context, limits.rows_per_step),
             computed: 0,
             pipeline,
             tokens: Vec::new(),
-            plan: StepPlan { tokens: Vec::new(), steps: vec![step], generation: 0 },
+            plan: StepPlan::default(),
             rows: Vec::new(),
             logits: Vec::new(),
         }
@@ -77,7 +75,8 @@ impl Session {
     /// Whether layers with a window still hold what a token after the first `length` reads.
     fn holds_window_of(&self, length: usize) -> bool {
         let Some(window) = self.spec().window() else { return true };
-        let oldest_page = self.computed.div_ceil(PAGE_TOKENS as usize).saturating_sub(self.window_pages as usize);
+        let pages = self.pages.of(PageClass::Window) as usize;
+        let oldest_page = self.computed.div_ceil(PAGE_TOKENS as usize).saturating_sub(pages);
         oldest_page * PAGE_TOKENS as usize <= (length + 1).saturating_sub(window as usize)
     }
 
@@ -93,7 +92,7 @@ impl Session {
     pub fn feed(&mut self, tokens: &[u32]) -> Result<&[f32], EngineError> {
         self.append(tokens)?;
         let last_row = (tokens.len() - 1) % self.rows_per_step();
-        self.pipeline.logits(&[last_row as u32], &mut self.logits)?;
+        self.pipeline.logits(&self.plan, &[last_row as u32], &mut self.logits)?;
         Ok(&self.logits)
     }
 
@@ -133,19 +132,9 @@ impl Session {
 
     fn step(&mut self, chunk: &[u32]) -> Result<(), EngineError> {
         let start = self.tokens.len();
-        let pages = (start + chunk.len()).div_ceil(PAGE_TOKENS as usize) as u32;
-        self.plan.tokens.clear();
-        self.plan.tokens.extend_from_slice(chunk);
-        let step = &mut self.plan.steps[0];
-        step.rows = 0..chunk.len() as u32;
-        step.start = start as u32;
-        step.pages.clear();
-        step.pages.extend(0..pages);
-        if self.window_pages > 0 {
-            step.window.first = pages.saturating_sub(self.window_pages);
-            step.window.pages.clear();
-            step.window.pages.extend((step.window.first..pages).map(|page| page % self.window_pages));
-        }
+        let runs = ReservedPages::new(0, self.pages).runs((start + chunk.len()) as u32);
+        self.plan = StepPlan::new(self.plan.generation);
+        self.plan.add(0, start as u32, chunk.iter().copied(), runs);
         if let Err(error) = self.pipeline.run(&self.plan) {
             if matches!(error, StageError::Lost { .. } | StageError::Wrong { .. }) {
                 // What was cached is gone with it, or of no use.
@@ -171,7 +160,7 @@ impl Session {
             let piece = start..rows.min(start + at_once);
             self.rows.clear();
             self.rows.extend(piece.clone().map(|row| row as u32));
-            self.pipeline.logits(&self.rows, &mut self.logits).map_err(EngineError::from)?;
+            self.pipeline.logits(&self.plan, &self.rows, &mut self.logits).map_err(EngineError::from)?;
             for (row, logits) in piece.zip(self.logits.chunks_exact(vocabulary)) {
                 each((first + row) as u32, logits)?;
             }

@@ -5,8 +5,7 @@ use std::time::Instant;
 
 use cascadia_engine::{EngineError, Pipeline};
 use cascadia_model::{
-    CacheDemand, CachePages, LoadOptions, ModelLimits, ModelSpec, PAGE_TOKENS, SequenceStep, StepPlan, WindowPages,
-    load,
+    CacheDemand, CachePages, LoadOptions, ModelLimits, ModelSpec, PAGE_TOKENS, ReservedPages, StepPlan, load,
 };
 use cascadia_weights::ModelFiles;
 
@@ -48,17 +47,17 @@ pub fn measure_batch(files: &Arc<ModelFiles>, plan: &BatchPlan, options: &LoadOp
     let spec = ModelSpec::from_files(files).map_err(EngineError::from)?;
     let ModelLimits { context, rows_per_step, .. } = options.limits;
     let cache = CachePages::whole(&spec, &CacheDemand { context, rows_per_step, sequences: plan.sequences as u32 });
-    let options = LoadOptions { limits: ModelLimits { cache, ..options.limits }, ..options.clone() };
+    let options = LoadOptions { limits: ModelLimits { cache, ..options.limits.clone() }, ..options.clone() };
     let pipeline = Pipeline::new(load(files, &options).map_err(EngineError::from)?, &options);
     let rows: Vec<u32> = (0..plan.sequences as u32).collect();
-    let mut batch =
-        Batch { ring: cache.window / plan.sequences as u32, pipeline, plan: StepPlan::default(), logits: Vec::new() };
+    let per_sequence = ReservedPages::per_sequence(&spec, options.limits.context, options.limits.rows_per_step);
+    let mut batch = Batch { pipeline, per_sequence, plan: StepPlan::default(), logits: Vec::new() };
     let tokens = synthetic_tokens(spec.vocabulary, plan.context() * plan.sequences);
     for sequence in 0..plan.sequences {
         let own = &tokens[sequence * plan.prompt..(sequence + 1) * plan.prompt];
         for (index, chunk) in own.chunks(rows_per_step as usize).enumerate() {
             let start = index * rows_per_step as usize;
-            batch.set(chunk, [(sequence, start, chunk.len())].into_iter(), plan);
+            batch.set(chunk, [(sequence, start, chunk.len())].into_iter());
             batch.step()?;
         }
     }
@@ -69,9 +68,9 @@ pub fn measure_batch(files: &Arc<ModelFiles>, plan: &BatchPlan, options: &LoadOp
         for step in 0..plan.generate {
             let at = step * plan.sequences;
             let places = (0..plan.sequences).map(|sequence| (sequence, plan.prompt + step, 1));
-            batch.set(&tokens[at..at + plan.sequences], places, plan);
+            batch.set(&tokens[at..at + plan.sequences], places);
             batch.step()?;
-            batch.pipeline.logits(&rows, &mut batch.logits).map_err(EngineError::from)?;
+            batch.pipeline.logits(&batch.plan, &rows, &mut batch.logits).map_err(EngineError::from)?;
         }
         speeds.push((plan.sequences * plan.generate) as f64 / begin.elapsed().as_secs_f64().max(1e-9));
     }
@@ -84,32 +83,19 @@ struct Batch {
     pipeline: Pipeline,
     plan: StepPlan,
     logits: Vec<f32>,
-    /// Pages of one sequence in layers with a window; none for models without one.
-    ring: u32,
+    /// Pages of each sequence.
+    per_sequence: CachePages,
 }
 
 impl Batch {
     /// The next step computes `tokens`, which belong to (sequence, position, rows) in order.
-    fn set(&mut self, tokens: &[u32], places: impl Iterator<Item = (usize, usize, usize)>, plan: &BatchPlan) {
-        self.plan.tokens = tokens.to_vec();
-        self.plan.steps.clear();
-        let mut row = 0;
+    fn set(&mut self, mut tokens: &[u32], places: impl Iterator<Item = (usize, usize, usize)>) {
+        self.plan = StepPlan::default();
         for (sequence, start, rows) in places {
-            let pages = (sequence * plan.pages()) as u32..((sequence + 1) * plan.pages()) as u32;
-            let filled = (start + rows).div_ceil(PAGE_TOKENS as usize) as u32;
-            // In layers with a window, a sequence uses its own few pages in turn.
-            let (ring, first) = (self.ring, filled.saturating_sub(self.ring));
-            let window = match ring {
-                0 => WindowPages::default(),
-                _ => WindowPages {
-                    first,
-                    pages: (first..filled).map(|page| sequence as u32 * ring + page % ring).collect(),
-                },
-            };
-            let rows = row..row + rows as u32;
-            row = rows.end;
-            let (id, start, pages) = (sequence as u64, start as u32, pages.collect());
-            self.plan.steps.push(SequenceStep { id, rows, start, pages, window });
+            let (own, rest) = tokens.split_at(rows);
+            tokens = rest;
+            let runs = ReservedPages::new(sequence as u32, self.per_sequence).runs((start + rows) as u32);
+            self.plan.add(sequence as u64, start as u32, own.iter().copied(), runs);
         }
     }
 

@@ -1,5 +1,6 @@
 //! From files to a model that runs here, in one call.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use cascadia_kernels::{OpsSlot, Pool};
@@ -63,10 +64,20 @@ pub struct LoadedModel {
     pub stages: Vec<Box<dyn Stage>>,
 }
 
+/// Loads some layers of a model with the backend of this machine.
+pub fn load_stage(
+    files: &Arc<ModelFiles>,
+    spec: &ModelSpec,
+    layers: Range<u32>,
+    options: &LoadOptions,
+) -> Result<Box<dyn Stage>, ModelError> {
+    Ok(Box::new(LocalStage::new(files, spec, layers, options)?))
+}
+
 /// Loads a whole model. Weights stay where they are in the mapped files.
 pub fn load(files: &Arc<ModelFiles>, options: &LoadOptions) -> Result<LoadedModel, ModelError> {
     let spec = ModelSpec::from_files(files)?;
     let token_io = TokenIo::new(files, &spec, options)?;
-    let stage = LocalStage::new(files, &spec, 0..spec.layers.len() as u32, options)?;
-    Ok(LoadedModel { spec, token_io, stages: vec![Box::new(stage)] })
+    let stage = load_stage(files, &spec, 0..spec.layers.len() as u32, options)?;
+    Ok(LoadedModel { spec, token_io, stages: vec![stage] })
 }

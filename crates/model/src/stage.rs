@@ -50,6 +50,13 @@ pub struct StageTraits {
     pub placement: Placement,
 }
 
+impl StageTraits {
+    /// A stage that computes with the kernels of this program on paged caches.
+    pub const fn exact(placement: Placement) -> StageTraits {
+        StageTraits { cache: StageCache::Paged, numerics: NumericsClass::EXACT, placement }
+    }
+}
+
 /// How a stage keeps what it has computed of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StageCache {
@@ -211,7 +218,7 @@ impl Stage for LocalStage {
     }
 
     fn traits(&self) -> StageTraits {
-        StageTraits { cache: StageCache::Paged, numerics: NumericsClass::EXACT, placement: Placement::Local }
+        StageTraits::exact(Placement::Local)
     }
 
     fn run(&self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {

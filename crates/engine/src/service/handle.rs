@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use cascadia_model::{CachePages, ModelLimits, ModelSpec, PAGE_TOKENS};
+use cascadia_model::{CachePages, ModelLimits, ModelSpec, PAGE_TOKENS, PageClass};
 
 use super::active_job::{ActiveJob, ActiveTask};
 use super::answer::{Answer, StartedAnswer};
@@ -116,7 +116,7 @@ impl Service {
             text,
             limits: TokenLimits {
                 // A sequence that does not fit even alone is refused.
-                context: limits.context.min(limits.cache.pages.saturating_mul(PAGE_TOKENS)),
+                context: limits.context.min(limits.cache.of(PageClass::Full).saturating_mul(PAGE_TOKENS)),
                 vocabulary: pipeline.spec().vocabulary,
             },
             begin: Instant::now(),
@@ -147,14 +147,16 @@ impl Service {
 
 /// An error unless the cache has room for one sequence that computes a token at a time.
 fn check_cache(limits: &ModelLimits, spec: &ModelSpec) -> Result<(), EngineError> {
-    let least = CachePages { pages: 1, window: spec.window_pages(1).min(limits.context.div_ceil(PAGE_TOKENS)) };
-    if limits.cache.pages >= least.pages && limits.cache.window >= least.window {
+    let all = limits.context.div_ceil(PAGE_TOKENS);
+    let least = CachePages::full(1).with_window(spec.pages_per_sequence(PageClass::Window, 1, all));
+    if limits.cache.covers(least) {
         return Ok(());
     }
-    let CachePages { pages, window } = limits.cache;
+    let [pages, window] = PageClass::ALL.map(|class| limits.cache.of(class));
+    let [least, least_window] = PageClass::ALL.map(|class| least.of(class));
     Err(EngineError::Setting {
         name: "cache",
-        value: format!("{pages} pages and {window} for windows, where one sequence needs {least:?}"),
+        value: format!("{pages} pages and {window} for windows, where one sequence needs {least} and {least_window}"),
         allowed: "enough for one sequence: allow more memory or a shorter context",
     })
 }

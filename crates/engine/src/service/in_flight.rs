@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use cascadia_model::{Hidden, Stage, StageError};
+use cascadia_model::{Hidden, Placement, Stage, StageError};
 
 use super::schedule::Plan;
 
@@ -54,7 +54,7 @@ impl StepInFlight {
 impl InFlightSteps {
     /// As many ways as there are machines that compute; with one, steps run on the thread that sets them out.
     pub(super) fn new(stages: Stages) -> InFlightSteps {
-        let elsewhere = stages.iter().filter(|stage| !stage.is_here()).count();
+        let elsewhere = stages.iter().filter(|stage| !is_local(&***stage)).count();
         let count = (elsewhere + usize::from(elsewhere < stages.len())).max(1);
         let threads = (count > 1).then(|| Threads::start(&stages, elsewhere));
         InFlightSteps { stages, count, under_way: 0, arrived: VecDeque::new(), threads }
@@ -94,7 +94,7 @@ impl InFlightSteps {
     /// Runs the stages that come next for a step and are here, and sends it on to those that are not.
     fn lead(&mut self, arrival: StepResult) {
         let alone = self.threads.is_none();
-        let arrival = run(&self.stages, arrival, |stage| alone || stage.is_here());
+        let arrival = run(&self.stages, arrival, |stage| alone || is_local(stage));
         let is_through = arrival.result.is_err() || arrival.travel.passed == self.stages.len();
         match self.threads.as_ref().and_then(|threads| threads.steps.as_ref()).filter(|_| !is_through) {
             Some(steps) => {
@@ -121,7 +121,7 @@ impl Threads {
                     let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
                     let Ok(travel) = next else { return };
                     let set_out = StepResult { travel, result: Ok(()) };
-                    if arrivals.send(run(&stages, set_out, |stage| !stage.is_here())).is_err() {
+                    if arrivals.send(run(&stages, set_out, |stage| !is_local(stage))).is_err() {
                         return;
                     }
                 }
@@ -138,6 +138,10 @@ impl Drop for Threads {
         // A fault in a step has been reported as its result.
         self.handles.drain(..).for_each(|handle| drop(handle.join()));
     }
+}
+
+fn is_local(stage: &dyn Stage) -> bool {
+    stage.traits().placement == Placement::Local
 }
 
 /// Takes a step through the stages before it, up to the first that is not `mine`. A fault in our own code is an error of

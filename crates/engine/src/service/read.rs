@@ -47,7 +47,7 @@ impl Runner {
             let rows: Vec<u32> = piece.iter().map(|(_, row)| *row).collect();
             let mut logits = std::mem::take(&mut self.logits);
             let begin = Instant::now();
-            let computed = self.pipeline.logits(&rows, &mut logits);
+            let computed = self.pipeline.logits(&plan.step, &rows, &mut logits);
             self.counted.output_seconds += begin.elapsed().as_secs_f64();
             match computed {
                 Ok(()) => {
@@ -97,7 +97,7 @@ impl Runner {
             embedding.restart();
         }
         let rows: Vec<u32> = part.wanted.clone().collect();
-        if let Err(error) = self.pipeline.normed(&rows, &mut self.logits) {
+        if let Err(error) = self.pipeline.normed(&plan.step, &rows, &mut self.logits) {
             reading.failed = true;
             if plan.parts.len() == 1 {
                 self.fail(part.id, error);

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Arc, PoisonError};
 
-use cascadia_model::{ModelLimits, StageError};
+use cascadia_model::{ModelLimits, PageClass, StageError};
 
 use super::active_job::{ActiveJob, Ending};
 use super::handle::{Command, Shared};
@@ -53,8 +53,9 @@ impl Runner {
         let prompt_rows = PromptRows { alone, beside_answers };
         let lanes = InFlightSteps::new(pipeline.stages());
         let scheduler = Scheduler::new(ScheduleLimits {
-            model: ModelLimits { context: shared.context(), ..limits },
+            model: ModelLimits { context: shared.context(), ..limits.clone() },
             window: pipeline.spec().window().unwrap_or(0),
+            cache: pipeline.cache(),
             prompt_rows,
             draft_rows: options.draft_rows,
             parallel: options.parallel,
@@ -155,7 +156,10 @@ impl Runner {
     /// Plans a step and sends it through the stages; `false` when there is nothing to plan.
     fn set_out(&mut self) -> bool {
         self.guess();
-        let Some(plan) = self.scheduler.plan(self.shared.now()) else { return false };
+        let plan = self.scheduler.plan(self.shared.now());
+        // Before anything of this plan runs: a sequence that had to give way may be in it again, from its beginning.
+        self.scheduler.take_released().into_iter().for_each(|id| self.pipeline.end_sequence(id.0));
+        let Some(plan) = plan else { return false };
         self.start(&plan);
         match self.pipeline.begin(&plan.step) {
             Ok(hidden) => self.lanes.set_out(StepInFlight::new(plan, hidden)),
@@ -254,12 +258,12 @@ impl Runner {
         let now = Snapshot {
             running: self.scheduler.running() as u64,
             preempted: self.scheduler.preempted() as u64,
-            pages: u64::from(memory.pages().count()),
-            pages_held: u64::from(memory.pages().running()),
-            pages_cached: u64::from(memory.pages().cached()),
-            window_pages: u64::from(memory.windows().count()),
-            window_pages_held: u64::from(memory.windows().running()),
-            window_pages_cached: u64::from(memory.windows().cached()),
+            pages: u64::from(memory.pages(PageClass::Full).count()),
+            pages_held: u64::from(memory.pages(PageClass::Full).running()),
+            pages_cached: u64::from(memory.pages(PageClass::Full).cached()),
+            window_pages: u64::from(memory.pages(PageClass::Window).count()),
+            window_pages_held: u64::from(memory.pages(PageClass::Window).running()),
+            window_pages_cached: u64::from(memory.pages(PageClass::Window).cached()),
             prompt_tokens: counters.prompt_tokens,
             reused_tokens: counters.reused_tokens,
             recomputed_tokens: counters.recomputed_tokens,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use cascadia_engine::service::schedule::{Advance, Needs, Plan, PromptRows, ScheduleLimits, Scheduler, Work};
 use cascadia_engine::service::{JobId, Priority, Tenant};
-use cascadia_model::ModelLimits;
+use cascadia_model::{ModelLimits, PageClass};
 
 use crate::hash_model::{limits, model};
 
@@ -128,10 +128,10 @@ fn the_late_are_named_once() {
     // It is in a plan: named now, gone when that comes back.
     assert_eq!(scheduler.expire(5.0), [JobId(0)]);
     assert_eq!(scheduler.expire(5.5), []);
-    assert!(scheduler.memory().pages().running() > 0);
+    assert!(scheduler.memory().pages(PageClass::Full).running() > 0);
     commit(&mut scheduler, plan, &mut [(JobId(1), 9)].into());
     assert_eq!(scheduler.expire(6.0), [JobId(1)]);
-    assert!(scheduler.is_empty() && scheduler.memory().pages().running() == 0);
+    assert!(scheduler.is_empty() && scheduler.memory().pages(PageClass::Full).running() == 0);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A model whose state is a hash of everything a sequence has seen, kept in the pages that a plan names.
 
 use cascadia_engine::service::schedule::{PromptRows, ScheduleLimits, Sharing};
-use cascadia_model::{CachePages, ModelLimits, PAGE_TOKENS, StepPlan};
+use cascadia_model::{CachePages, ModelLimits, PAGE_TOKENS, PageClass, StageCache, StepPlan};
 
 pub(crate) const VOCABULARY: u64 = 50;
 const PAGE: usize = PAGE_TOKENS as usize;
@@ -44,8 +44,8 @@ fn mix(one: u64, other: u64) -> u64 {
 impl HashModel {
     pub(crate) fn new(limits: &ScheduleLimits) -> HashModel {
         HashModel {
-            pages: vec![[0; PAGE]; limits.model.cache.pages as usize],
-            windows: vec![[0; PAGE]; limits.model.cache.window as usize],
+            pages: vec![[0; PAGE]; limits.model.cache.of(PageClass::Full) as usize],
+            windows: vec![[0; PAGE]; limits.model.cache.of(PageClass::Window) as usize],
             window: limits.window as usize,
         }
     }
@@ -56,19 +56,20 @@ impl HashModel {
         for step in &plan.steps {
             for (row, position) in step.rows.clone().zip(step.start as usize..) {
                 let token = plan.tokens[row as usize];
-                let at = |position: usize| (step.pages[position / PAGE] as usize, position % PAGE);
+                let place = |class, position: usize| {
+                    let run = step.run(class).expect("a plan has pages of every class");
+                    (run.pages[position / PAGE - run.first as usize] as usize, position % PAGE)
+                };
+                let at = |position| place(PageClass::Full, position);
                 let before = position.checked_sub(1).map_or(7, |before| self.pages[at(before).0][at(before).1]);
                 let state = mix(before, u64::from(token) + 1);
                 self.pages[at(position).0][at(position).1] = state;
                 let mut seen = state;
                 if self.window > 0 {
-                    let place = |position: usize| {
-                        let page = step.window.pages[position / PAGE - step.window.first as usize];
-                        (page as usize, position % PAGE)
-                    };
-                    self.windows[place(position).0][place(position).1] = mix(u64::from(token), position as u64);
+                    let at = |position| place(PageClass::Window, position);
+                    self.windows[at(position).0][at(position).1] = mix(u64::from(token), position as u64);
                     let window = (position + 1).saturating_sub(self.window)..=position;
-                    seen = window.fold(seen, |seen, at| mix(seen, self.windows[place(at).0][place(at).1]));
+                    seen = window.fold(seen, |seen, position| mix(seen, self.windows[at(position).0][at(position).1]));
                 }
                 out.push((seen % VOCABULARY) as u32);
             }
@@ -98,6 +99,7 @@ pub(crate) fn limits(pages: u32) -> ScheduleLimits {
     ScheduleLimits {
         model: model(pages, 128),
         window: 0,
+        cache: StageCache::Paged,
         lanes: 1,
         prompt_rows: PromptRows { alone: 512, beside_answers: 32 },
         draft_rows: 8,
@@ -110,5 +112,5 @@ pub(crate) fn limits(pages: u32) -> ScheduleLimits {
 
 /// Limits of a model without windows.
 pub(crate) fn model(pages: u32, rows_per_step: u32) -> ModelLimits {
-    ModelLimits { context: pages * PAGE_TOKENS, rows_per_step, cache: CachePages { pages, window: 0 } }
+    ModelLimits::new(pages * PAGE_TOKENS, rows_per_step, CachePages::full(pages))
 }

@@ -2,7 +2,7 @@
 
 use cascadia_engine::service::schedule::{Advance, Needs, ScheduleLimits, Scheduler, Sharing, Work};
 use cascadia_engine::service::{JobId, Priority, Tenant};
-use cascadia_model::{CachePages, ModelLimits, PAGE_TOKENS};
+use cascadia_model::{CachePages, ModelLimits, PAGE_TOKENS, PageClass};
 
 use crate::hash_model::{HashModel, alone, limits, model};
 
@@ -88,7 +88,7 @@ fn a_text_that_differs_anywhere_is_another_text() {
 fn a_prefix_is_usable_as_far_as_its_windows_reach() {
     let window = 100;
     let with_windows = |windows| {
-        let cache = CachePages { pages: 40, window: windows };
+        let cache = CachePages::full(40).with_window(windows);
         ScheduleLimits { window, model: ModelLimits { cache, ..model(40, 64) }, ..limits(40) }
     };
     let small = with_windows(5);
@@ -158,5 +158,5 @@ fn what_came_through_after_a_loss_is_not_kept() {
     for id in 100..103 {
         bench.scheduler.remove(JobId(id));
     }
-    assert_eq!(bench.scheduler.memory().pages().free(), 40);
+    assert_eq!(bench.scheduler.memory().pages(PageClass::Full).free(), 40);
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use cascadia_engine::service::schedule::{Advance, Needs, Plan, PromptRows, ScheduleLimits, Scheduler, Work};
 use cascadia_engine::service::{JobId, Priority, Tenant};
-use cascadia_model::{CachePages, ModelLimits, PAGE_TOKENS};
+use cascadia_model::{CachePages, ModelLimits, PAGE_TOKENS, PageClass, StageCache};
 
 use crate::hash_model::{HashModel, Random, VOCABULARY, alone, limits, model};
 
@@ -29,6 +29,8 @@ struct Simulation {
     model: HashModel,
     limits: ScheduleLimits,
     jobs: BTreeMap<JobId, Expected>,
+    /// Positions of each sequence that stages hold, since they last heard that it ended.
+    lengths: BTreeMap<JobId, u32>,
     flights: VecDeque<Flight>,
     now: f64,
 }
@@ -42,10 +44,11 @@ impl Simulation {
         let rows_per_step = 6 + random.below(150) as u32;
         let limits = ScheduleLimits {
             model: ModelLimits {
-                cache: CachePages { pages, window: if window == 0 { 0 } else { window_pages } },
+                cache: CachePages::full(pages).with_window(if window == 0 { 0 } else { window_pages }),
                 ..model(pages, rows_per_step)
             },
             window,
+            cache: if seed % 4 == 3 { StageCache::PerSequence } else { StageCache::Paged },
             lanes: 1 + random.below(3) as u32,
             prompt_rows: PromptRows {
                 alone: 1 + random.below(400) as u32,
@@ -62,6 +65,7 @@ impl Simulation {
             model: HashModel::new(&limits),
             limits,
             jobs: BTreeMap::new(),
+            lengths: BTreeMap::new(),
             flights: VecDeque::new(),
             now: 0.0,
             random,
@@ -116,7 +120,9 @@ impl Simulation {
 
     fn plan(&mut self) {
         self.guess();
-        let Some(plan) = self.scheduler.plan(self.now) else {
+        let plan = self.scheduler.plan(self.now);
+        self.scheduler.take_released().iter().for_each(|id| _ = self.lengths.remove(id));
+        let Some(plan) = plan else {
             assert!(self.scheduler.is_empty() || !self.flights.is_empty(), "seed {}: stuck", self.seed);
             return;
         };
@@ -124,6 +130,11 @@ impl Simulation {
         for part in &plan.parts {
             let twice = |flight: &Flight| flight.plan.parts.iter().any(|other| other.id == part.id);
             assert!(!self.flights.iter().any(twice), "seed {}: {:?} is in two plans", self.seed, part.id);
+        }
+        for step in plan.step.steps.iter().filter(|_| self.limits.cache == StageCache::PerSequence) {
+            // A stage that keeps a state per sequence can neither skip rows nor go back.
+            let length = self.lengths.insert(JobId(step.id), step.end()).unwrap_or(0);
+            assert_eq!(step.start, length, "seed {}: rows of sequence {}", self.seed, step.id);
         }
         let next = self.model.run(&plan.step);
         self.flights.push_back(Flight { plan, next });
@@ -195,7 +206,7 @@ impl Simulation {
         }
         assert!(self.jobs.values().all(|job| job.ended), "seed {}: a job has no end", self.seed);
         let memory = self.scheduler.memory();
-        for pages in [memory.pages(), memory.windows()] {
+        for pages in PageClass::ALL.map(|class| memory.pages(class)) {
             assert_eq!(pages.running(), 0, "seed {}: pages are still held", self.seed);
             assert_eq!(pages.free() + pages.cached(), pages.count(), "seed {}", self.seed);
         }

@@ -93,18 +93,18 @@ fn check_ways(model: &str, cache: CachePages) {
 
 #[test]
 fn a_small_pool_changes_no_token() {
-    check_ways("llama3", CachePages { pages: 34, window: 0 });
+    check_ways("llama3", CachePages::full(34));
 }
 
 #[test]
 fn windows_change_no_token() {
-    check_ways("gemma3", CachePages { pages: 34, window: 12 });
+    check_ways("gemma3", CachePages::full(34).with_window(12));
 }
 
 #[test]
 fn quantised_kernels_change_no_token() {
     let mix = mix(16, 200, 24, 4000);
-    let setup = Setup::new(rainier(), 512, CachePages { pages: 9, window: 0 });
+    let setup = Setup::new(rainier(), 512, CachePages::full(9));
     let alone = setup.alone(&mix.requests);
     for (threads, rows_per_step) in [(2, 96), (1, 40)] {
         check(&Setup { threads, rows_per_step, ..setup.clone() }, &mix, &alone);

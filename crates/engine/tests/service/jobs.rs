@@ -7,7 +7,7 @@ use cascadia_model::CachePages;
 use crate::harness::{Leave, Request, Setup, fixture, hear, job, long, request, text};
 
 fn setup() -> Setup {
-    Setup::new(long("llama3"), 512, CachePages { pages: 40, window: 0 })
+    Setup::new(long("llama3"), 512, CachePages::full(40))
 }
 
 fn prompt(length: u32) -> Vec<u32> {
@@ -81,7 +81,7 @@ fn an_embedding_does_not_depend_on_steps_or_company() {
     assert_eq!(whole.len(), 64);
     assert!((whole.iter().map(|number| number * number).sum::<f32>() - 1.0).abs() < 1e-5);
     assert_eq!(embed(&Setup { rows_per_step: 7, threads: 1, ..setup() }, 0), whole);
-    let tight = Setup { cache: CachePages { pages: 8, window: 0 }, rows_per_step: 20, ..setup() };
+    let tight = Setup { cache: CachePages::full(8), rows_per_step: 20, ..setup() };
     assert_eq!(embed(&tight, 6), whole);
 }
 
@@ -131,7 +131,7 @@ fn a_job_that_cannot_be_done_is_refused_and_harms_nobody() {
 
 #[test]
 fn a_full_context_ends_the_answer() {
-    let setup = Setup::new(fixture("llama3"), 128, CachePages { pages: 2, window: 0 });
+    let setup = Setup::new(fixture("llama3"), 128, CachePages::full(2));
     let requests = [request(prompt(128), 0.0, 50), request(prompt(100), 0.0, 500)];
     let alone = setup.alone(&requests);
     let service = setup.start();

@@ -11,7 +11,7 @@ use crate::harness::{Heard, Leave, Request, Setup, hear, job, long, on_session, 
 type Change<'a> = &'a dyn Fn(&mut Generation);
 
 fn setup() -> Setup {
-    Setup::new(long("llama3"), 128, CachePages { pages: 8, window: 0 })
+    Setup::new(long("llama3"), 128, CachePages::full(8))
 }
 
 fn prompt() -> Vec<u32> {

@@ -10,7 +10,7 @@ use cascadia_model::CachePages;
 use crate::harness::{Leave, Request, Setup, hear, hold, job, long, request};
 
 fn setup() -> Setup {
-    Setup::new(long("llama3"), 2048, CachePages { pages: 32, window: 0 })
+    Setup::new(long("llama3"), 2048, CachePages::full(32))
 }
 
 /// An answer that takes a while.

@@ -7,7 +7,7 @@ use cascadia_model::CachePages;
 use crate::harness::{Leave, Request, Setup, fixture, hear, hold, job, long, request, text};
 
 fn setup() -> Setup {
-    Setup::new(long("llama3"), 512, CachePages { pages: 40, window: 0 })
+    Setup::new(long("llama3"), 512, CachePages::full(40))
 }
 
 /// Prompts of different lengths, greedy and not, with and without penalties.

@@ -7,7 +7,9 @@ use std::sync::{Arc, mpsc::Receiver};
 use cascadia_engine::service::{Service, Update};
 use cascadia_engine::{CacheSize, Engine, EngineError, OpenOptions, Source};
 use cascadia_kernels::Pool;
-use cascadia_model::{CachePages, Hidden, LoadOptions, LocalStage, Stage, StageError, StepPlan};
+use cascadia_model::{
+    CachePages, Hidden, LoadOptions, LocalStage, Placement, Stage, StageError, StageTraits, StepPlan,
+};
 
 use crate::harness::{Leave, Request, Setup, hear, job, long, request, text};
 
@@ -36,7 +38,7 @@ struct Flaky {
     lost: fn(u32) -> Option<Loss>,
     /// Steps of earlier generations count on a cache that is gone.
     generation: AtomicU64,
-    is_here: bool,
+    traits: StageTraits,
 }
 
 impl Stage for Flaky {
@@ -63,13 +65,13 @@ impl Stage for Flaky {
         self.inner.run(plan, hidden)
     }
 
-    fn is_here(&self) -> bool {
-        self.is_here
+    fn traits(&self) -> StageTraits {
+        self.traits
     }
 }
 
 fn setup() -> Setup {
-    Setup::new(long("llama3"), 512, CachePages { pages: 20, window: 0 })
+    Setup::new(long("llama3"), 512, CachePages::full(20))
 }
 
 fn start(lost: fn(u32) -> Option<Loss>) -> Service {
@@ -95,7 +97,8 @@ fn start_stages(lost: fn(u32) -> Option<Loss>, here: &[bool]) -> Service {
             let options = LoadOptions { pool, ..own.clone() };
             let inner = Box::new(LocalStage::new(&files, spec, range, &options).unwrap());
             let (runs, generation) = (AtomicU32::new(at), AtomicU64::new(0));
-            Box::new(Flaky { inner, runs, lost, generation, is_here }) as Box<dyn Stage>
+            let traits = StageTraits::exact(if is_here { Placement::Local } else { Placement::Remote });
+            Box::new(Flaky { inner, runs, lost, generation, traits }) as Box<dyn Stage>
         };
         Ok::<_, EngineError>((0..stages).map(stage).collect())
     });

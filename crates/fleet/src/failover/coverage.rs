@@ -2,14 +2,13 @@
 
 use std::collections::HashMap;
 
-use cascadia_model::{PAGE_TOKENS, SequenceStep, StepPlan};
+use cascadia_model::{PAGE_TOKENS, PageId, PageRun, PerClass, SequenceStep, StepPlan};
 
 /// For each page, how many rows from its beginning are as every other machine has them. There are no more pages than
 /// the cache has.
 #[derive(Default)]
 pub(crate) struct Coverage {
-    pages: HashMap<u32, u32>,
-    window: HashMap<u32, u32>,
+    pages: PerClass<HashMap<PageId, u32>>,
 }
 
 impl Coverage {
@@ -19,11 +18,12 @@ impl Coverage {
     }
 
     fn holds_all_of(&self, step: &SequenceStep) -> bool {
-        let held = |known: &HashMap<u32, u32>, first: u32, pages: &[u32]| {
-            let mut numbered = pages.iter().zip(first..);
-            numbered.all(|(page, at)| known.get(page).copied().unwrap_or(0) >= within(step.start, at))
+        let held = |run: &PageRun| {
+            let mut numbered = run.pages.iter().zip(run.first..);
+            let rows = |page: &PageId| self.pages[run.class].get(page).copied().unwrap_or(0);
+            numbered.all(|(page, at)| rows(page) >= within(step.start, at))
         };
-        held(&self.pages, 0, &step.pages) && held(&self.window, step.window.first, &step.window.pages)
+        step.runs.iter().all(held)
     }
 
     /// Notes what a step has written. What was made of rows that are not held is not held either.
@@ -38,15 +38,13 @@ impl Coverage {
 
     fn mark(&mut self, plan: &StepPlan, is_held: impl Fn(&Coverage, &SequenceStep) -> bool) {
         for step in &plan.steps {
-            let (end, held) = (step.start.saturating_add(step.rows.len() as u32), is_held(self, step));
-            let write = |known: &mut HashMap<u32, u32>, first: u32, pages: &[u32]| {
-                for (page, at) in pages.iter().zip(first..).filter(|(_, at)| within(step.start, *at) < within(end, *at))
-                {
-                    known.insert(*page, if held { within(end, at) } else { 0 });
+            let (end, held) = (step.end(), is_held(self, step));
+            for run in &step.runs {
+                let numbered = run.pages.iter().zip(run.first..);
+                for (page, at) in numbered.filter(|(_, at)| within(step.start, *at) < within(end, *at)) {
+                    self.pages[run.class].insert(*page, if held { within(end, at) } else { 0 });
                 }
-            };
-            write(&mut self.pages, 0, &step.pages);
-            write(&mut self.window, step.window.first, &step.window.pages);
+            }
         }
     }
 }
@@ -58,14 +56,16 @@ fn within(position: u32, at: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use cascadia_model::WindowPages;
+    use cascadia_model::PageClass;
 
     use super::*;
 
     fn plan(start: u32, rows: u32, pages: &[u32], window: (u32, &[u32])) -> StepPlan {
-        let window = WindowPages { first: window.0, pages: window.1.to_vec() };
-        let step = SequenceStep { id: 0, rows: 0..rows, start, pages: pages.to_vec(), window };
-        StepPlan { tokens: vec![0; rows as usize], steps: vec![step], generation: 0 }
+        let full = PageRun { class: PageClass::Full, first: 0, pages: pages.to_vec() };
+        let window = PageRun { class: PageClass::Window, first: window.0, pages: window.1.to_vec() };
+        let mut plan = StepPlan::default();
+        plan.add(0, start, vec![0; rows as usize], vec![full, window]);
+        plan
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use cascadia_model::{Hidden, Stage, StageError, StepPlan};
+use cascadia_model::{Hidden, Placement, Stage, StageError, StageTraits, StepPlan};
 
 use crate::audit::Verb;
 use crate::clock::Monitor;
@@ -473,6 +473,10 @@ impl State {
 impl Stage for RemoteStage {
     fn layers(&self) -> Range<u32> {
         self.layers.clone()
+    }
+
+    fn traits(&self) -> StageTraits {
+        StageTraits::exact(Placement::Remote)
     }
 
     fn run(&self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use cascadia_model::{CachePrecision, ModelSpec};
+use cascadia_model::{KvFormats, ModelSpec};
 use serde::{Deserialize, Serialize};
 
 use crate::json_file::write_json;
@@ -40,7 +40,7 @@ pub struct Manifest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Numerics {
-    /// How keys and values are cached: `f32` or `f16`.
+    /// How keys and values are cached unless the coordinator asks for other formats.
     pub cache: String,
     /// Numbers in a row of hidden states.
     pub hidden_width: u32,
@@ -78,12 +78,8 @@ pub fn stage_file(stage: usize) -> String {
 impl Numerics {
     /// The numbers of a model.
     pub fn of(spec: &ModelSpec) -> Numerics {
-        let cache = match spec.cache {
-            CachePrecision::F32 => "f32",
-            CachePrecision::F16 => "f16",
-        };
         Numerics {
-            cache: cache.to_owned(),
+            cache: KvFormats::Auto.describe(spec),
             hidden_width: spec.hidden_width() as u32,
             layers: spec.layers.len() as u32,
             context: spec.context,

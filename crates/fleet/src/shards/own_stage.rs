@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use cascadia_model::{Hidden, LoadOptions, LocalStage, Stage, StageError, StepPlan};
+use cascadia_model::{Hidden, LoadOptions, Stage, StageError, StageTraits, StepPlan};
 
 use crate::shards::shard::OpenShard;
 use crate::{Clock, FleetError, Shard, StageStatus};
@@ -14,7 +14,7 @@ pub const HERE: &str = "here";
 
 /// Layers that run in this process.
 pub struct OwnStage {
-    stage: LocalStage,
+    stage: Box<dyn Stage>,
     status: Mutex<StageStatus>,
 }
 
@@ -55,7 +55,11 @@ impl Stage for OwnStage {
         Ok(())
     }
 
-    fn is_here(&self) -> bool {
-        true
+    fn traits(&self) -> StageTraits {
+        self.stage.traits()
+    }
+
+    fn end_sequence(&self, id: u64) {
+        self.stage.end_sequence(id);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cascadia_kernels::Pool;
-use cascadia_model::{LoadOptions, LocalStage, ModelError, ModelSpec, Stage};
+use cascadia_model::{LoadOptions, ModelError, ModelSpec, Stage, load_stage};
 use cascadia_weights::ModelFiles;
 
 use crate::{Digest, FleetError, Hello, RowShape, StageLimits, WorkerStage};
@@ -33,9 +33,8 @@ pub fn open_shard(path: &Path, options: ShardOptions) -> Result<WorkerStage, Fle
     let hello = Hello { program: options.program, shard: Some(shard.digest) };
     let (pool, memory) = (options.pool, options.memory);
     let load = move |limits: &StageLimits| {
-        let options = LoadOptions { memory, ..LoadOptions::new(limits.model, Arc::clone(&pool)) };
-        let stage = shard.load(&options).map_err(|error| error.to_string())?;
-        Ok(Box::new(stage) as Box<dyn Stage>)
+        let options = LoadOptions { memory, ..LoadOptions::new(limits.model.clone(), Arc::clone(&pool)) };
+        shard.load(&options).map_err(|error| error.to_string())
     };
     Ok(WorkerStage::new(hello, shape, LEASE, Box::new(load)))
 }
@@ -60,8 +59,9 @@ impl OpenShard {
         Ok(OpenShard { digest, files, spec, layers })
     }
 
-    pub(crate) fn load(&self, options: &LoadOptions) -> Result<LocalStage, ModelError> {
-        LocalStage::new(&self.files, &self.spec, self.layers.clone(), options)
+    /// Loads its layers with the backend of this machine.
+    pub(crate) fn load(&self, options: &LoadOptions) -> Result<Box<dyn Stage>, ModelError> {
+        load_stage(&self.files, &self.spec, self.layers.clone(), options)
     }
 }
 

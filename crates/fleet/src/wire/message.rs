@@ -1,6 +1,6 @@
 //! The payloads of frames that are not steps: plain fields one after the other, read with every length checked.
 
-use cascadia_model::{CachePages, ModelLimits};
+use cascadia_model::{CacheFormat, CachePages, KvFormat, KvFormats, ModelLimits, PageClass};
 
 use crate::Digest;
 use crate::wire::codec::RowFormat;
@@ -21,8 +21,11 @@ pub struct Hello {
     pub shard: Option<Digest>,
 }
 
+/// The most layers of a model whose formats are listed one by one.
+const MOST_LAYERS: u32 = 4096;
+
 /// What a stage is loaded for: limits that the coordinator sets for all stages alike.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StageLimits {
     /// Limits of the model.
     pub model: ModelLimits,
@@ -132,19 +135,35 @@ impl Offer {
 
 impl StageLimits {
     pub(crate) fn bytes(&self) -> Vec<u8> {
-        let ModelLimits { context, rows_per_step, cache: CachePages { pages, window } } = self.model;
-        let limits = Writer::default().number(context).number(rows_per_step).number(pages).number(window);
-        limits.number(self.wire as u32).0
+        let ModelLimits { context, rows_per_step, cache, formats } = &self.model;
+        let limits = Writer::default().number(*context).number(*rows_per_step);
+        let limits = PageClass::ALL.into_iter().fold(limits, |limits, class| limits.number(cache.of(class)));
+        let formats: &[KvFormat] = match formats {
+            KvFormats::Auto => &[],
+            KvFormats::Uniform(format) => std::slice::from_ref(format),
+            KvFormats::PerLayer(formats) => formats,
+        };
+        let limits = limits.number(self.wire as u32).number(formats.len() as u32);
+        let format = |limits: Writer, format: &KvFormat| limits.bytes(&[format.keys as u8, format.values as u8]);
+        formats.iter().fold(limits, format).0
     }
 
     pub(crate) fn parse(bytes: &[u8]) -> Result<StageLimits, LinkError> {
         let mut reader = Reader(bytes);
         let (context, rows_per_step) = (reader.number()?, reader.number()?);
-        let cache = CachePages { pages: reader.number()?, window: reader.number()? };
-        let format = reader.number()?;
+        let pages = [reader.number()?, reader.number()?];
+        let cache = CachePages::new(|class| pages[class as usize]);
+        let wire = reader.number()?;
+        let wire = RowFormat::numbered(wire).ok_or_else(|| LinkError::Broken(unknown("rows are to be sent", wire)))?;
+        let count = reader.number()?.min(MOST_LAYERS);
+        let formats = (0..count).map(|_| kv_format(reader.array()?)).collect::<Result<Vec<_>, LinkError>>()?;
         reader.end()?;
-        let wire = RowFormat::numbered(format).ok_or_else(|| LinkError::Broken(unknown(format)))?;
-        Ok(StageLimits { model: ModelLimits { context, rows_per_step, cache }, wire })
+        let formats = match formats.as_slice() {
+            [] => KvFormats::Auto,
+            [format] => KvFormats::Uniform(*format),
+            _ => KvFormats::PerLayer(formats),
+        };
+        Ok(StageLimits { model: ModelLimits { context, rows_per_step, cache, formats }, wire })
     }
 }
 
@@ -157,8 +176,16 @@ pub(crate) fn refuse(link: &mut dyn Link, problem: String) -> LinkError {
     }
 }
 
-fn unknown(format: u32) -> String {
-    format!("rows are to be sent in format {format}, which this program does not know; install the same on both")
+fn kv_format(numbers: [u8; 2]) -> Result<KvFormat, LinkError> {
+    let format = |number: u8| {
+        let known = CacheFormat::ALL.iter().map(|(_, format)| *format).find(|format| *format as u8 == number);
+        known.ok_or_else(|| LinkError::Broken(unknown("keys and values are to be cached", u32::from(number))))
+    };
+    Ok(KvFormat { keys: format(numbers[0])?, values: format(numbers[1])? })
+}
+
+fn unknown(what: &str, format: u32) -> String {
+    format!("{what} in format {format}, which this program does not know; install the same on both")
 }
 
 /// The reason in a frame that refuses.

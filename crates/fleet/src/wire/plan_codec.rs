@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use cascadia_model::{PAGE_TOKENS, SequenceStep, StepPlan, WindowPages};
+use cascadia_model::{PAGE_TOKENS, PageClass, PageId, PageRun, PerClass, SequenceStep, StepPlan};
 
 use crate::wire::link::LinkError;
 
@@ -18,17 +18,23 @@ const FRESH: u8 = 1;
 const ROWS: u8 = 2;
 /// It does not begin where its last step ended.
 const START: u8 = 4;
-/// Its pages changed.
+/// Its pages of the first class changed; each class has the next higher bit.
 const PAGES: u8 = 8;
-/// Its window's pages changed.
-const WINDOW: u8 = 16;
+/// All bits that have a meaning.
+const KNOWN: u8 = FRESH | ROWS | START | (PAGES * ((1 << PageClass::ALL.len()) - 1));
 
 /// What both ends know of a sequence.
 #[derive(Clone, Debug, Default)]
 struct Slot {
     next: u32,
-    pages: Vec<u32>,
-    window: WindowPages,
+    runs: PerClass<Run>,
+}
+
+/// What both ends know of its pages of one class.
+#[derive(Clone, Debug, Default)]
+struct Run {
+    first: u32,
+    pages: Vec<PageId>,
 }
 
 /// The sending end.
@@ -111,46 +117,49 @@ impl Slot {
             flags |= START;
             put(step.start, out);
         }
-        if step.pages != self.pages {
-            flags |= PAGES;
-            put_list(&self.pages, &step.pages, out);
-            self.pages.clone_from(&step.pages);
-        }
-        if step.window.first != self.window.first || step.window.pages != self.window.pages {
-            flags |= WINDOW;
-            put(step.window.first, out);
-            put_list(self.from(step.window.first), &step.window.pages, out);
-            self.window.clone_from(&step.window);
+        for class in PageClass::ALL {
+            let known = &mut self.runs[class];
+            let (first, pages) = step.run(class).map_or((0, &[][..]), |run| (run.first, &run.pages));
+            if first != known.first || pages != known.pages {
+                flags |= PAGES << class as u8;
+                put(first, out);
+                put_list(known.from(first), pages, out);
+                *known = Run { first, pages: pages.to_vec() };
+            }
         }
         self.next = step.start.saturating_add(step.rows.len() as u32);
         out[flags_at] = flags;
     }
 
-    /// What it knows of the window from page `first` of the sequence on.
-    fn from(&self, first: u32) -> &[u32] {
-        let passed = first.checked_sub(self.window.first).unwrap_or(u32::MAX) as usize;
-        self.window.pages.get(passed..).unwrap_or_default()
-    }
-
     /// Reads what changed, and gives the sequence's part of a step that begins at row `first`.
     fn read(&mut self, first: u32, input: &mut Input<'_>, most: usize) -> Option<SequenceStep> {
         let flags = input.byte()?;
-        (flags < 32).then_some(())?;
+        (flags & !KNOWN == 0).then_some(())?;
         if flags & FRESH != 0 {
             *self = Slot::default();
         }
         let rows = if flags & ROWS != 0 { input.number()? } else { 1 };
         let start = if flags & START != 0 { input.number()? } else { self.next };
-        if flags & PAGES != 0 {
-            self.pages = input.list(&self.pages, most)?;
-        }
-        if flags & WINDOW != 0 {
-            let first = input.number()?;
-            self.window = WindowPages { first, pages: input.list(self.from(first), most)? };
+        for class in PageClass::ALL {
+            if flags & (PAGES << class as u8) != 0 {
+                let first = input.number()?;
+                let pages = input.list(self.runs[class].from(first), most)?;
+                self.runs[class] = Run { first, pages };
+            }
         }
         self.next = start.checked_add(rows)?;
         let (id, rows) = (0, first..first.checked_add(rows)?);
-        Some(SequenceStep { id, rows, start, pages: self.pages.clone(), window: self.window.clone() })
+        let held = self.runs.iter().filter(|(_, run)| !run.pages.is_empty());
+        let runs = held.map(|(class, Run { first, pages })| PageRun { class, first: *first, pages: pages.clone() });
+        Some(SequenceStep { id, rows, start, runs: runs.collect() })
+    }
+}
+
+impl Run {
+    /// What is known from page `first` of the sequence on.
+    fn from(&self, first: u32) -> &[PageId] {
+        let passed = first.checked_sub(self.first).unwrap_or(u32::MAX) as usize;
+        self.pages.get(passed..).unwrap_or_default()
     }
 }
 
@@ -162,8 +171,8 @@ impl PlanDecoder {
 
     /// The longest table of a step of `rows` rows.
     pub(crate) fn most_bytes(&self, rows: u32) -> u32 {
-        // Two lists of pages, and all other numbers of a sequence; five bytes are the longest number.
-        let sequence = 5 * (2 * self.pages as u64 + 8);
+        // A list of pages for each class, and all other numbers of a sequence; five bytes are the longest number.
+        let sequence = 5 * (PageClass::ALL.len() as u64 * (self.pages as u64 + 3) + 4);
         let sequences = u64::from(rows).min(SLOTS as u64);
         u32::try_from(5 + sequences * sequence + 4 * u64::from(rows)).unwrap_or(u32::MAX)
     }

@@ -5,8 +5,9 @@ use proptest::prelude::*;
 use super::*;
 
 fn step(id: u64, rows: std::ops::Range<u32>, start: u32, pages: &[u32], window: (u32, &[u32])) -> SequenceStep {
-    let window = WindowPages { first: window.0, pages: window.1.to_vec() };
-    SequenceStep { id, rows, start, pages: pages.to_vec(), window }
+    let run = |class, first, pages: &[u32]| PageRun { class, first, pages: pages.to_vec() };
+    let runs = [run(PageClass::Full, 0, pages), run(PageClass::Window, window.0, window.1)];
+    SequenceStep { id, rows, start, runs: runs.into_iter().filter(|run| !run.pages.is_empty()).collect() }
 }
 
 /// Sends plans one after the other; gives the bytes of each.
@@ -22,9 +23,8 @@ fn check(plans: &[Vec<SequenceStep>]) -> Vec<usize> {
         let read = reader.read(&table, rows as u16).expect("what was written can be read");
         assert_eq!(read.tokens, plan.tokens);
         for (one, other) in read.steps.iter().zip(steps) {
-            let parts = |step: &SequenceStep| (step.rows.clone(), step.start, step.pages.clone());
+            let parts = |step: &SequenceStep| (step.rows.clone(), step.start, step.runs.clone());
             assert_eq!(parts(one), parts(other));
-            assert_eq!((one.window.first, &one.window.pages), (other.window.first, &other.window.pages));
         }
         assert_eq!(read.steps.len(), steps.len());
         lengths.push(table.len() - 4 * rows as usize);

@@ -86,7 +86,7 @@ impl ModelWorkers {
 
     /// What stages are loaded for.
     pub fn limits(&self) -> StageLimits {
-        self.limits
+        self.limits.clone()
     }
 
     /// The workers of each stage.

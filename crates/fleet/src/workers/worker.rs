@@ -141,7 +141,8 @@ impl WorkerStage {
     fn load(&mut self, limits: StageLimits) -> Result<(), String> {
         if self.loaded.as_ref().is_none_or(|(loaded, _)| *loaded != limits) {
             self.loaded = None;
-            self.loaded = Some((limits, (self.load)(&limits)?));
+            let stage = (self.load)(&limits)?;
+            self.loaded = Some((limits, stage));
         }
         Ok(())
     }

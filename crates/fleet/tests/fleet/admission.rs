@@ -10,7 +10,7 @@ use cascadia_fleet::link::{Link, LinkFaults, channel_pair, fair, timed_pair};
 use cascadia_fleet::{
     Availability, Clock, Digest, Hello, OwnerLimits, Reading, RemoteStage, RowShape, StageLimits, Timeouts, WorkerStage,
 };
-use cascadia_model::{Hidden, SequenceStep, Stage, StageError, StepPlan, WindowPages};
+use cascadia_model::{Hidden, PageClass, PageRun, Placement, SequenceStep, Stage, StageError, StageTraits, StepPlan};
 
 use crate::harness::PROGRAM;
 use crate::hash_model::{LEASE, WIDTH, hello, model_workers, shape, simulated, worker, worker_on};
@@ -33,6 +33,10 @@ struct Slow {
 impl Stage for Slow {
     fn layers(&self) -> Range<u32> {
         0..1
+    }
+
+    fn traits(&self) -> StageTraits {
+        StageTraits::exact(Placement::Remote)
     }
 
     fn run(&self, _: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {
@@ -59,7 +63,12 @@ fn partition(pieces: u32) -> LinkFaults {
 
 /// A step of one row.
 fn plan(generation: u64) -> StepPlan {
-    let step = SequenceStep { id: 0, rows: 0..1, start: 0, pages: vec![0], window: WindowPages::default() };
+    let step = SequenceStep {
+        id: 0,
+        rows: 0..1,
+        start: 0,
+        runs: vec![PageRun { class: PageClass::Full, first: 0, pages: vec![0] }],
+    };
     StepPlan { tokens: vec![1], steps: vec![step], generation }
 }
 
@@ -170,6 +179,10 @@ impl Stage for Nonsense {
         0..1
     }
 
+    fn traits(&self) -> StageTraits {
+        StageTraits::exact(Placement::Remote)
+    }
+
     fn run(&self, _: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {
         hidden.values.fill(f32::NAN);
         Ok(())
@@ -182,6 +195,10 @@ struct Refusal;
 impl Stage for Refusal {
     fn layers(&self) -> Range<u32> {
         0..1
+    }
+
+    fn traits(&self) -> StageTraits {
+        StageTraits::exact(Placement::Remote)
     }
 
     fn run(&self, _: &StepPlan, _: &mut Hidden) -> Result<(), StageError> {

@@ -8,7 +8,7 @@ use cascadia_fleet::frame::{Bounds, Frame, HEADER_BYTES, Kind, Outgoing, Wait, r
 use cascadia_fleet::link::{Link, LinkError, channel_pair, fair};
 use cascadia_fleet::verbs::Expecting;
 use cascadia_fleet::{Assignment, Clock, Hello, RemoteStage, RowShape, StageLimits, Timeouts, WorkerStage, greet};
-use cascadia_model::{Hidden, Stage, StageError, StepPlan};
+use cascadia_model::{Hidden, Placement, Stage, StageError, StageTraits, StepPlan};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -25,6 +25,10 @@ struct Checked;
 impl Stage for Checked {
     fn layers(&self) -> Range<u32> {
         0..1
+    }
+
+    fn traits(&self) -> StageTraits {
+        StageTraits::exact(Placement::Remote)
     }
 
     fn run(&self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {

@@ -137,7 +137,7 @@ impl Workshop {
     ) -> Engine {
         let files = ModelFiles::open(&self.folder.path().join(TOKEN_IO_FILE)).expect("it was written");
         let open = Engine::with_stages(Arc::new(files), &options(), |_, options| {
-            let limits = StageLimits { model: options.limits, wire: self.wire };
+            let limits = StageLimits { model: options.limits.clone(), wire: self.wire };
             let model_workers = ModelWorkers::new(manifest.clone(), limits, PROGRAM);
             let stages = (0..manifest.stages.len()).map(|index| stage(&model_workers, index, options));
             Ok::<_, EngineError>(stages.collect())

@@ -13,7 +13,8 @@ use cascadia_fleet::{
     TOKEN_IO_FILE, WorkerStage, stage_file,
 };
 use cascadia_model::{
-    CachePages, Hidden, ModelLimits, PAGE_TOKENS, SequenceStep, Stage, StageError, StepPlan, WindowPages,
+    CachePages, Hidden, ModelLimits, PAGE_TOKENS, PageClass, PageRun, Placement, SequenceStep, Stage, StageError,
+    StageTraits, StepPlan,
 };
 
 use crate::harness::PROGRAM;
@@ -61,10 +62,14 @@ impl Stage for HashStage {
         self.layer..self.layer + 1
     }
 
+    fn traits(&self) -> StageTraits {
+        StageTraits::exact(Placement::Remote)
+    }
+
     fn run(&self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {
         let mut cache = self.cache.lock().unwrap();
         for step in &plan.steps {
-            let place = |at: u32| (step.pages[(at / PAGE_TOKENS) as usize], at % PAGE_TOKENS);
+            let place = |at: u32| (step.runs[0].pages[(at / PAGE_TOKENS) as usize], at % PAGE_TOKENS);
             for (row, position) in step.rows.clone().zip(step.start..) {
                 let row = &mut hidden.values[row as usize * WIDTH..(row as usize + 1) * WIDTH];
                 let before = (0..position).map(|at| cache.get(&place(at)).copied().unwrap_or(0xdead));
@@ -110,8 +115,8 @@ fn manifest() -> Manifest {
 
 /// No workers yet for the stages of hashes.
 pub(crate) fn model_workers() -> ModelWorkers {
-    let cache = CachePages { pages: 16, window: 0 };
-    let model = ModelLimits { context: 128, rows_per_step: 32, cache };
+    let cache = CachePages::full(16);
+    let model = ModelLimits::new(128, 32, cache);
     ModelWorkers::new(manifest(), StageLimits { model, wire: RowFormat::F32 }, PROGRAM)
 }
 
@@ -230,8 +235,8 @@ fn try_generate_sizes(
             plan.tokens.extend_from_slice(&tokens[computed[at]..computed[at] + count]);
             let pages = (0..2).map(|page| at as u32 * 4 + page).take((computed[at] + count).div_ceil(64)).collect();
             let rows = first..first + count as u32;
-            let (start, window) = (computed[at] as u32, WindowPages::default());
-            plan.steps.push(SequenceStep { id: at as u64, rows, start, pages, window });
+            let runs = vec![PageRun { class: PageClass::Full, first: 0, pages: pages }];
+            plan.steps.push(SequenceStep { id: at as u64, rows, start: computed[at] as u32, runs });
         }
         let values = plan.tokens.iter().flat_map(|token| [*token as f32; WIDTH]).collect();
         let mut hidden = Hidden { values, width: WIDTH };

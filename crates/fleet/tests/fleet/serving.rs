@@ -159,8 +159,8 @@ fn with_nobody_left_every_job_ends_with_an_error_that_says_so() {
 fn a_stage_of_the_coordinator_must_be_the_one_that_was_exported() {
     let workshop = Workshop::new("llama3", None);
     let manifest = workshop.export(&[0, 1]);
-    let cache = CachePages { pages: 2, window: 0 };
-    let options = LoadOptions::new(ModelLimits { context: 96, rows_per_step: 16, cache }, Arc::new(Pool::new(1)));
+    let cache = CachePages::full(2);
+    let options = LoadOptions::new(ModelLimits::new(96, 16, cache), Arc::new(Pool::new(1)));
     let other = Shard { digest: manifest.stages[0].digest, ..manifest.stages[1].clone() };
     let error = OwnStage::open(workshop.folder.path(), &other, &options).err().expect("it is another");
     assert!(error.to_string().contains("is not what the manifest describes"), "{error}");

@@ -16,7 +16,7 @@ use cascadia_fleet::{
     Availability, Clock, Digest, Member, Members, ModelWorkers, OwnerLimits, Quarantine, Reading, RemoteStage,
     ReplanTimer, StageStatus, Timeouts, WorkerRegistry, WorkerStage,
 };
-use cascadia_model::{Hidden, Stage, StageError, StepPlan};
+use cascadia_model::{Hidden, Placement, Stage, StageError, StageTraits, StepPlan};
 
 use crate::hash_model::{Cache, Chance, HashStage, STAGES, Sizes, generate_sizes, hello, model_workers, shape};
 
@@ -97,6 +97,10 @@ struct TimedStage {
 impl Stage for TimedStage {
     fn layers(&self) -> Range<u32> {
         self.inner.layers()
+    }
+
+    fn traits(&self) -> StageTraits {
+        StageTraits::exact(Placement::Remote)
     }
 
     fn run(&self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use cascadia_fleet::link::fair;
 use cascadia_fleet::{AuditLog, Auditor, Clock, Identity, ModelWorkers, RemoteStage, StageStatus, Verb};
-use cascadia_model::{Hidden, Stage, StageError, StepPlan};
+use cascadia_model::{Hidden, Placement, Stage, StageError, StageTraits, StepPlan};
 
 use crate::hash_model::{HashStage, WIDTH, model_workers, simulated};
 use crate::standbys::{PATIENCE, admit_worker, hashes, plan, run, step};
@@ -32,6 +32,10 @@ struct Delayed {
 impl Stage for Delayed {
     fn layers(&self) -> Range<u32> {
         self.inner.layers()
+    }
+
+    fn traits(&self) -> StageTraits {
+        StageTraits::exact(Placement::Remote)
     }
 
     fn run(&self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {

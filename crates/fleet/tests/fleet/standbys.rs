@@ -8,7 +8,7 @@ use std::time::Duration;
 use cascadia_fleet::frame::Kind;
 use cascadia_fleet::link::{LinkFaults, fair};
 use cascadia_fleet::{Clock, ModelWorkers, RemoteStage, StageStatus, Timeouts};
-use cascadia_model::{Hidden, SequenceStep, Stage, StageError, StepPlan, WindowPages};
+use cascadia_model::{Hidden, PageClass, PageRun, Placement, SequenceStep, Stage, StageError, StageTraits, StepPlan};
 
 use crate::hash_model::{Cache, Chance, HashStage, STAGES, WIDTH, generate, model_workers, simulated, worker_on};
 
@@ -145,8 +145,8 @@ fn a_standby_continues_in_the_middle_of_a_step() {
 
 /// A step of one sequence in one page.
 pub(crate) fn plan(sequence: u64, start: u32, generation: u64) -> StepPlan {
-    let (pages, window) = (vec![sequence as u32], WindowPages::default());
-    let step = SequenceStep { id: sequence, rows: 0..1, start, pages, window };
+    let runs = vec![PageRun { class: PageClass::Full, first: 0, pages: vec![sequence as u32] }];
+    let step = SequenceStep { id: sequence, rows: 0..1, start, runs };
     StepPlan { tokens: vec![1], steps: vec![step], generation }
 }
 
@@ -200,6 +200,10 @@ struct Slow {
 impl Stage for Slow {
     fn layers(&self) -> std::ops::Range<u32> {
         self.inner.layers()
+    }
+
+    fn traits(&self) -> StageTraits {
+        StageTraits::exact(Placement::Remote)
     }
 
     fn run(&self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {

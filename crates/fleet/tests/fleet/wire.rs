@@ -4,7 +4,7 @@ use cascadia_fleet::frame::{Bounds, Frame, HEADER_BYTES, Kind, Outgoing, Wait, r
 use cascadia_fleet::link::{ChannelLink, fair};
 use cascadia_fleet::verbs::Expecting;
 use cascadia_fleet::{ModelWorkers, RemoteStage, RowFormat, StageLimits};
-use cascadia_model::{Hidden, SequenceStep, Stage, StageError, StepPlan, WindowPages};
+use cascadia_model::{Hidden, PageClass, PageRun, SequenceStep, Stage, StageError, StepPlan};
 
 use crate::harness::{PATIENCE, PROGRAM, Workshop, continuation, open_whole, prompt};
 use crate::hash_model::{Cache, HashStage, WIDTH, model_workers, worker};
@@ -69,8 +69,8 @@ fn no_format_minds_company_guesses_or_losses() {
 
 /// One row of a sequence of its own, of equal numbers.
 fn step(stage: &RemoteStage, sequence: u32, value: f32) -> Result<(), StageError> {
-    let (id, pages, window) = (u64::from(sequence), vec![sequence], WindowPages::default());
-    let steps = vec![SequenceStep { id, rows: 0..1, start: 0, pages, window }];
+    let runs = vec![PageRun { class: PageClass::Full, first: 0, pages: vec![sequence] }];
+    let steps = vec![SequenceStep { id: u64::from(sequence), rows: 0..1, start: 0, runs }];
     let plan = StepPlan { tokens: vec![1], steps, generation: 0 };
     stage.run(&plan, &mut Hidden { values: vec![value; WIDTH], width: WIDTH })
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use cascadia_fleet::link::fair;
 use cascadia_fleet::{AuditLog, Auditor, Clock, Digest, Identity, Members, ModelWorkers, RemoteStage, Verb};
-use cascadia_model::{Hidden, Stage, StageError, StepPlan};
+use cascadia_model::{Hidden, Placement, Stage, StageError, StageTraits, StepPlan};
 
 use crate::hash_model::{Chance, HashStage, model_workers, simulated, try_generate};
 use crate::standbys::{admit_worker, hashes, look_after, oracle, plan, run, stages, step};
@@ -24,6 +24,10 @@ struct Off {
 impl Stage for Off {
     fn layers(&self) -> Range<u32> {
         self.inner.layers()
+    }
+
+    fn traits(&self) -> StageTraits {
+        StageTraits::exact(Placement::Remote)
     }
 
     fn run(&self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {

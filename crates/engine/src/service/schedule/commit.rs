@@ -1,5 +1,7 @@
 //! What came of a plan.
 
+use cascadia_model::StageCache;
+
 use super::sequence::State;
 use super::{Plan, Scheduler};
 use crate::service::JobId;
@@ -85,7 +87,7 @@ impl Scheduler {
         if ends || sequence.ending {
             sequence.ending = false;
             self.remove(id);
-        } else if lost {
+        } else if lost || (*advance == Advance::Again && self.limits.cache == StageCache::PerSequence) {
             self.requeue(id);
         }
     }

@@ -1,15 +1,14 @@
 //! The memory of all sequences: pages, the prefixes that stay in them, and who must give way to whom.
 
-use cascadia_model::{CachePages, PAGE_TOKENS, PageId, WindowPages};
+use cascadia_model::{CachePages, PAGE_TOKENS, PageClass, PageId, PageRun, PerClass};
 
 use super::pages::{Holder, Pages};
-use super::prefix::{NodeId, PrefixKey, PrefixTree, Removed};
+use super::prefix::{NodeId, PrefixKey, PrefixTree};
 
 /// Page numbers and the prefix cache. Page ids are logical: every stage keeps its own bytes for the same id.
 #[derive(Debug)]
 pub struct Memory {
-    pages: Pages,
-    windows: Pages,
+    pages: PerClass<Pages>,
     tree: PrefixTree,
     /// Positions that layers with a window read; zero where there are none.
     window: usize,
@@ -22,18 +21,22 @@ pub struct Memory {
 pub struct Holding {
     key: PrefixKey,
     generation: u64,
-    /// Pages of the sequence, from its beginning.
-    pages: Vec<PageId>,
-    /// Nodes of the tree that hold the first of those pages too.
+    /// Nodes of the tree that hold its first pages too.
     path: Vec<NodeId>,
-    /// Pages before the first one that is held for the window.
-    window_first: usize,
-    window: Vec<WindowPage>,
+    runs: PerClass<HeldRun>,
 }
 
-/// A page of layers with a window, and the node that keeps it too.
+/// Consecutive pages of a sequence, of one class.
+#[derive(Debug, Default)]
+struct HeldRun {
+    /// Pages of the sequence before the first one that is held.
+    first: usize,
+    pages: Vec<HeldPage>,
+}
+
+/// A page, and the node of the tree that keeps it too.
 #[derive(Clone, Copy, Debug)]
-struct WindowPage {
+struct HeldPage {
     page: PageId,
     node: Option<NodeId>,
 }
@@ -52,9 +55,9 @@ const PAGE: usize = PAGE_TOKENS as usize;
 impl Memory {
     /// All pages free. `window` is how many positions layers with a window read, zero without any.
     pub fn new(cache: CachePages, window: u32) -> Memory {
+        let held = |class| if class == PageClass::Window && window == 0 { 0 } else { cache.of(class) };
         Memory {
-            pages: Pages::new(cache.pages),
-            windows: Pages::new(if window == 0 { 0 } else { cache.window }),
+            pages: PerClass::new(|class| Pages::new(held(class))),
             tree: PrefixTree::default(),
             window: window as usize,
             generation: 0,
@@ -68,79 +71,69 @@ impl Memory {
     }
 
     /// Holds what is cached of the beginning of `tokens`: whole pages, at most up to the last token, which is left to
-    /// compute, and no further than the pages for windows reach without a gap.
+    /// compute, and no further than the pages of every class reach without a gap.
     pub fn reuse(&mut self, key: PrefixKey, tokens: &[u32]) -> Holding {
         let mut holding = self.nothing(key);
         let mut path = self.tree.find(self.key(&holding), &tokens[..tokens.len().saturating_sub(1)], PAGE);
-        while !path.is_empty() && !self.window_is_whole(&path) {
+        while !path.is_empty() && !self.has_no_gap(&path) {
             path.pop();
         }
-        holding.window_first = self.window_start(path.len() * PAGE);
-        for (index, &node) in path.iter().enumerate() {
-            let page = self.tree.page(node);
-            self.tree.pin(node);
-            self.pages.hold(page, Holder::Running);
-            holding.pages.push(page);
-            if let Some(page) = self.tree.window(node).filter(|_| index >= holding.window_first) {
-                self.tree.pin_window(node);
-                self.windows.hold(page, Holder::Running);
-                holding.window.push(WindowPage { page, node: Some(node) });
+        for class in self.classes() {
+            let first = self.first_read(class, path.len() * PAGE);
+            holding.runs[class].first = first;
+            for &node in path.iter().skip(first) {
+                let Some(page) = self.tree.page(node, class) else { continue };
+                self.tree.pin_page(node, class);
+                self.pages[class].hold(page, Holder::Running);
+                holding.runs[class].pages.push(HeldPage { page, node: Some(node) });
             }
         }
+        path.iter().for_each(|node| self.tree.pin(*node));
         holding.path = path;
         holding
     }
 
     /// Gets pages so that positions from `computed` up to `end` can be computed; returns how far it got.
     pub fn grow(&mut self, holding: &mut Holding, computed: usize, end: usize, reach: Reach) -> usize {
-        let wanted = end.div_ceil(PAGE);
-        while holding.pages.len() < wanted {
-            let Some(page) = self.take_page(holding.key, reach) else { break };
-            holding.pages.push(page);
-        }
-        let mut whole = holding.pages.len();
-        if self.window > 0 {
-            if holding.window.is_empty() {
-                holding.window_first = self.window_start(computed);
+        let mut reached = end.div_ceil(PAGE);
+        let wanted = reached;
+        for class in self.classes() {
+            let run = &mut holding.runs[class];
+            if run.pages.is_empty() {
+                run.first = self.first_read(class, computed);
             }
-            while holding.window_first + holding.window.len() < wanted {
-                let Some(page) = self.take_window_page() else { break };
-                holding.window.push(WindowPage { page, node: None });
+            while run.end() < wanted {
+                let Some(page) = self.take_page(class, holding.key, reach) else { break };
+                run.pages.push(HeldPage { page, node: None });
             }
-            whole = whole.min(holding.window_first + holding.window.len());
+            reached = reached.min(run.end());
         }
-        end.min(whole * PAGE)
+        end.min(reached * PAGE)
     }
 
-    /// After `computed` tokens: full pages go into the tree, and what no window needs any more is given back. Pages
-    /// from before everything was forgotten do not go there: nobody would find them.
+    /// After `computed` tokens: full pages go into the tree, and what nobody reads any more is given back. Pages from
+    /// before everything was forgotten do not go there: nobody would find them.
     pub fn settle(&mut self, holding: &mut Holding, tokens: &[u32], computed: usize) {
         let found_again = if self.is_forgotten(holding) { 0 } else { computed };
         for (index, part) in tokens[..found_again].chunks_exact(PAGE).enumerate().skip(holding.path.len()) {
-            let (key, parent, own) = (self.key(holding), holding.path.last().copied(), holding.pages[index]);
+            let (key, parent) = (self.key(holding), holding.path.last().copied());
             let node = match self.tree.child(key, parent, part) {
-                Some(node) => {
-                    // Another sequence computed the same page; its bits are the same, so one of them is enough.
-                    let page = self.tree.page(node);
-                    self.pages.hold(page, Holder::Running);
-                    self.pages.release(own, Holder::Running);
-                    holding.pages[index] = page;
-                    node
-                }
-                None => {
-                    self.pages.hold(own, Holder::Cached);
-                    self.tree.add(key, parent, part, own)
-                }
+                Some(node) => node,
+                None => self.tree.add(key, parent, part),
             };
             self.tree.pin(node);
             holding.path.push(node);
-            self.settle_window(holding, index, node);
+            for class in self.classes() {
+                self.settle_page(&mut holding.runs[class], class, index, node);
+            }
         }
-        let first = self.window_start(computed);
-        while holding.window_first < first && !holding.window.is_empty() {
-            let oldest = holding.window.remove(0);
-            self.release_window(oldest);
-            holding.window_first += 1;
+        for class in self.classes() {
+            let (first, run) = (self.first_read(class, computed), &mut holding.runs[class]);
+            while run.first < first && !run.pages.is_empty() {
+                let oldest = run.pages.remove(0);
+                run.first += 1;
+                self.release_page(class, oldest);
+            }
         }
     }
 
@@ -148,8 +141,9 @@ impl Memory {
     /// they may be used again.
     pub fn release(&mut self, holding: Holding) {
         let forgotten = self.is_forgotten(&holding);
-        holding.window.into_iter().for_each(|window| self.release_window(window));
-        holding.pages.iter().for_each(|page| self.pages.release(*page, Holder::Running));
+        for class in self.classes() {
+            holding.runs[class].pages.iter().for_each(|page| self.release_page(class, *page));
+        }
         // Last page first, so that it counts as the one used longest ago.
         for node in holding.path.into_iter().rev() {
             self.tree.unpin(node);
@@ -179,34 +173,32 @@ impl Memory {
 
     /// Whether a sequence with these pages could get all others up to `length` tokens, and leave a reserve.
     pub fn has_room(&self, holding: &Holding, length: usize, reserve: u32) -> bool {
-        let needed = length.div_ceil(PAGE).saturating_sub(holding.pages.len()) as u32;
-        // A page's worth of rows at a time is enough to get on.
-        let windows = ((self.window + PAGE).div_ceil(PAGE) + 1).saturating_sub(holding.window.len()) as u32;
-        self.available(holding.key) >= needed + reserve
-            && (self.window == 0 || self.windows_available() >= windows + reserve)
+        self.classes().into_iter().all(|class| {
+            let wanted = match self.span(class) {
+                None => length.div_ceil(PAGE),
+                // A page's worth of rows at a time is enough to get on.
+                Some(span) => (span + PAGE).div_ceil(PAGE) + 1,
+            };
+            let needed = wanted.saturating_sub(holding.runs[class].pages.len()) as u32;
+            self.available(class, holding.key) >= needed + reserve
+        })
     }
 
-    /// Pages that `key` could get.
-    pub fn available(&self, key: PrefixKey) -> u32 {
+    /// Pages of a class that `key` could get.
+    pub fn available(&self, class: PageClass, key: PrefixKey) -> u32 {
+        let pages = &self.pages[class];
+        if self.span(class).is_some() {
+            return pages.count() - pages.running();
+        }
         let floor = self.floor(key);
         let idle = self.tree.idle();
         let may_go = idle.map(|(owner, idle)| if owner.salt == key.salt { idle } else { idle.saturating_sub(floor) });
-        self.pages.free() + may_go.sum::<u32>()
+        pages.free() + may_go.sum::<u32>()
     }
 
-    /// Pages for windows that anyone could get.
-    pub fn windows_available(&self) -> u32 {
-        self.windows.count() - self.windows.running()
-    }
-
-    /// Page numbers of layers that read everything.
-    pub fn pages(&self) -> &Pages {
-        &self.pages
-    }
-
-    /// Page numbers of layers that read a window.
-    pub fn windows(&self) -> &Pages {
-        &self.windows
+    /// Page numbers of a class.
+    pub fn pages(&self, class: PageClass) -> &Pages {
+        &self.pages[class]
     }
 
     /// Cached pages that were given up for new ones.
@@ -214,66 +206,88 @@ impl Memory {
         self.evictions
     }
 
+    /// The classes that the model has.
+    fn classes(&self) -> impl IntoIterator<Item = PageClass> + use<> {
+        let windowed = self.window > 0;
+        PageClass::ALL.into_iter().filter(move |class| *class == PageClass::Full || windowed)
+    }
+
+    /// Newest positions that layers of a class read; all if it has no limit.
+    fn span(&self, class: PageClass) -> Option<usize> {
+        match class {
+            PageClass::Full => None,
+            PageClass::Window => Some(self.window),
+        }
+    }
+
     /// The key in the tree. After everything was forgotten, what older sequences still leave there is never found.
     fn key(&self, holding: &Holding) -> PrefixKey {
         PrefixKey { generation: holding.generation, ..holding.key }
     }
 
-    /// First page that a token after `computed` others reads in layers with a window.
-    fn window_start(&self, computed: usize) -> usize {
-        if self.window == 0 { 0 } else { (computed + 1).saturating_sub(self.window) / PAGE }
+    /// The first page that a token after `computed` others reads in layers of a class.
+    fn first_read(&self, class: PageClass, computed: usize) -> usize {
+        self.span(class).map_or(0, |span| (computed + 1).saturating_sub(span) / PAGE)
     }
 
-    fn window_is_whole(&self, path: &[NodeId]) -> bool {
-        let needed = &path[self.window_start(path.len() * PAGE).min(path.len())..];
-        self.window == 0 || needed.iter().all(|node| self.tree.window(*node).is_some())
+    /// Whether every class has all pages that a token after this path reads.
+    fn has_no_gap(&self, path: &[NodeId]) -> bool {
+        self.classes().into_iter().all(|class| {
+            let needed = &path[self.first_read(class, path.len() * PAGE).min(path.len())..];
+            needed.iter().all(|node| self.tree.page(*node, class).is_some())
+        })
     }
 
-    fn settle_window(&mut self, holding: &mut Holding, index: usize, node: NodeId) {
-        let Some(slot) = index.checked_sub(holding.window_first).and_then(|at| holding.window.get_mut(at)) else {
-            return;
-        };
-        if self.tree.window(node).is_none() {
-            self.windows.hold(slot.page, Holder::Cached);
-            self.tree.keep_window(node, slot.page);
-            self.tree.pin_window(node);
-            slot.node = Some(node);
+    /// Lets a node keep the page number `index` of a sequence. Where it keeps one already, another sequence computed the
+    /// same page; its bits are the same, so one of them is enough.
+    fn settle_page(&mut self, run: &mut HeldRun, class: PageClass, index: usize, node: NodeId) {
+        let Some(held) = index.checked_sub(run.first).and_then(|at| run.pages.get_mut(at)) else { return };
+        match self.tree.page(node, class) {
+            Some(kept) => {
+                self.pages[class].hold(kept, Holder::Running);
+                self.pages[class].release(held.page, Holder::Running);
+                held.page = kept;
+            }
+            None => {
+                self.pages[class].hold(held.page, Holder::Cached);
+                self.tree.keep_page(node, class, held.page);
+            }
         }
+        self.tree.pin_page(node, class);
+        held.node = Some(node);
     }
 
-    fn release_window(&mut self, WindowPage { page, node }: WindowPage) {
-        self.windows.release(page, Holder::Running);
+    fn release_page(&mut self, class: PageClass, HeldPage { page, node }: HeldPage) {
+        self.pages[class].release(page, Holder::Running);
         if let Some(node) = node {
-            self.tree.unpin_window(node);
+            self.tree.unpin_page(node, class);
         }
     }
 
-    fn take_page(&mut self, key: PrefixKey, reach: Reach) -> Option<PageId> {
-        while self.pages.free() == 0 {
+    /// A free page of a class, if need be one that only the tree holds. A node goes with its full page, because that is
+    /// what makes it worth keeping; a page of a window goes alone.
+    fn take_page(&mut self, class: PageClass, key: PrefixKey, reach: Reach) -> Option<PageId> {
+        while self.pages[class].free() == 0 {
+            if self.span(class).is_some() {
+                let page = self.tree.drop_oldest_page(class)?;
+                self.pages[class].release(page, Holder::Cached);
+                self.evictions += 1;
+                continue;
+            }
             let floor = self.floor(key);
             let may_lose =
                 |owner: PrefixKey, idle| reach == Reach::Everything || owner.salt == key.salt || idle > floor;
             let node = self.tree.oldest(may_lose)?;
             self.evict(node);
         }
-        self.pages.take()
-    }
-
-    fn take_window_page(&mut self) -> Option<PageId> {
-        while self.windows.free() == 0 {
-            let node = self.tree.oldest_window()?;
-            let page = self.tree.drop_window(node)?;
-            self.windows.release(page, Holder::Cached);
-            self.evictions += 1;
-        }
-        self.windows.take()
+        self.pages[class].take()
     }
 
     fn evict(&mut self, node: NodeId) {
-        let Removed { page, window } = self.tree.remove(node);
-        self.pages.release(page, Holder::Cached);
-        if let Some(window) = window {
-            self.windows.release(window, Holder::Cached);
+        for (class, page) in self.tree.remove(node).iter() {
+            if let Some(page) = *page {
+                self.pages[class].release(page, Holder::Cached);
+            }
         }
         self.evictions += 1;
     }
@@ -281,7 +295,14 @@ impl Memory {
     /// Cached pages that others leave to every owner: half of a fair share.
     fn floor(&self, key: PrefixKey) -> u32 {
         let others = self.tree.idle().filter(|(owner, _)| owner.salt != key.salt).count() as u32;
-        self.pages.count() / (2 * (others + 1))
+        self.pages[PageClass::Full].count() / (2 * (others + 1))
+    }
+}
+
+impl HeldRun {
+    /// Pages of the sequence up to the last one that is held.
+    fn end(&self) -> usize {
+        self.first + self.pages.len()
     }
 }
 
@@ -292,9 +313,13 @@ impl Holding {
     }
 
     /// The pages for a step that ends at position `end`.
-    pub fn places(&self, end: usize) -> (Vec<PageId>, WindowPages) {
+    pub fn runs(&self, end: usize) -> Vec<PageRun> {
         let count = end.div_ceil(PAGE);
-        let windows = self.window.iter().take(count.saturating_sub(self.window_first)).map(|window| window.page);
-        (self.pages[..count].to_vec(), WindowPages { first: self.window_first as u32, pages: windows.collect() })
+        let held = self.runs.iter().filter(|(_, run)| !run.pages.is_empty());
+        held.map(|(class, run)| {
+            let pages = run.pages.iter().take(count.saturating_sub(run.first)).map(|held| held.page);
+            PageRun { class, first: run.first as u32, pages: pages.collect() }
+        })
+        .collect()
     }
 }

@@ -13,13 +13,13 @@ mod tenants;
 
 use std::collections::BTreeMap;
 
-use cascadia_model::ModelLimits;
+use cascadia_model::{ModelLimits, StageCache};
 
 pub use commit::Advance;
 pub use memory::{Holding, Memory, Reach};
 pub use pages::{Holder, Pages};
 pub use plan::{Part, Plan};
-pub use prefix::{NodeId, PrefixKey, PrefixTree, Removed};
+pub use prefix::{NodeId, PrefixKey, PrefixTree};
 pub use sequence::{Needs, Work};
 pub use tenants::{Place, TenantShare, Tenants};
 
@@ -33,6 +33,9 @@ pub struct ScheduleLimits {
     pub model: ModelLimits,
     /// Positions that layers with a window read; zero without any.
     pub window: u32,
+    /// How stages keep what they have computed. Unless all of them do so in pages, no prefix is shared, nothing is guessed,
+    /// and a sequence whose step failed begins again.
+    pub cache: StageCache,
     /// The most rows of prompts in a step.
     pub prompt_rows: PromptRows,
     /// The most guessed rows of a step, of all sequences together.
@@ -102,6 +105,8 @@ pub struct Scheduler {
     tenants: Tenants,
     memory: Memory,
     counters: ScheduleCounters,
+    /// Sequences whose cache is no longer held since somebody last asked.
+    released: Vec<JobId>,
     /// Plans until something may start again.
     cool_down: u32,
     now: f64,
@@ -120,7 +125,10 @@ impl Scheduler {
         limits.model.rows_per_step = limits.model.rows_per_step.max(1);
         limits.parallel = limits.parallel.clamp(1, limits.model.rows_per_step);
         limits.lanes = limits.lanes.max(1);
-        limits.draft_rows = limits.draft_rows.min(limits.model.rows_per_step - limits.parallel);
+        limits.draft_rows = match limits.cache {
+            StageCache::Paged => limits.draft_rows.min(limits.model.rows_per_step - limits.parallel),
+            StageCache::PerSequence => 0,
+        };
         limits.prompt_rows = limits.prompt_rows.at_least_one();
         Scheduler {
             sequences: BTreeMap::new(),
@@ -128,6 +136,7 @@ impl Scheduler {
             tenants: Tenants::new(limits.weights.clone(), limits.patience_seconds),
             memory: Memory::new(limits.model.cache, limits.window),
             counters: ScheduleCounters::default(),
+            released: Vec::new(),
             cool_down: 0,
             now: 0.0,
             plans: 0,
@@ -164,6 +173,12 @@ impl Scheduler {
             }
         }
         self.memory.release(sequence.holding);
+        self.released.push(id);
+    }
+
+    /// Sequences whose cache was released since this was last asked: those that ended, and those that begin again.
+    pub fn take_released(&mut self) -> Vec<JobId> {
+        std::mem::take(&mut self.released)
     }
 
     /// Forgets the jobs whose time is over, and names them.

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::ops::Range;
 
-use cascadia_model::{SequenceStep, StepPlan};
+use cascadia_model::{StageCache, StepPlan};
 
 use super::sequence::State;
 use super::{COOL_DOWN_PLANS, Needs, PLANS_PER_OLDEST, Place, PromptRows, Reach, Scheduler, WORTHWHILE_ROWS};
@@ -123,8 +123,10 @@ impl Scheduler {
             let first = self.running.is_empty();
             let Some(sequence) = self.sequences.get_mut(&id) else { break };
             let holding = match sequence.work.needs {
-                Needs::NextToken => self.memory.reuse(sequence.key, &sequence.work.tokens),
-                Needs::EveryRow => self.memory.nothing(sequence.key),
+                Needs::NextToken if self.limits.cache == StageCache::Paged => {
+                    self.memory.reuse(sequence.key, &sequence.work.tokens)
+                }
+                Needs::NextToken | Needs::EveryRow => self.memory.nothing(sequence.key),
             };
             let length = (sequence.work.tokens.len() + 1).min(self.limits.model.context as usize);
             let reserve = self.running.len() as u32;
@@ -161,16 +163,14 @@ impl Scheduler {
         let tokens = &sequence.work.tokens;
         let known_end = known_end.min(end);
         sequence.draft.truncate(end - known_end);
-        let first = plan.step.tokens.len() as u32;
-        plan.step.tokens.extend_from_slice(&tokens[start..known_end]);
-        plan.step.tokens.extend_from_slice(&sequence.draft);
-        let rows = first..plan.step.tokens.len() as u32;
+        let computed = tokens[start..known_end].iter().chain(&sequence.draft).copied();
+        let rows = plan.step.add(id.0, start as u32, computed, sequence.holding.runs(end));
         let wanted_from = match sequence.work.needs {
             Needs::EveryRow => start,
             Needs::NextToken if known_end == tokens.len() => known_end - 1,
             Needs::NextToken => end,
         };
-        let wanted = first + (wanted_from - start) as u32..rows.end;
+        let wanted = rows.start + (wanted_from - start) as u32..rows.end;
         let reused = (!sequence.begun).then_some(start);
         self.counters.recomputed_tokens += known_end.min(sequence.reached).saturating_sub(start) as u64;
         self.counters.prompt_tokens +=
@@ -179,8 +179,6 @@ impl Scheduler {
         self.counters.drafted_tokens += sequence.draft.len() as u64;
         sequence.begun = true;
         sequence.state = State::InFlight;
-        let (pages, window) = sequence.holding.places(end);
-        plan.step.steps.push(SequenceStep { id: id.0, rows: rows.clone(), start: start as u32, pages, window });
         let (count, drafted) = (rows.len(), sequence.draft.len() as u32);
         plan.parts.push(Part { id, rows, wanted, position: wanted_from as u32, drafted, reused });
         self.tenants.charge(sequence.work.tenant, count as u64);
@@ -227,5 +225,6 @@ impl Scheduler {
         self.tenants.wait(owner, id, (Place::Front, self.now));
         self.running.retain(|running| *running != id);
         self.memory.release(holding);
+        self.released.push(id);
     }
 }

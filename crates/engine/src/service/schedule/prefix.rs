@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cascadia_model::PageId;
+use cascadia_model::{PageClass, PageId, PerClass};
 
 /// What cached keys and values depend on besides tokens. Texts of different keys never meet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,8 +29,8 @@ pub struct PrefixTree {
     unused: Vec<NodeId>,
     roots: BTreeMap<PrefixKey, Children>,
     owners: BTreeMap<PrefixKey, Owner>,
-    /// Nodes with a page for their window that no running sequence holds, by last use.
-    windows: BTreeSet<(u64, NodeId)>,
+    /// Nodes with a page of a class that no running sequence holds, by last use.
+    idle_pages: PerClass<BTreeSet<(u64, NodeId)>>,
     clock: u64,
 }
 
@@ -43,13 +43,12 @@ struct Node {
     parent: Option<NodeId>,
     tokens: Arc<[u32]>,
     children: Children,
-    page: PageId,
-    window: Option<PageId>,
+    pages: PerClass<Option<PageId>>,
     used: u64,
     /// Running sequences that go through this node.
     pins: u32,
-    /// Running sequences that hold its page for the window.
-    window_pins: u32,
+    /// Running sequences that hold its page of a class.
+    page_pins: PerClass<u32>,
 }
 
 /// What is kept for one key.
@@ -59,15 +58,6 @@ struct Owner {
     idle: u32,
     /// Of those, the ones without children, by last use: they can go.
     leaves: BTreeSet<(u64, NodeId)>,
-}
-
-/// What a node held.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Removed {
-    /// Its page.
-    pub page: PageId,
-    /// Its page for the window.
-    pub window: Option<PageId>,
 }
 
 impl PrefixTree {
@@ -92,8 +82,8 @@ impl PrefixTree {
         children.get(tokens).copied()
     }
 
-    /// Adds a page after `parent`; nobody runs through it yet.
-    pub fn add(&mut self, key: PrefixKey, parent: Option<NodeId>, tokens: &[u32], page: PageId) -> NodeId {
+    /// Adds a node after `parent`; it keeps no page yet, and nobody runs through it.
+    pub fn add(&mut self, key: PrefixKey, parent: Option<NodeId>, tokens: &[u32]) -> NodeId {
         let tokens: Arc<[u32]> = tokens.into();
         let id = self.unused.pop().unwrap_or(self.nodes.len() as NodeId);
         let siblings = match parent {
@@ -110,11 +100,10 @@ impl PrefixTree {
             parent,
             tokens,
             children: Children::new(),
-            page,
-            window: None,
+            pages: PerClass::default(),
             used: self.clock,
             pins: 0,
-            window_pins: 0,
+            page_pins: PerClass::default(),
         };
         match self.nodes.get_mut(id as usize) {
             Some(slot) => *slot = Some(node),
@@ -140,29 +129,24 @@ impl PrefixTree {
         self.refresh(id, |node| (node.pins, node.used) = (node.pins - 1, clock));
     }
 
-    /// A running sequence holds the node's page for the window from now on.
-    pub fn pin_window(&mut self, id: NodeId) {
-        self.refresh(id, |node| node.window_pins += 1);
+    /// A running sequence holds the node's page of a class from now on.
+    pub fn pin_page(&mut self, id: NodeId, class: PageClass) {
+        self.refresh(id, |node| node.page_pins[class] += 1);
     }
 
     /// It does no longer.
-    pub fn unpin_window(&mut self, id: NodeId) {
-        self.refresh(id, |node| node.window_pins -= 1);
+    pub fn unpin_page(&mut self, id: NodeId, class: PageClass) {
+        self.refresh(id, |node| node.page_pins[class] -= 1);
     }
 
-    /// Keeps a page for the window with a node that has none.
-    pub fn keep_window(&mut self, id: NodeId, page: PageId) {
-        self.refresh(id, |node| node.window = Some(page));
+    /// Keeps a page with a node that has none of its class.
+    pub fn keep_page(&mut self, id: NodeId, class: PageClass, page: PageId) {
+        self.refresh(id, |node| node.pages[class] = Some(page));
     }
 
-    /// The page of a node.
-    pub fn page(&self, id: NodeId) -> PageId {
-        self.node(id).page
-    }
-
-    /// Its page for the window.
-    pub fn window(&self, id: NodeId) -> Option<PageId> {
-        self.node(id).window
+    /// The page of a class that a node keeps.
+    pub fn page(&self, id: NodeId, class: PageClass) -> Option<PageId> {
+        self.node(id).pages[class]
     }
 
     /// Nodes that could go, by key.
@@ -182,24 +166,20 @@ impl PrefixTree {
         owners.filter_map(|(_, owner)| owner.leaves.first()).min().map(|(_, node)| *node)
     }
 
-    /// The least recently used node whose page for the window nobody needs.
-    pub fn oldest_window(&self) -> Option<NodeId> {
-        self.windows.first().map(|(_, node)| *node)
+    /// Forgets the least recently used page of a class that no running sequence holds; its node stays.
+    pub fn drop_oldest_page(&mut self, class: PageClass) -> Option<PageId> {
+        let (_, id) = *self.idle_pages[class].first()?;
+        let page = self.node(id).pages[class];
+        self.refresh(id, |node| node.pages[class] = None);
+        page
     }
 
-    /// Forgets the page for the window of a node.
-    pub fn drop_window(&mut self, id: NodeId) -> Option<PageId> {
-        let window = self.node(id).window;
-        self.refresh(id, |node| node.window = None);
-        window
-    }
-
-    /// Forgets a node without children that nobody runs through.
-    pub fn remove(&mut self, id: NodeId) -> Removed {
+    /// Forgets a node without children that nobody runs through; returns the pages that it kept.
+    pub fn remove(&mut self, id: NodeId) -> PerClass<Option<PageId>> {
         let node = self.nodes[id as usize].take().expect("a node is removed once");
         assert!(node.children.is_empty() && node.pins == 0, "what is in use stays");
         self.unused.push(id);
-        self.windows.remove(&(node.used, id));
+        PageClass::ALL.iter().for_each(|class| _ = self.idle_pages[*class].remove(&(node.used, id)));
         let owner = self.owners.get_mut(&node.key).expect("a node has an owner");
         owner.leaves.remove(&(node.used, id));
         owner.idle -= 1;
@@ -216,7 +196,7 @@ impl PrefixTree {
                 }
             }
         }
-        Removed { page: node.page, window: node.window }
+        node.pages
     }
 
     /// Changes a node, and with it the lists that it is in.
@@ -224,15 +204,17 @@ impl PrefixTree {
         let node = self.nodes[id as usize].as_mut().expect("a node that is used exists");
         let owner = self.owners.get_mut(&node.key).expect("a node has an owner");
         owner.leaves.remove(&(node.used, id));
-        self.windows.remove(&(node.used, id));
+        PageClass::ALL.iter().for_each(|class| _ = self.idle_pages[*class].remove(&(node.used, id)));
         owner.idle -= u32::from(node.pins == 0);
         change(node);
         owner.idle += u32::from(node.pins == 0);
         if node.pins == 0 && node.children.is_empty() {
             owner.leaves.insert((node.used, id));
         }
-        if node.window.is_some() && node.window_pins == 0 {
-            self.windows.insert((node.used, id));
+        for class in PageClass::ALL {
+            if node.pages[class].is_some() && node.page_pins[class] == 0 {
+                self.idle_pages[class].insert((node.used, id));
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! Guesses from a small model that has the same vocabulary.
 
-use cascadia_model::{PAGE_TOKENS, SequenceStep, StageError, StepPlan, WindowPages};
+use cascadia_model::{CachePages, PageClass, ReservedPages, StageError, StepPlan};
 
 use crate::service::JobId;
 use crate::{Engine, EngineError, ModelText, Pipeline};
@@ -9,8 +9,7 @@ use crate::{Engine, EngineError, ModelText, Pipeline};
 pub(in crate::service) struct DraftModel {
     pipeline: Pipeline,
     slots: Vec<Slot>,
-    pages_per_slot: u32,
-    windows_per_slot: u32,
+    per_slot: CachePages,
     logits: Vec<f32>,
     clock: u64,
 }
@@ -52,15 +51,13 @@ impl DraftModel {
             });
         }
         let limits = pipeline.limits();
-        let pages_per_slot = limits.context.div_ceil(PAGE_TOKENS);
-        let windows_per_slot = pipeline.spec().window_pages(limits.rows_per_step).min(pages_per_slot);
-        let by_windows = limits.cache.window.checked_div(windows_per_slot).unwrap_or(u32::MAX);
-        let slots = (limits.cache.pages / pages_per_slot).min(by_windows);
+        let per_slot = ReservedPages::per_sequence(pipeline.spec(), limits.context, limits.rows_per_step);
+        let fitting = |class: PageClass| limits.cache.of(class).checked_div(per_slot.of(class));
+        let slots = PageClass::ALL.into_iter().filter_map(fitting).min().unwrap_or(0);
         Ok(DraftModel {
             pipeline,
             slots: vec![Slot::default(); slots as usize],
-            pages_per_slot,
-            windows_per_slot,
+            per_slot,
             logits: Vec::new(),
             clock: 0,
         })
@@ -131,9 +128,9 @@ impl DraftModel {
                 continue;
             }
             let start = self.slots[draft.slot].computed.len();
-            let first = plan.tokens.len() as u32;
-            plan.tokens.extend_from_slice(&part);
-            let rows = first..plan.tokens.len() as u32;
+            let pages = ReservedPages::new(draft.slot as u32, self.per_slot);
+            let runs = pages.runs((start + part.len()) as u32);
+            let rows = plan.add(draft.slot as u64, start as u32, part.iter().copied(), runs);
             if draft.pending.is_empty() {
                 wanted.push(rows.end - 1);
                 ready.push(index);
@@ -141,32 +138,19 @@ impl DraftModel {
                 // The rest of its text has to wait for the next time.
                 draft.depth = 0;
             }
-            let (pages, window) = self.places(draft.slot as u32, start + part.len());
-            plan.steps.push(SequenceStep { id: draft.slot as u64, rows, start: start as u32, pages, window });
             self.slots[draft.slot].computed.extend(part);
         }
         if plan.tokens.is_empty() {
             return Ok(ready);
         }
         let ran = self.pipeline.run(&plan);
-        let ran =
-            ran.and_then(|()| if wanted.is_empty() { Ok(()) } else { self.pipeline.logits(&wanted, &mut self.logits) });
+        let ran = ran.and_then(|()| {
+            if wanted.is_empty() { Ok(()) } else { self.pipeline.logits(&plan, &wanted, &mut self.logits) }
+        });
         if let Err(error) = ran {
             self.slots.iter_mut().for_each(|slot| *slot = Slot::default());
             return Err(error);
         }
         Ok(ready)
-    }
-
-    /// The pages of a place up to position `end`; those for windows are used in turn.
-    fn places(&self, slot: u32, end: usize) -> (Vec<u32>, WindowPages) {
-        let filled = end.div_ceil(PAGE_TOKENS as usize) as u32;
-        let pages = (0..filled).map(|page| slot * self.pages_per_slot + page).collect();
-        let ring = self.windows_per_slot;
-        if ring == 0 {
-            return (pages, WindowPages::default());
-        }
-        let first = filled.saturating_sub(ring);
-        (pages, WindowPages { first, pages: (first..filled).map(|page| slot * ring + page % ring).collect() })
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use cascadia_engine::ModelText;
-use cascadia_model::ModelSpec;
+use cascadia_model::{KvFormats, KvLayout, ModelSpec};
 use cascadia_weights::{FileKind, MetadataValue, ModelFiles};
 use serde_json::{Map, Value, json};
 
@@ -62,7 +62,7 @@ fn kind(files: &ModelFiles) -> &'static str {
 
 fn memory(files: &ModelFiles, spec: &ModelSpec, context: Option<u32>) -> Value {
     let context = context.unwrap_or(spec.context);
-    let (weights, cache) = (files.weight_bytes(), spec.kv_bytes(context));
+    let (weights, cache) = (files.weight_bytes(), KvLayout::whole(spec, &KvFormats::Auto).sequence_bytes(context));
     json!({
         "context": context,
         "weights_bytes": weights,

@@ -73,7 +73,7 @@ impl TestFleet {
         let manifest = Manifest::read(&self.shards)?;
         let files = Arc::new(ModelFiles::open(&self.shards.join(TOKEN_IO_FILE))?);
         let engine = Engine::with_stages::<anyhow::Error>(files, options, |_, options| {
-            let limits = StageLimits { model: options.limits, wire: RowFormat::F32 };
+            let limits = StageLimits { model: options.limits.clone(), wire: RowFormat::F32 };
             let model_workers =
                 ModelWorkers::new(manifest, limits, env!("CARGO_PKG_VERSION")).for_members(&self.members);
             let model_workers = self.model_workers.get_or_init(|| model_workers);
