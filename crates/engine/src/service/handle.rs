@@ -67,6 +67,7 @@ pub(super) struct Shared {
     refused: AtomicU64,
     text: Arc<ModelText>,
     limits: TokenLimits,
+    cache_formats: String,
     begin: Instant,
 }
 
@@ -101,7 +102,7 @@ impl Service {
     ) -> Result<Service, EngineError> {
         let pipeline = engine.into_pipeline();
         let limits = pipeline.limits();
-        check_cache(&limits, pipeline.spec())?;
+        check_cache(limits, pipeline.spec())?;
         let (commands, received) = channel();
         let shared = Arc::new(Shared {
             entrance: Mutex::new(Some(Entrance { commands, next: 0 })),
@@ -119,6 +120,7 @@ impl Service {
                 context: limits.context.min(limits.cache.of(PageClass::Full).saturating_mul(PAGE_TOKENS)),
                 vocabulary: pipeline.spec().vocabulary,
             },
+            cache_formats: limits.formats.describe(pipeline.spec()),
             begin: Instant::now(),
         });
         let runner = Runner::new((pipeline, draft), Arc::clone(&shared), options);
@@ -198,6 +200,11 @@ impl ServiceHandle {
     /// The most tokens of prompt and answer together.
     pub fn context(&self) -> u32 {
         self.shared.context()
+    }
+
+    /// How keys and values are cached: tokens depend on it.
+    pub fn cache_formats(&self) -> &str {
+        &self.shared.cache_formats
     }
 
     /// What the service is doing now.

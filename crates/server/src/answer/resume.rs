@@ -51,6 +51,7 @@ pub(crate) fn digest(frontend: &ModelFrontend, prepared: &PreparedRequest, path:
     };
     add(frontend.model.details.digest.as_bytes());
     add(&frontend.model.service.context().to_le_bytes());
+    add(frontend.model.service.cache_formats().as_bytes());
     add(&prepared.tenant().0.to_le_bytes());
     add(path.as_bytes());
     add(body);
