@@ -42,7 +42,8 @@ impl LastEventId {
 }
 
 /// A digest of everything that an answer depends on besides its seed. The prompt is taken as the model gets it, because
-/// a template may contain the time; the context, because positions may be scaled to it.
+/// a template may contain the time; the context, because positions may be scaled to it; the formats of the KV cache, because
+/// they round.
 pub(crate) fn digest(frontend: &ModelFrontend, prepared: &PreparedRequest, path: &str, body: &[u8]) -> u64 {
     let mut hasher = blake3::Hasher::new();
     // With its length before it, no field can be mistaken for the end of another.
