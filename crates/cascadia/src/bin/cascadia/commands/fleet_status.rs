@@ -41,7 +41,7 @@ fn table(members: &[Member], status: Option<&FleetStatus>) -> String {
     };
     let role = |Member { name, distrusted, .. }: &Member| {
         if let Some(why) = distrusted {
-            return format!("not used, because {why}; `cascadia fleet trust {name}` lets it take part again");
+            return format!("excluded, because {why}; `cascadia fleet trust {name}` readmits it");
         }
         let stages = || status.into_iter().flat_map(|status| status.stages.iter().enumerate());
         let runs = stages().find(|(_, stage)| stage.node.as_ref() == Some(name));
@@ -49,15 +49,15 @@ fn table(members: &[Member], status: Option<&FleetStatus>) -> String {
         let held_back = status.and_then(|status| status.quarantined.get(name));
         let held_back = held_back.map(|seconds| format!("quarantined for {seconds} s more, because it was lost often"));
         let is_doubted = stages().any(|(_, stage)| stage.doubted.contains(name));
-        let doubted = is_doubted.then(|| "may be wrong, because its rows differed from another machine's".to_owned());
+        let doubted = is_doubted.then(|| "doubted, because its results differed from another machine's".to_owned());
         let is_slow = stages().any(|(_, stage)| stage.slow.contains(name));
-        let slow = is_slow.then(|| "slow: its steps take more than four times as long as they did".to_owned());
+        let slow = is_slow.then(|| "slow: its steps take more than four times as long as before".to_owned());
         let part = match (runs, waits) {
             (Some((stage, _)), _) => Some(format!("computes stage {stage}")),
             (None, Some((number, stage))) if stage.standby.as_ref() == Some(name) => {
-                Some(format!("spare for stage {number}, computes along"))
+                Some(format!("standby for stage {number}, in lockstep"))
             }
-            (None, Some((stage, _))) => Some(format!("spare for stage {stage}")),
+            (None, Some((stage, _))) => Some(format!("standby for stage {stage}")),
             (None, None) => held_back.is_none().then(|| "not connected".to_owned()),
         };
         [part, held_back, slow, doubted].into_iter().flatten().collect::<Vec<_>>().join("; ")
@@ -70,7 +70,7 @@ fn table(members: &[Member], status: Option<&FleetStatus>) -> String {
 
 fn stages(FleetStatus { stages, plan, .. }: &FleetStatus) -> String {
     let mut text =
-        "stage  layers    machine           rows  ms a step  of it network  expected  lost  bypassed\n".to_owned();
+        "stage  layers    machine           rows    ms/step        network  expected  lost  bypassed\n".to_owned();
     for (number, stage) in stages.iter().enumerate() {
         let StageStatus { layers: [first, end], rows, lost, bypassed, .. } = stage;
         let node = stage.node.as_deref().unwrap_or("-");
