@@ -1,4 +1,4 @@
-//! Talking to the hub: requests that time out, and a token that is shown to nobody else.
+//! Requests to the hub: they time out, and only the hub sees the token.
 
 use serde_json::Value;
 use ureq::http::{Response, StatusCode, header};
@@ -19,9 +19,9 @@ pub(crate) struct Client<'a> {
     options: &'a HubOptions,
 }
 
-/// What is asked about an address.
+/// What a request is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ask {
+pub(crate) enum RequestKind {
     /// Everything.
     All,
     /// The content from this byte on.
@@ -63,16 +63,16 @@ impl<'a> Client<'a> {
 
     /// The JSON value at `address`.
     pub(crate) fn json(&self, address: &str) -> Result<Value, Failure> {
-        let mut answer = self.send(address, Ask::All)?;
+        let mut answer = self.send(address, RequestKind::All)?;
         let text = answer.body_mut().with_config().limit(MAX_JSON_LEN).read_to_vec()?;
-        serde_json::from_slice(&text).map_err(|error| Failure::Nonsense(error.to_string()))
+        serde_json::from_slice(&text).map_err(|error| Failure::Invalid(error.to_string()))
     }
 
     /// Asks for `address`, and for wherever that leads.
-    pub(crate) fn send(&self, address: &str, ask: Ask) -> Result<Response<Body>, Failure> {
+    pub(crate) fn send(&self, address: &str, kind: RequestKind) -> Result<Response<Body>, Failure> {
         let mut address = address.to_owned();
         for _ in 0..=MAX_REDIRECTS {
-            let answer = self.send_once(&address, ask)?;
+            let answer = self.send_once(&address, kind)?;
             let status = answer.status();
             if status.is_success() {
                 return Ok(answer);
@@ -82,24 +82,24 @@ impl<'a> Client<'a> {
             }
             let next = answer.headers().get(header::LOCATION).and_then(|place| place.to_str().ok());
             let next = next.and_then(|place| join(&address, place));
-            let next = next.ok_or_else(|| Failure::Nonsense("it redirects to nowhere".to_owned()))?;
-            if ask == Ask::Properties && !self.is_own(&next) {
+            let next = next.ok_or_else(|| Failure::Invalid("it redirects to nowhere".to_owned()))?;
+            if kind == RequestKind::Properties && !self.is_own(&next) {
                 return Ok(answer);
             }
             if address.starts_with("https://") && !next.starts_with("https://") {
-                return Err(Failure::Nonsense(format!("it redirects to `{}` without encryption", origin(&next))));
+                return Err(Failure::Invalid(format!("it redirects to `{}` without encryption", origin(&next))));
             }
             address = next;
         }
-        Err(Failure::Nonsense(format!("it redirects more than {MAX_REDIRECTS} times")))
+        Err(Failure::Invalid(format!("it redirects more than {MAX_REDIRECTS} times")))
     }
 
-    fn send_once(&self, address: &str, ask: Ask) -> Result<Response<Body>, Failure> {
-        let mut request = match ask {
-            Ask::Properties => self.agent.head(address),
-            Ask::All | Ask::From(_) => self.agent.get(address),
+    fn send_once(&self, address: &str, kind: RequestKind) -> Result<Response<Body>, Failure> {
+        let mut request = match kind {
+            RequestKind::Properties => self.agent.head(address),
+            RequestKind::All | RequestKind::From(_) => self.agent.get(address),
         };
-        if let Ask::From(start) = ask {
+        if let RequestKind::From(start) = kind {
             request = request.header(header::RANGE, format!("bytes={start}-"));
         }
         if let Some(token) = self.options.token.as_ref().filter(|_| self.is_own(address)) {

@@ -9,7 +9,7 @@ use ureq::http::header::{CONTENT_LENGTH, CONTENT_RANGE, ETAG};
 use ureq::http::{HeaderMap, Response, StatusCode};
 
 use crate::cache::Cache;
-use crate::client::{Ask, Client};
+use crate::client::{Client, RequestKind};
 use crate::explain::{Explain, Failure};
 use crate::partial::{PIECE, Partial};
 use crate::{HubError, Progress};
@@ -61,7 +61,7 @@ impl Download<'_> {
 
     /// What the hub says about what is there.
     pub(crate) fn properties(&self, address: &str) -> Result<Properties, Failure> {
-        let answer = self.client.send(address, Ask::Properties)?;
+        let answer = self.client.send(address, RequestKind::Properties)?;
         let header = |names: &[&str]| names.iter().find_map(|name| answer.headers().get(*name)?.to_str().ok());
         // Large files lie elsewhere; what they are is said under names of its own.
         let tag = header(&["x-linked-etag", ETAG.as_str()]).map(|tag| tag.trim_start_matches("W/").trim_matches('"'));
@@ -69,10 +69,10 @@ impl Download<'_> {
         let commit = header(&["x-repo-commit"]);
         // Tag and commit become names in the cache.
         let (Some(tag), Some(size)) = (tag.filter(|tag| is_plain_name(tag)), size) else {
-            return Err(Failure::Nonsense("the file comes without a usable tag or size".to_owned()));
+            return Err(Failure::Invalid("the file comes without a usable tag or size".to_owned()));
         };
         if commit.is_some_and(|commit| commit != self.commit) {
-            return Err(Failure::Nonsense("the file comes from another commit than was asked for".to_owned()));
+            return Err(Failure::Invalid("the file comes from another commit than was asked for".to_owned()));
         }
         Ok(Properties { tag: tag.to_owned(), size })
     }
@@ -92,7 +92,7 @@ impl Download<'_> {
         if is_sha256 && !partial.sha256().eq_ignore_ascii_case(tag) {
             let problem = format!("what arrived has SHA-256 {} instead of {tag}", partial.sha256());
             partial.restart().map_err(Failure::Disk)?;
-            return Err(Failure::Nonsense(problem));
+            return Err(Failure::Invalid(problem));
         }
         partial.finish(&self.cache.blob(tag)).map_err(Failure::Disk)
     }
@@ -102,7 +102,7 @@ impl Download<'_> {
         if partial.length() == size {
             return Ok(());
         }
-        let answer = self.client.send(address, Ask::From(partial.length()))?;
+        let answer = self.client.send(address, RequestKind::From(partial.length()))?;
         if !continues(&answer, partial.length()) {
             partial.restart().map_err(Failure::Disk)?;
         }
@@ -116,7 +116,7 @@ impl Download<'_> {
             }
             if partial.length() + count as u64 > size {
                 partial.restart().map_err(Failure::Disk)?;
-                return Err(Failure::Nonsense(format!("more than the {size} bytes of the file arrive")));
+                return Err(Failure::Invalid(format!("more than the {size} bytes of the file arrive")));
             }
             partial.append(&piece[..count]).map_err(Failure::Disk)?;
             (self.progress)(Progress { file, done: partial.length(), total: size });

@@ -1,10 +1,10 @@
-//! Saying what a failed conversation with the hub means and what to do about it.
+//! What a failed request to the hub means, and what to do about it.
 
 use std::io;
 
 use crate::{HubError, HubModel};
 
-/// Why a conversation with the hub came to nothing.
+/// Why a request to the hub failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The server answered with an error.
@@ -16,7 +16,7 @@ pub(crate) enum Failure {
     /// Another program holds the file.
     Busy,
     /// An answer that cannot be used.
-    Nonsense(String),
+    Invalid(String),
 }
 
 impl From<ureq::Error> for Failure {
@@ -33,7 +33,7 @@ impl Failure {
             Failure::Transport(error) => {
                 matches!(error, ureq::Error::Io(_) | ureq::Error::Timeout(_) | ureq::Error::Protocol(_))
             }
-            Failure::Disk(_) | Failure::Busy | Failure::Nonsense(_) => false,
+            Failure::Disk(_) | Failure::Busy | Failure::Invalid(_) => false,
         }
     }
 }
@@ -46,7 +46,7 @@ pub(crate) struct Explain<'a> {
 }
 
 impl Explain<'_> {
-    /// A failed conversation about `file` or, if `None`, about the list of files.
+    /// A failed request for `file` or, if `None`, about the list of files.
     pub(crate) fn failure(&self, file: Option<&str>, failure: &Failure) -> HubError {
         let about = file.map(|file| format!(" for `{file}`")).unwrap_or_default();
         let (problem, advice) = match failure {
@@ -56,7 +56,7 @@ impl Explain<'_> {
             Failure::Busy => {
                 ("the file is locked".to_owned(), "another program is downloading it: wait until it is done")
             }
-            Failure::Nonsense(problem) => (format!("the server's answer makes no sense: {problem}"), CHECK_ENDPOINT),
+            Failure::Invalid(problem) => (format!("the server's answer is invalid: {problem}"), CHECK_ENDPOINT),
         };
         self.error(format!("{problem}{about}"), advice)
     }
@@ -79,7 +79,7 @@ const CHECK_NETWORK: &str =
 fn refusal(status: u16) -> (String, &'static str) {
     match status {
         401 => (
-            "the server wants to know who asks (status 401)".to_owned(),
+            "the server requires authentication (status 401)".to_owned(),
             "check the spelling of the name, and set HF_TOKEN to an access token if the model is private or gated",
         ),
         403 => (

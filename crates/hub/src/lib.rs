@@ -98,7 +98,7 @@ fn list(client: &Client<'_>, model: &HubModel) -> Result<(String, Vec<String>), 
     let answer = client.json(&client.address(&format!("api/models/{}/revision/main", model.id())))?;
     let commit = answer["sha"].as_str().unwrap_or_default();
     if !is_commit(commit) {
-        return Err(Failure::Nonsense(format!("its commit `{commit}` is no commit")));
+        return Err(Failure::Invalid(format!("its commit `{commit}` is no commit")));
     }
     let files = answer["siblings"].as_array().into_iter().flatten();
     let files = files.filter_map(|file| file["rfilename"].as_str()).map(str::to_owned);

@@ -9,7 +9,7 @@ use cascadia_weights::hf_folder::{INDEX_FILE, shard_names};
 
 use crate::cache::Cache;
 use crate::choose::{Choice, choose};
-use crate::client::{Ask, Client};
+use crate::client::{Client, RequestKind};
 use crate::download::Download;
 use crate::explain::{Explain, Failure};
 use crate::{HubError, HubModel, HubOptions, cached, list};
@@ -88,18 +88,18 @@ impl Outline<'_> {
             let path = self.write(file, &[&header, &GUARD], size)?;
             match check_header(&path) {
                 Ok(()) => return Ok(()),
-                Err(error) if header.len() as u64 >= size => return Err(Failure::Nonsense(error.to_string())),
+                Err(error) if header.len() as u64 >= size => return Err(Failure::Invalid(error.to_string())),
                 Err(error) => problem = error.to_string(),
             }
         }
-        Err(Failure::Nonsense(problem))
+        Err(Failure::Invalid(problem))
     }
 
     /// The length of a file, and its content.
     fn open(&self, file: &str) -> Result<(u64, impl Read + use<>), Failure> {
         let address = self.download.address(file);
         let size = self.download.properties(&address)?.size;
-        let answer = self.download.client.send(&address, Ask::All)?;
+        let answer = self.download.client.send(&address, RequestKind::All)?;
         Ok((size, answer.into_body().into_reader()))
     }
 

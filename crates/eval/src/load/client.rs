@@ -1,21 +1,22 @@
 //! One request from its first byte to its end, as a client sees it.
 
-use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::io::{self, Read};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use ureq::http::{Response, header};
+use ureq::{Agent, Body};
 
-use super::events::{Event, Events};
-use super::http::{ResponseReader, Target};
 use super::record::{Outcome, Record};
-use super::workload::{Manner, Request};
+use super::sse::{Event, EventReader};
+use super::target::Target;
+use super::workload::{Behaviour, Request};
 
 /// A slow reader takes so many bytes and then pauses: 1 KiB per second.
 const SLOW_BYTES: usize = 128;
 const SLOW_PAUSE: Duration = Duration::from_millis(125);
-/// How long a client waits that leaves before it has heard anything.
-const HASTE: Duration = Duration::from_millis(20);
+/// How long a client stays that leaves before anything has come.
+const SHORT_STAY: Duration = Duration::from_millis(20);
 /// The most bytes read of a response that is no stream.
 const MAX_REFUSAL: usize = 16 << 10;
 /// The most characters kept of what a server says about an error.
@@ -23,7 +24,7 @@ const MAX_PROBLEM: usize = 160;
 
 /// Which part of the API is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Door {
+pub enum Endpoint {
     /// `/v1/completions`
     #[default]
     Completions,
@@ -33,108 +34,157 @@ pub enum Door {
 
 /// Where and how requests are sent.
 #[derive(Clone, Debug)]
-pub struct Sending {
+pub struct ClientOptions {
     /// The server.
     pub target: Target,
     /// The part of its API.
-    pub door: Door,
+    pub endpoint: Endpoint,
     /// The model's name there.
     pub model: String,
     /// A key for each tenant; none sends none.
     pub keys: Vec<String>,
     /// How long a request may take.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
-impl Sending {
-    /// Sends a request and stays with it until its end.
+/// Sends requests, each on a connection of its own.
+pub(super) struct Client<'a> {
+    options: &'a ClientOptions,
+    agent: Agent,
+}
+
+impl Client<'_> {
+    pub(super) fn new(options: &ClientOptions) -> Client<'_> {
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .max_idle_connections(0)
+            // What is measured is the server, not what the environment puts before it.
+            .proxy(None)
+            .timeout_per_read(Some(options.timeout))
+            .build();
+        Client { options, agent: config.new_agent() }
+    }
+
+    /// Sends a request and follows it to its end.
     pub(super) fn send(&self, request: &Request, tenant: usize, begin: Instant) -> Record {
         let start = Instant::now();
-        let mut hearing = Hearing::new(start);
-        let key = self.keys.get(tenant % self.keys.len().max(1)).map(String::as_str);
-        let outcome = self.talk(request, key, &mut hearing);
+        let mut stream = StreamState::new(start);
+        let keys = &self.options.keys;
+        let key = keys.get(tenant % keys.len().max(1)).map(String::as_str);
+        let outcome = match request.behaviour {
+            Behaviour::Leaves { after: 0 } => self.leave(request, key),
+            _ => self.follow(request, key, &mut stream),
+        };
         Record {
             start: start.duration_since(begin).as_secs_f64(),
-            status: hearing.response.status,
-            retry_after: hearing.response.retry_after,
+            status: stream.status,
+            retry_after: stream.retry_after,
             outcome: outcome.unwrap_or_else(|problem| Outcome::Error(problem.chars().take(MAX_PROBLEM).collect())),
-            first: hearing.first,
-            tokens: hearing.tokens.unwrap_or(hearing.pieces),
-            gaps: hearing.gaps,
+            first: stream.first,
+            tokens: stream.tokens.unwrap_or(stream.pieces),
+            gaps: stream.gaps,
             total: start.elapsed().as_secs_f64(),
-            prompt_tokens: hearing.prompt_tokens,
-            misnumbered: hearing.misnumbered,
-            text: hearing.text,
+            prompt_tokens: stream.prompt_tokens,
+            misnumbered: stream.misnumbered,
+            text: stream.text,
             ..Record::not_sent(request, tenant, "")
         }
     }
 
     fn body(&self, request: &Request) -> (&'static str, Value) {
         let mut body = json!({
-            "model": self.model,
+            "model": self.options.model,
             "max_tokens": request.answer,
             "temperature": request.temperature,
             "seed": request.seed,
             "stream": true,
             "stream_options": {"include_usage": true},
         });
-        match self.door {
-            Door::Completions => {
+        match self.options.endpoint {
+            Endpoint::Completions => {
                 body["prompt"] = request.prompt.as_str().into();
                 ("/v1/completions", body)
             }
-            Door::Chat => {
+            Endpoint::Chat => {
                 body["messages"] = json!([{"role": "user", "content": request.prompt}]);
                 ("/v1/chat/completions", body)
             }
         }
     }
 
-    fn talk(&self, request: &Request, key: Option<&str>, hearing: &mut Hearing) -> Result<Outcome, String> {
-        let mut stream = TcpStream::connect(&self.target.address).map_err(|error| format!("no connection: {error}"))?;
-        let prepared = stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(self.patience)));
-        prepared.map_err(|error| format!("the socket cannot be set up: {error}"))?;
+    /// Sends a request and waits for the head of the response, no longer than `timeout`.
+    fn post(&self, request: &Request, key: Option<&str>, timeout: Duration) -> Result<Response<Body>, ureq::Error> {
         let (path, body) = self.body(request);
-        let sent = stream.write_all(self.target.post(path, key, &body.to_string()).as_bytes());
-        sent.map_err(|error| format!("the request was not taken: {error}"))?;
-        if request.manner == (Manner::Leaves { after: 0 }) {
-            std::thread::sleep(HASTE);
-            return Ok(Outcome::Cancelled);
+        let post = self.agent.post(self.options.target.url(path));
+        let post = post.header(header::CONTENT_TYPE, "application/json").header(header::CONNECTION, "close");
+        let post = match key {
+            Some(key) => post.header(header::AUTHORIZATION, format!("Bearer {key}")),
+            None => post,
+        };
+        post.config().timeout_recv_response(Some(timeout)).build().send(body.to_string())
+    }
+
+    /// Sends a request and leaves while the answer is still to come.
+    fn leave(&self, request: &Request, key: Option<&str>) -> Result<Outcome, String> {
+        let begin = Instant::now();
+        match self.post(request, key, SHORT_STAY) {
+            Ok(_) => std::thread::sleep(SHORT_STAY.saturating_sub(begin.elapsed())),
+            Err(ureq::Error::Timeout(_)) => {}
+            Err(error) => return Err(format!("the request was not taken: {error}")),
         }
-        let mut buffer = vec![0; if request.manner == Manner::Slow { SLOW_BYTES } else { 16 << 10 }];
+        Ok(Outcome::Cancelled)
+    }
+
+    /// Sends a request and reads what comes, for as long as its client would.
+    fn follow(&self, request: &Request, key: Option<&str>, stream: &mut StreamState) -> Result<Outcome, String> {
+        let timeout = self.options.timeout;
+        let response = self.post(request, key, timeout).map_err(|error| match error {
+            ureq::Error::Timeout(_) => "nothing came for too long".to_owned(),
+            error => format!("the request was not answered: {error}"),
+        })?;
+        stream.status = response.status().as_u16();
+        let retry_after = response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
+        stream.retry_after = retry_after.and_then(|seconds| seconds.parse().ok());
+        let mut body = response.into_body().into_reader();
+        let mut buffer = vec![0; if request.behaviour == Behaviour::Slow { SLOW_BYTES } else { 16 << 10 }];
         loop {
-            let read = match stream.read(&mut buffer) {
+            let read = match body.read(&mut buffer) {
+                Ok(0) => return stream.verdict(),
                 Ok(read) => read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) if [io::ErrorKind::WouldBlock, io::ErrorKind::TimedOut].contains(&error.kind()) => {
-                    return Err("nothing came for too long".to_owned());
-                }
-                Err(error) => return Err(format!("the answer was cut: {}", error.kind())),
+                Err(error) => return Err(broken(&error)),
             };
-            hearing.hear(&buffer[..read])?;
-            if hearing.response.is_over(read == 0) {
-                return hearing.verdict();
-            }
-            if read == 0 {
-                return Err("the answer was cut: the connection was closed".to_owned());
-            }
-            match request.manner {
-                Manner::Leaves { after } if hearing.pieces >= u64::from(after) => return Ok(Outcome::Cancelled),
-                Manner::Slow => std::thread::sleep(SLOW_PAUSE),
+            stream.receive(&buffer[..read])?;
+            match request.behaviour {
+                Behaviour::Leaves { after } if stream.pieces >= u64::from(after) => return Ok(Outcome::Cancelled),
+                Behaviour::Slow => std::thread::sleep(SLOW_PAUSE),
                 _ => {}
             }
-            if hearing.start.elapsed() > self.patience {
+            if stream.start.elapsed() > timeout {
                 return Err("the answer took too long".to_owned());
             }
         }
     }
 }
 
-/// What a client has heard so far.
-struct Hearing {
+/// What a failed read means.
+fn broken(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => "nothing came for too long".to_owned(),
+        io::ErrorKind::UnexpectedEof => "the answer was cut: the connection was closed".to_owned(),
+        _ => format!("the answer was cut: {error}"),
+    }
+}
+
+/// What has come of a response so far.
+struct StreamState {
     start: Instant,
-    response: ResponseReader,
-    events: Events,
+    /// 0 until the head has come.
+    status: u16,
+    /// Seconds after which the server asks the client to come back.
+    retry_after: Option<u32>,
+    events: EventReader,
     /// The body of a response that is no stream.
     refusal: Vec<u8>,
     first: Option<f64>,
@@ -150,12 +200,13 @@ struct Hearing {
     problem: Option<String>,
 }
 
-impl Hearing {
-    fn new(start: Instant) -> Hearing {
-        Hearing {
+impl StreamState {
+    fn new(start: Instant) -> StreamState {
+        StreamState {
             start,
-            response: ResponseReader::default(),
-            events: Events::default(),
+            status: 0,
+            retry_after: None,
+            events: EventReader::default(),
             refusal: Vec::new(),
             first: None,
             last: start,
@@ -171,20 +222,18 @@ impl Hearing {
         }
     }
 
-    fn hear(&mut self, bytes: &[u8]) -> Result<(), String> {
-        let mut body = Vec::new();
-        self.response.feed(bytes, |piece| body.extend_from_slice(piece))?;
-        if self.response.status != 200 {
-            self.refusal.extend_from_slice(&body);
+    fn receive(&mut self, body: &[u8]) -> Result<(), String> {
+        if self.status != 200 {
+            self.refusal.extend_from_slice(body);
             self.refusal.truncate(MAX_REFUSAL);
             return Ok(());
         }
-        let mut heard = Vec::new();
-        self.events.feed(&body, |event| heard.push(event))?;
-        heard.into_iter().try_for_each(|event| self.hear_event(&event))
+        let mut events = Vec::new();
+        self.events.feed(body, |event| events.push(event))?;
+        events.into_iter().try_for_each(|event| self.receive_event(&event))
     }
 
-    fn hear_event(&mut self, event: &Event) -> Result<(), String> {
+    fn receive_event(&mut self, event: &Event) -> Result<(), String> {
         if let Some(id) = event.id {
             self.misnumbered |= id != self.next_id;
             self.next_id = id.saturating_add(1);
@@ -200,7 +249,7 @@ impl Hearing {
         let choice = &object["choices"][0];
         let text = choice["text"].as_str().or_else(|| choice["delta"]["content"].as_str()).unwrap_or_default();
         if !text.is_empty() {
-            self.hear_text(text);
+            self.receive_text(text);
         }
         let usage = &object["usage"];
         self.tokens = usage["completion_tokens"].as_u64().or(self.tokens);
@@ -208,7 +257,7 @@ impl Hearing {
         Ok(())
     }
 
-    fn hear_text(&mut self, text: &str) {
+    fn receive_text(&mut self, text: &str) {
         let now = Instant::now();
         match self.first {
             None => self.first = Some(now.duration_since(self.start).as_secs_f64()),
@@ -221,10 +270,10 @@ impl Hearing {
 
     /// How a request ended whose response is complete.
     fn verdict(&mut self) -> Result<Outcome, String> {
-        if self.response.status != 200 {
+        if self.status != 200 {
             let object: Value = serde_json::from_slice(&self.refusal).unwrap_or_default();
             let message = object["error"]["message"].as_str().unwrap_or("no reason given");
-            return Err(format!("status {}: {message}", self.response.status));
+            return Err(format!("status {}: {message}", self.status));
         }
         match self.problem.take() {
             Some(problem) => Err(problem),
@@ -235,34 +284,60 @@ impl Hearing {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::net::TcpListener;
+pub(super) mod tests {
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::mpsc::channel;
 
     use super::*;
 
+    /// A whole request, head and body; nothing of a client that only connects.
+    pub(crate) fn read_request(stream: &mut TcpStream) -> String {
+        let (mut request, mut buffer) = (Vec::new(), [0; 4096]);
+        let length = |head: &str| {
+            let line = head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
+            line.expect("a request has a length")
+        };
+        loop {
+            let text = String::from_utf8_lossy(&request).into_owned();
+            if text.split_once("\r\n\r\n").is_some_and(|(head, body)| body.len() >= length(head)) {
+                return text;
+            }
+            match stream.read(&mut buffer).unwrap_or(0) {
+                0 => return text,
+                read => request.extend_from_slice(&buffer[..read]),
+            }
+        }
+    }
+
+    fn options(address: String) -> ClientOptions {
+        ClientOptions {
+            target: Target { address, prefix: String::new() },
+            endpoint: Endpoint::Completions,
+            model: "default".to_owned(),
+            keys: vec!["a".to_owned(), "b".to_owned()],
+            timeout: Duration::from_secs(20),
+        }
+    }
+
+    fn request(behaviour: Behaviour) -> Request {
+        let prompt = "the of ".to_owned();
+        Request { number: 5, prompt, words: 2, answer: 8, seed: 1, temperature: 0.0, behaviour }
+    }
+
     /// What becomes of a request that is answered with these bytes.
-    fn check(response: &str, manner: Manner) -> Record {
+    fn check(response: &str, behaviour: Behaviour) -> Record {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let response = response.to_owned();
         let server = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            let mut request = vec![0; 4096];
-            let read = stream.read(&mut request).unwrap();
+            let request = read_request(&mut stream);
             // A client that has left does not read it.
             let _ = stream.write_all(response.as_bytes());
-            String::from_utf8_lossy(&request[..read]).into_owned()
+            request
         });
-        let sending = Sending {
-            target: Target { address, prefix: String::new() },
-            door: Door::Completions,
-            model: "default".to_owned(),
-            keys: vec!["a".to_owned(), "b".to_owned()],
-            patience: Duration::from_secs(20),
-        };
-        let prompt = "the of ".to_owned();
-        let request = Request { number: 5, prompt, words: 2, answer: 8, seed: 1, temperature: 0.0, manner };
-        let record = sending.send(&request, 1, Instant::now());
+        let record = Client::new(&options(address)).send(&request(behaviour), 1, Instant::now());
         let sent = server.join().unwrap();
         assert!(sent.starts_with("POST /v1/completions HTTP/1.1\r\n") && sent.contains("Bearer b\r\n"), "{sent}");
         record
@@ -274,10 +349,38 @@ mod tests {
     #[test]
     fn an_answer_is_followed_to_its_end() {
         let usage = "data: {\"choices\": [], \"usage\": {\"prompt_tokens\": 3, \"completion_tokens\": 4}}\n\n";
-        let record = check(&format!("{HEAD}{TEXT}{usage}data: [DONE]\n\n"), Manner::Patient);
+        let record = check(&format!("{HEAD}{TEXT}{usage}data: [DONE]\n\n"), Behaviour::Patient);
         assert_eq!((record.outcome, record.status, record.text.as_str()), (Outcome::Done, 200, "one two"));
         assert_eq!((record.tokens, record.prompt_tokens, record.gaps.len()), (4, Some(3), 1));
         assert!(record.first.is_some_and(|first| first <= record.total) && !record.misnumbered);
+    }
+
+    /// A piece of the answer is seen when it arrives, not when a buffer is full or the answer complete.
+    #[test]
+    fn pieces_are_seen_as_they_arrive() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let options = options(listener.local_addr().unwrap().to_string());
+        let (seen, next) = channel::<()>();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            read_request(&mut stream);
+            stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").unwrap();
+            for piece in ["3\r\nabc\r\n", "2\r\nde\r\n"] {
+                stream.write_all(piece.as_bytes()).unwrap();
+                // The next piece is sent only after this one was seen.
+                next.recv_timeout(Duration::from_secs(20)).expect("the piece is seen");
+            }
+            stream.write_all(b"0\r\n\r\n").unwrap();
+        });
+        let response = Client::new(&options).post(&request(Behaviour::Patient), None, options.timeout).unwrap();
+        let (mut body, mut buffer) = (response.into_body().into_reader(), [0; 1024]);
+        for expected in ["abc", "de"] {
+            let read = body.read(&mut buffer).unwrap();
+            assert_eq!(String::from_utf8_lossy(&buffer[..read]), expected);
+            seen.send(()).unwrap();
+        }
+        assert_eq!(body.read(&mut buffer).unwrap(), 0);
+        server.join().unwrap();
     }
 
     #[test]
@@ -286,24 +389,24 @@ mod tests {
             Outcome::Error(problem) => problem,
             other => panic!("{other:?}"),
         };
-        assert!(error(check(&format!("{HEAD}{TEXT}"), Manner::Patient)).contains("without [DONE]"));
-        let cut = check("HTTP/1.1 200 OK\r\ncontent-length: 999\r\n\r\ndata: x", Manner::Patient);
+        assert!(error(check(&format!("{HEAD}{TEXT}"), Behaviour::Patient)).contains("without [DONE]"));
+        let cut = check("HTTP/1.1 200 OK\r\ncontent-length: 999\r\n\r\ndata: x", Behaviour::Patient);
         assert!(error(cut).contains("closed"));
         let failed = format!("{HEAD}data: {{\"error\": {{\"message\": \"lost\"}}}}\n\ndata: [DONE]\n\n");
-        assert!(error(check(&failed, Manner::Patient)).contains("lost"));
+        assert!(error(check(&failed, Behaviour::Patient)).contains("lost"));
         let busy =
             "HTTP/1.1 429 Busy\r\nretry-after: 2\r\ncontent-length: 29\r\n\r\n{\"error\":{\"message\":\"later\"}}";
-        let busy = check(busy, Manner::Slow);
+        let busy = check(busy, Behaviour::Slow);
         assert_eq!((busy.status, busy.retry_after), (429, Some(2)));
         assert!(busy.is_refused() && error(busy).contains("later"));
         let skipped = TEXT.replace("id: 1", "id: 2");
-        assert!(check(&format!("{HEAD}{skipped}data: [DONE]\n\n"), Manner::Patient).misnumbered);
+        assert!(check(&format!("{HEAD}{skipped}data: [DONE]\n\n"), Behaviour::Patient).misnumbered);
     }
 
     #[test]
     fn a_client_may_leave() {
         for after in [0, 2] {
-            let record = check(&format!("{HEAD}{TEXT}data: [DONE]\n\n"), Manner::Leaves { after });
+            let record = check(&format!("{HEAD}{TEXT}data: [DONE]\n\n"), Behaviour::Leaves { after });
             assert_eq!(record.outcome, Outcome::Cancelled, "after {after}");
         }
     }

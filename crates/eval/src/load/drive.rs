@@ -1,4 +1,4 @@
-//! Sends a workload: by clients that each wait for their answer, or at times that wait for nobody.
+//! Sends a workload: in a closed loop, by clients that wait for each answer, or in an open loop, at random times.
 
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -6,14 +6,14 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::{Builder, Scope, sleep};
 use std::time::{Duration, Instant};
 
-use super::chance::Chance;
-use super::client::Sending;
+use super::client::{Client, ClientOptions};
+use super::random::Random;
 use super::record::Record;
 use super::workload::Workload;
 use crate::EvalError;
 
-/// Requests that may be under way at once when they come by themselves.
-const MOST_UNDER_WAY: usize = 4096;
+/// Requests that may be in flight at once in an open loop.
+const MOST_IN_FLIGHT: usize = 4096;
 /// A client needs little.
 const STACK_BYTES: usize = 256 << 10;
 
@@ -31,7 +31,7 @@ pub enum Arrivals {
 /// How long requests are sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Extent {
-    /// So many seconds; what is under way then may end.
+    /// So many seconds; what is in flight then may end.
     Seconds(f64),
     /// So many requests.
     Requests(u64),
@@ -42,8 +42,8 @@ pub enum Extent {
 pub struct LoadPlan {
     /// What is asked.
     pub workload: Workload,
-    /// Where and how.
-    pub sending: Sending,
+    /// Where and how it is sent.
+    pub client: ClientOptions,
     /// When.
     pub arrivals: Arrivals,
     /// How long.
@@ -61,15 +61,16 @@ pub struct LoadRun {
 
 /// Puts the load on the server. `progress` hears how many requests have ended.
 pub fn run_load(plan: &LoadPlan, mut progress: impl FnMut(u64)) -> Result<LoadRun, EvalError> {
-    let address = &plan.sending.target.address;
+    let address = &plan.client.target.address;
     TcpStream::connect(address).map_err(|source| EvalError::Connect { address: address.clone(), source })?;
     let (sender, records) = channel();
-    let run = Run { plan, begin: Instant::now(), next: AtomicU64::new(0), under_way: AtomicUsize::new(0) };
+    let (client, begin) = (Client::new(&plan.client), Instant::now());
+    let run = Run { plan, client, begin, next: AtomicU64::new(0), in_flight: AtomicUsize::new(0) };
     let mut records = std::thread::scope(|scope| {
         let clients = |count: usize, rate: Option<f64>| {
             for number in 0..count {
                 let (run, sender) = (&run, sender.clone());
-                start(scope, move || run.client(Client { number, count, rate }, &sender));
+                start(scope, move || run.closed_loop(LoopClient { number, count, rate }, &sender));
             }
         };
         match plan.arrivals {
@@ -77,7 +78,7 @@ pub fn run_load(plan: &LoadPlan, mut progress: impl FnMut(u64)) -> Result<LoadRu
             Arrivals::Paced(count, rate) => clients(count, Some(rate)),
             Arrivals::PerSecond(rate) => {
                 let (run, sender) = (&run, sender.clone());
-                start(scope, move || run.arrivals(rate, scope, &sender));
+                start(scope, move || run.open_loop(rate, scope, &sender));
             }
         }
         drop(sender);
@@ -100,14 +101,15 @@ fn start<'scope>(scope: &'scope Scope<'scope, '_>, work: impl FnOnce() + Send + 
 
 struct Run<'plan> {
     plan: &'plan LoadPlan,
+    client: Client<'plan>,
     begin: Instant,
     next: AtomicU64,
-    under_way: AtomicUsize,
+    in_flight: AtomicUsize,
 }
 
-/// One of several clients.
+/// One of several clients that each wait for their answer.
 #[derive(Clone, Copy)]
-struct Client {
+struct LoopClient {
     number: usize,
     count: usize,
     /// Requests per second of all of them, if they do not send as fast as they can.
@@ -127,19 +129,19 @@ impl Run<'_> {
         }
     }
 
-    /// One client: a request, its answer, the next request; refused, it comes back when it is told to.
-    fn client(&self, client: Client, ended: &Sender<Record>) {
+    /// One client: a request, its answer, the next request; when refused, it waits as long as the server asks.
+    fn closed_loop(&self, client: LoopClient, ended: &Sender<Record>) {
         let workload = &self.plan.workload;
         let tenant = workload.tenant_of_client(client.number, client.count);
-        let mut chance = Chance::new(workload.seed ^ 2, client.number as u64);
+        let mut random = Random::new(workload.seed ^ 2, client.number as u64);
         let mut due = 0.0;
         loop {
             if let Some(rate) = client.rate {
-                due += chance.pause(rate / client.count as f64);
+                due += random.pause(rate / client.count as f64);
                 sleep(Duration::from_secs_f64(due).saturating_sub(self.begin.elapsed()).min(self.time_left()));
             }
             let Some(number) = self.next() else { return };
-            let record = self.plan.sending.send(&workload.request(number), tenant, self.begin);
+            let record = self.client.send(&workload.request(number), tenant, self.begin);
             let pause = record.retry_after.filter(|_| record.is_refused()).map(u64::from);
             // Nobody listens any more only when the run is given up.
             let _ = ended.send(record);
@@ -156,25 +158,25 @@ impl Run<'_> {
         }
     }
 
-    /// Requests at random times, each on a thread of its own.
-    fn arrivals<'scope>(&'scope self, rate: f64, scope: &'scope Scope<'scope, '_>, ended: &Sender<Record>) {
-        let mut chance = Chance::new(self.plan.workload.seed ^ 2, 0);
+    /// Requests at random times, whether or not earlier ones were answered, each on a thread of its own.
+    fn open_loop<'scope>(&'scope self, rate: f64, scope: &'scope Scope<'scope, '_>, ended: &Sender<Record>) {
+        let mut random = Random::new(self.plan.workload.seed ^ 2, 0);
         let mut time = 0.0;
         loop {
-            time += chance.pause(rate);
+            time += random.pause(rate);
             sleep(Duration::from_secs_f64(time).saturating_sub(self.begin.elapsed()));
             let Some(number) = self.next() else { return };
             let workload = &self.plan.workload;
             let (tenant, request) = (workload.tenant_of_request(number), workload.request(number));
             let ended = ended.clone();
-            if self.under_way.fetch_add(1, Ordering::Relaxed) >= MOST_UNDER_WAY {
-                self.under_way.fetch_sub(1, Ordering::Relaxed);
-                let _ = ended.send(Record::not_sent(&request, tenant, "too many requests are under way"));
+            if self.in_flight.fetch_add(1, Ordering::Relaxed) >= MOST_IN_FLIGHT {
+                self.in_flight.fetch_sub(1, Ordering::Relaxed);
+                let _ = ended.send(Record::not_sent(&request, tenant, "too many requests are in flight"));
                 continue;
             }
             start(scope, move || {
-                let record = self.plan.sending.send(&request, tenant, self.begin);
-                self.under_way.fetch_sub(1, Ordering::Relaxed);
+                let record = self.client.send(&request, tenant, self.begin);
+                self.in_flight.fetch_sub(1, Ordering::Relaxed);
                 let _ = ended.send(record);
             });
         }
@@ -183,10 +185,11 @@ impl Run<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Write};
+    use std::io::Write;
     use std::net::TcpListener;
 
-    use super::super::{Door, Sizes, Target, check_history};
+    use super::super::client::tests::read_request;
+    use super::super::{Endpoint, Sizes, Target, check_history};
     use super::*;
 
     const ANSWER: &str =
@@ -202,7 +205,7 @@ mod tests {
             for stream in listener.incoming() {
                 let mut stream = stream.unwrap();
                 // The first connection only finds out whether anybody is there.
-                if stream.read(&mut [0; 4096]).unwrap_or(0) > 0 {
+                if !read_request(&mut stream).is_empty() {
                     asked += 1;
                     let _ = stream.write_all(if asked % 3 == 0 { REFUSAL } else { ANSWER }.as_bytes());
                 }
@@ -225,12 +228,12 @@ mod tests {
                 tenants: 2,
                 greed: 1,
             },
-            sending: Sending {
+            client: ClientOptions {
                 target: Target { address, prefix: String::new() },
-                door: Door::Chat,
+                endpoint: Endpoint::Chat,
                 model: "default".to_owned(),
                 keys: Vec::new(),
-                patience: Duration::from_secs(30),
+                timeout: Duration::from_secs(30),
             },
             arrivals,
             extent,

@@ -1,6 +1,6 @@
 //! What became of every request: the client's own history, and whether it can be true.
 
-use super::workload::{Manner, Request};
+use super::workload::{Behaviour, Request};
 
 /// How a request ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct Record {
     /// Tokens it asked for.
     pub asked: u32,
     /// How its client behaved.
-    pub manner: Manner,
+    pub behaviour: Behaviour,
     /// When it was sent, from the beginning of the run.
     pub start: f64,
     /// The status of the response; 0 when there was none.
@@ -58,7 +58,7 @@ impl Record {
             tenant,
             words: request.words,
             asked: request.answer,
-            manner: request.manner,
+            behaviour: request.behaviour,
             start: 0.0,
             status: 0,
             retry_after: None,
@@ -115,7 +115,7 @@ pub fn check_history(records: &[Record], sent: u64) -> Vec<String> {
             Some(count) => *count += 1,
             None => problems.push(format!("request {number} ended and was never sent")),
         }
-        let leaves = matches!(record.manner, Manner::Leaves { .. });
+        let leaves = matches!(record.behaviour, Behaviour::Leaves { .. });
         let wrong = match &record.outcome {
             Outcome::Done if record.status != 200 => Some("is done without a status of 200"),
             Outcome::Done if record.tokens > u64::from(record.asked) => Some("got more tokens than it asked for"),
@@ -144,7 +144,7 @@ pub(super) mod tests {
             answer: 16,
             seed: 0,
             temperature: 0.0,
-            manner: Manner::Patient,
+            behaviour: Behaviour::Patient,
         };
         Record {
             start: 1.0,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::record::{Outcome, Record};
-use super::workload::Manner;
+use super::workload::Behaviour;
 
 /// Percentiles of a quantity; all 0 when it was never seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -98,7 +98,7 @@ impl Summary {
             *summary = tenant_summary(records.iter().filter(|record| record.tenant == tenant), window);
         }
         let done = |record: &Record| record.outcome == Outcome::Done;
-        let prompt = |record: &&Record| record.manner != Manner::Slow;
+        let prompt = |record: &&Record| record.behaviour != Behaviour::Slow;
         let fairness = jain(&by_tenant.iter().map(|tenant| tenant.served).collect::<Vec<_>>());
         Summary {
             window,
@@ -180,7 +180,7 @@ mod tests {
         records[2].status = 429;
         records[2].outcome = Outcome::Error("busy".to_owned());
         (records[2].first, records[2].gaps) = (None, Vec::new());
-        records[3].manner = Manner::Slow;
+        records[3].behaviour = Behaviour::Slow;
         records[3].outcome = Outcome::Error("cut".to_owned());
         // Two texts of each stream come within 1.7 s.
         let summary = Summary::of(&records, Some(1.7), 2);

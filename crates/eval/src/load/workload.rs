@@ -1,9 +1,9 @@
-//! What is asked: requests of mixed sizes and manners, each a function of the seed and its number.
+//! What is asked: requests of mixed sizes from clients that behave differently, each a function of the seed and its number.
 
 use std::fmt;
 use std::str::FromStr;
 
-use super::chance::Chance;
+use super::random::Random;
 
 /// Common words, most of them one token in most vocabularies.
 const WORDS: [&str; 64] = [
@@ -13,7 +13,7 @@ const WORDS: [&str; 64] = [
     "there", "if", "more", "out", "up", "into", "do", "any", "your", "what", "has", "man", "could", "other", "than",
 ];
 
-/// A range of sizes, both ends included, drawn so that every doubling is equally likely.
+/// A range of sizes, both ends included, sampled so that every doubling is equally likely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
     /// The smallest.
@@ -47,7 +47,7 @@ pub struct Workload {
 
 /// How a client behaves while it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manner {
+pub enum Behaviour {
     /// It reads what comes.
     Patient,
     /// It leaves after this many tokens; after none, while it still waits.
@@ -75,31 +75,31 @@ pub struct Request {
     /// The temperature of its answer.
     pub temperature: f64,
     /// How its client behaves.
-    pub manner: Manner,
+    pub behaviour: Behaviour,
 }
 
 impl Workload {
     /// The request of this number.
     pub fn request(&self, number: u64) -> Request {
-        let mut chance = Chance::new(self.seed, number);
-        let (own, answer) = (self.prompt.draw(&mut chance), self.answer.draw(&mut chance));
-        let manner = chance.unit();
-        let manner = match manner {
-            _ if manner < self.cancel => Manner::Leaves { after: chance.below(u64::from(answer)) as u32 },
-            _ if manner < self.cancel + self.slow => Manner::Slow,
-            _ => Manner::Patient,
+        let mut random = Random::new(self.seed, number);
+        let (own, answer) = (self.prompt.sample(&mut random), self.answer.sample(&mut random));
+        let behaviour = random.unit();
+        let behaviour = match behaviour {
+            _ if behaviour < self.cancel => Behaviour::Leaves { after: random.below(u64::from(answer)) as u32 },
+            _ if behaviour < self.cancel + self.slow => Behaviour::Slow,
+            _ => Behaviour::Patient,
         };
-        let temperature = self.temperatures.get(chance.below(self.temperatures.len() as u64) as usize);
+        let temperature = self.temperatures.get(random.below(self.temperatures.len() as u64) as usize);
         let temperature = temperature.copied().unwrap_or(0.0);
-        let seed = chance.next() as u32 >> 1;
-        let mut prompt = words(&mut Chance::new(self.seed, u64::MAX), self.shared_prefix);
-        prompt.push_str(&words(&mut chance, own));
-        Request { number, prompt, words: self.shared_prefix.saturating_add(own), answer, seed, temperature, manner }
+        let seed = random.next() as u32 >> 1;
+        let mut prompt = words(&mut Random::new(self.seed, u64::MAX), self.shared_prefix);
+        prompt.push_str(&words(&mut random, own));
+        Request { number, prompt, words: self.shared_prefix.saturating_add(own), answer, seed, temperature, behaviour }
     }
 
     /// Who sends a request that comes by itself.
     pub fn tenant_of_request(&self, number: u64) -> usize {
-        self.tenant_at(Chance::new(self.seed ^ 1, number).unit())
+        self.tenant_at(Random::new(self.seed ^ 1, number).unit())
     }
 
     /// Whose client this is, of so many.
@@ -117,19 +117,19 @@ impl Workload {
 }
 
 /// Words, each followed by a space.
-fn words(chance: &mut Chance, count: u32) -> String {
+fn words(random: &mut Random, count: u32) -> String {
     let mut text = String::new();
     for _ in 0..count {
-        text.push_str(WORDS[chance.below(WORDS.len() as u64) as usize]);
+        text.push_str(WORDS[random.below(WORDS.len() as u64) as usize]);
         text.push(' ');
     }
     text
 }
 
 impl Sizes {
-    fn draw(&self, chance: &mut Chance) -> u32 {
+    fn sample(&self, random: &mut Random) -> u32 {
         let (least, most) = (f64::from(self.least), f64::from(self.most) + 1.0);
-        let size = (least.ln() + chance.unit() * (most.ln() - least.ln())).exp();
+        let size = (least.ln() + random.unit() * (most.ln() - least.ln())).exp();
         (size as u32).clamp(self.least, self.most)
     }
 }
@@ -191,8 +191,8 @@ mod tests {
         assert_eq!(requests[77], workload.request(77));
         let part = |is: &dyn Fn(&Request) -> bool| requests.iter().filter(|request| is(request)).count() as f64 / 2e3;
         let near = |found: f64, expected: f64| assert!((found - expected).abs() < 0.04, "{found} for {expected}");
-        near(part(&|request| matches!(request.manner, Manner::Leaves { .. })), 0.1);
-        near(part(&|request| request.manner == Manner::Slow), 0.1);
+        near(part(&|request| matches!(request.behaviour, Behaviour::Leaves { .. })), 0.1);
+        near(part(&|request| request.behaviour == Behaviour::Slow), 0.1);
         near(part(&|request| request.temperature == 0.8), 0.5);
         // The middle of a range whose doublings are equally likely is the root of its ends' product.
         near(part(&|request| request.words < 5 + 181), 0.5);

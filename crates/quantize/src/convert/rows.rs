@@ -29,7 +29,7 @@ pub(crate) struct RowJob<'a> {
     pub(crate) importance: Option<TensorImportance<'a>>,
 }
 
-/// Writes every row of the job; `written` hears how many numbers each piece had. Memory stays at a few pieces however
+/// Writes every row of the job; `written` is called with how many numbers each piece had. Memory stays at a few pieces however
 /// large the tensor is.
 pub(crate) fn write_rows(
     job: &RowJob<'_>,

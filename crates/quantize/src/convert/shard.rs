@@ -1,4 +1,4 @@
-//! Writes some tensors of a model as a file of its own that still tells the whole architecture.
+//! Writes some tensors of a model as a file of its own that still describes the whole architecture.
 
 use std::path::Path;
 

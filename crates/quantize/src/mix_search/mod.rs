@@ -98,7 +98,7 @@ struct Candidate {
 }
 
 impl MixSearch<'_> {
-    /// Searches. `measure` compares a written candidate with the source model; `progress` hears how far it is.
+    /// Searches. `measure` compares a written candidate with the source model; `progress` is called before each measurement.
     pub fn run<E: From<QuantizeError>>(
         &self,
         mut measure: impl FnMut(&Path, Depth) -> Result<Measured, E>,
@@ -256,7 +256,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // It may never have been written; nobody is left to tell if it cannot be removed.
+        // It may never have been written; there is nobody to report to if it cannot be removed.
         let _ = std::fs::remove_file(&self.path);
     }
 }

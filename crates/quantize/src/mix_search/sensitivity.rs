@@ -11,22 +11,22 @@ use crate::{Importance, QuantizeError};
 /// Rows of a matrix whose errors stand for all.
 const SAMPLED_ROWS: usize = 48;
 
-/// Parts of the depth of a model that are measured apart.
+/// How many bands of layers are measured separately.
 const BANDS: u64 = 3;
 
-/// Matrices that are measured together: the same part of neighbouring layers.
+/// Matrices that are measured together: the same tensor of neighbouring layers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Group {
-    part: String,
+    tensor: String,
     band: u64,
 }
 
 impl Group {
     /// The group of a tensor in a model of so many layers.
     pub(super) fn of(name: &str, layers: u64) -> Group {
-        let Some(layer) = layer(name) else { return Group { part: name.to_owned(), band: 0 } };
-        let part = name.splitn(3, '.').nth(2).unwrap_or(name).to_owned();
-        Group { part, band: layer.saturating_mul(BANDS) / layers.max(1) }
+        let Some(layer) = layer(name) else { return Group { tensor: name.to_owned(), band: 0 } };
+        let tensor = name.splitn(3, '.').nth(2).unwrap_or(name).to_owned();
+        Group { tensor, band: layer.saturating_mul(BANDS) / layers.max(1) }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The mixes by the names that the GGUF world gives them, as data.
+//! Mixes of formats by the names that GGUF tools use for them, as data.
 
 use cascadia_kernels::Dtype;
 
@@ -19,16 +19,16 @@ pub(super) struct Mix {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Rule {
     /// What they do.
-    pub(super) part: Part,
+    pub(super) role: MatrixRole,
     /// In which layers.
     pub(super) layers: Layers,
     /// Their format.
     pub(super) dtype: Dtype,
 }
 
-/// Parts of a layer that suffer most from few bits.
+/// Matrices of a layer that lose most by few bits, by what they do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum MatrixRole {
     /// What attention adds up, alone or together with queries and keys.
     Values,
     /// What turns attention back into hidden states.
@@ -47,19 +47,19 @@ pub(super) enum Layers {
     /// The first so many.
     First(u64),
     /// The first layers, one in so many.
-    FirstPart(u64),
+    FirstFraction(u64),
     /// The first and last eighth, and every third between them.
     Spread,
 }
 
-impl Part {
-    /// The part that a tensor of a layer is.
-    pub(super) fn of(name: &str) -> Option<Part> {
-        let is = |part: &str| name.ends_with(part);
+impl MatrixRole {
+    /// What a tensor of a layer does, if it is one of them.
+    pub(super) fn of(name: &str) -> Option<MatrixRole> {
+        let is = |end: &str| name.ends_with(end);
         match () {
-            () if is("attn_v.weight") || is("attn_qkv.weight") || is("attn_kv_b.weight") => Some(Part::Values),
-            () if is("attn_output.weight") => Some(Part::AttentionOutput),
-            () if name.contains("ffn_down") => Some(Part::Down),
+            () if is("attn_v.weight") || is("attn_qkv.weight") || is("attn_kv_b.weight") => Some(MatrixRole::Values),
+            () if is("attn_output.weight") => Some(MatrixRole::AttentionOutput),
+            () if name.contains("ffn_down") => Some(MatrixRole::Down),
             () => None,
         }
     }
@@ -73,7 +73,7 @@ impl Layers {
             Layers::All => true,
             Layers::Shared => shared_values,
             Layers::First(first) => layer < first,
-            Layers::FirstPart(part) => layer < count / part,
+            Layers::FirstFraction(fraction) => layer < count / fraction,
             Layers::Spread => layer < eighth || layer >= count.saturating_mul(7) / 8 || (layer - eighth) % 3 == 2,
         }
     }
@@ -83,8 +83,8 @@ const fn mix(name: &'static str, usual: Dtype, file_type: u32, rules: &'static [
     Mix { name, usual, file_type, rules }
 }
 
-const fn rule(part: Part, layers: Layers, dtype: Dtype) -> Rule {
-    Rule { part, layers, dtype }
+const fn rule(role: MatrixRole, layers: Layers, dtype: Dtype) -> Rule {
+    Rule { role, layers, dtype }
 }
 
 /// The number for mixes that other programs have no number for.
@@ -105,7 +105,10 @@ pub(super) const MIXES: [Mix; 20] = [
         "q4_k_s",
         Dtype::Q4_K,
         14,
-        &[rule(Part::Values, Layers::First(4), Dtype::Q5_K), rule(Part::Down, Layers::FirstPart(8), Dtype::Q5_K)],
+        &[
+            rule(MatrixRole::Values, Layers::First(4), Dtype::Q5_K),
+            rule(MatrixRole::Down, Layers::FirstFraction(8), Dtype::Q5_K),
+        ],
     ),
     mix("q4_0", Dtype::Q4_0, 2, &[]),
     mix("iq4_nl", Dtype::IQ4_NL, 25, IQ4),
@@ -117,9 +120,9 @@ pub(super) const MIXES: [Mix; 20] = [
         Dtype::Q3_K,
         13,
         &[
-            rule(Part::Values, Layers::All, Dtype::Q5_K),
-            rule(Part::Down, Layers::All, Dtype::Q5_K),
-            rule(Part::AttentionOutput, Layers::All, Dtype::Q5_K),
+            rule(MatrixRole::Values, Layers::All, Dtype::Q5_K),
+            rule(MatrixRole::Down, Layers::All, Dtype::Q5_K),
+            rule(MatrixRole::AttentionOutput, Layers::All, Dtype::Q5_K),
         ],
     ),
     mix(
@@ -127,11 +130,11 @@ pub(super) const MIXES: [Mix; 20] = [
         Dtype::Q3_K,
         12,
         &[
-            rule(Part::Values, Layers::First(2), Dtype::Q5_K),
-            rule(Part::Values, Layers::All, Dtype::Q4_K),
-            rule(Part::Down, Layers::FirstPart(16), Dtype::Q5_K),
-            rule(Part::Down, Layers::All, Dtype::Q4_K),
-            rule(Part::AttentionOutput, Layers::All, Dtype::Q4_K),
+            rule(MatrixRole::Values, Layers::First(2), Dtype::Q5_K),
+            rule(MatrixRole::Values, Layers::All, Dtype::Q4_K),
+            rule(MatrixRole::Down, Layers::FirstFraction(16), Dtype::Q5_K),
+            rule(MatrixRole::Down, Layers::All, Dtype::Q4_K),
+            rule(MatrixRole::AttentionOutput, Layers::All, Dtype::Q4_K),
         ],
     ),
     mix("q3_k_s", Dtype::Q3_K, 11, &[]),
@@ -140,22 +143,27 @@ pub(super) const MIXES: [Mix; 20] = [
         Dtype::Q2_K,
         10,
         &[
-            rule(Part::Values, Layers::Shared, Dtype::Q4_K),
-            rule(Part::Values, Layers::All, Dtype::Q3_K),
-            rule(Part::Down, Layers::All, Dtype::Q3_K),
-            rule(Part::AttentionOutput, Layers::All, Dtype::Q3_K),
+            rule(MatrixRole::Values, Layers::Shared, Dtype::Q4_K),
+            rule(MatrixRole::Values, Layers::All, Dtype::Q3_K),
+            rule(MatrixRole::Down, Layers::All, Dtype::Q3_K),
+            rule(MatrixRole::AttentionOutput, Layers::All, Dtype::Q3_K),
         ],
     ),
     mix(
         "q2_k_s",
         Dtype::Q2_K,
         21,
-        &[rule(Part::Values, Layers::Shared, Dtype::Q4_K), rule(Part::Down, Layers::FirstPart(8), Dtype::Q4_K)],
+        &[
+            rule(MatrixRole::Values, Layers::Shared, Dtype::Q4_K),
+            rule(MatrixRole::Down, Layers::FirstFraction(8), Dtype::Q4_K),
+        ],
     ),
 ];
 
 const SOME_Q6_K: &[Rule] =
-    &[rule(Part::Values, Layers::Spread, Dtype::Q6_K), rule(Part::Down, Layers::Spread, Dtype::Q6_K)];
+    &[rule(MatrixRole::Values, Layers::Spread, Dtype::Q6_K), rule(MatrixRole::Down, Layers::Spread, Dtype::Q6_K)];
 
-const IQ4: &[Rule] =
-    &[rule(Part::Values, Layers::Shared, Dtype::Q5_K), rule(Part::Down, Layers::FirstPart(8), Dtype::Q5_K)];
+const IQ4: &[Rule] = &[
+    rule(MatrixRole::Values, Layers::Shared, Dtype::Q5_K),
+    rule(MatrixRole::Down, Layers::FirstFraction(8), Dtype::Q5_K),
+];

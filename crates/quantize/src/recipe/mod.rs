@@ -9,7 +9,7 @@ use std::str::FromStr;
 use cascadia_kernels::Dtype;
 
 pub use self::keep::Keep;
-use self::mix::{MIXES, Mix, Part};
+use self::mix::{MIXES, MatrixRole, Mix};
 use crate::QuantizeError;
 
 /// A mix of formats with exceptions, knowing the model it is for once [`Recipe::for_model`] has seen its tensors.
@@ -33,7 +33,7 @@ struct Model {
 /// Matrices with fewer numbers than this cost nothing in full precision.
 const TINY: u64 = 1024;
 
-/// Parts of names of matrices that are small or steer everything after them, so that quantising them never pays.
+/// Matrices that are small or steer everything after them, so that quantising them never pays, by a piece of their name.
 const KEPT: [&str; 3] = ["_norm.weight", "ffn_gate_inp.weight", "altup_router.weight"];
 
 /// Names of tensors in a message.
@@ -112,10 +112,10 @@ impl Recipe {
         if self.makes_logits(name) && !usual.is_float() && usual != Dtype::Q8_0 {
             return Dtype::Q6_K;
         }
-        let (Some(layer), Some(part)) = (layer(name), Part::of(name)) else { return usual };
+        let (Some(layer), Some(role)) = (layer(name), MatrixRole::of(name)) else { return usual };
         let shared_values = self.model.query_rows >= self.model.value_rows.saturating_mul(4);
         let applies =
-            |rule: &&mix::Rule| rule.part == part && rule.layers.contain(layer, self.model.layers, shared_values);
+            |rule: &&mix::Rule| rule.role == role && rule.layers.contain(layer, self.model.layers, shared_values);
         self.mix.rules.iter().find(applies).map_or(usual, |rule| rule.dtype)
     }
 }
@@ -124,7 +124,7 @@ impl Recipe {
 pub(crate) fn is_quantized(name: &str, shape: &[u64]) -> bool {
     let numbers = shape.iter().fold(1, |product: u64, &size| product.saturating_mul(size));
     let matrix = shape.len() >= 2 && numbers >= TINY && name.ends_with("weight");
-    matrix && !KEPT.iter().any(|part| name.contains(part))
+    matrix && !KEPT.iter().any(|piece| name.contains(piece))
 }
 
 /// The number of the layer a tensor belongs to.
@@ -269,7 +269,7 @@ mod tests {
         let dtypes = |text: &str| tensors.map(|name| recipe(text).expect(text).dtype(name, shape));
         assert_eq!(dtypes("output=q8_0"), [Dtype::Q8_0, Dtype::Q4_K, Dtype::Q6_K]);
         assert_eq!(dtypes("ffn_*=f16"), [Dtype::Q6_K, Dtype::Q4_K, Dtype::F16]);
-        let message = recipe("ffn_dwn=f16").expect_err("a slip of the pen").to_string();
+        let message = recipe("ffn_dwn=f16").expect_err("a typing error").to_string();
         assert!(message.contains("blk.1.ffn_down.weight"), "{message}");
     }
 

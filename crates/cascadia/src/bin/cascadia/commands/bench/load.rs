@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use cascadia_eval::load::{
-    Arrivals, Door, Extent, LoadPlan, LoadRun, Manner, Outcome, Quantiles, Record, Sending, Summary, Target,
-    TenantSummary, Workload, check_history, histogram, run_load,
+    Arrivals, Behaviour, ClientOptions, Endpoint, Extent, LoadPlan, LoadRun, Outcome, Quantiles, Record, Summary,
+    Target, TenantSummary, Workload, check_history, histogram, run_load,
 };
 use serde_json::{Value, json};
 
@@ -63,12 +63,12 @@ fn plan(flags: &LoadFlags) -> anyhow::Result<LoadPlan> {
             tenants,
             greed: flags.greedy,
         },
-        sending: Sending {
+        client: ClientOptions {
             target: Target::parse(&flags.url)?,
-            door: if flags.chat { Door::Chat } else { Door::Completions },
+            endpoint: if flags.chat { Endpoint::Chat } else { Endpoint::Completions },
             model: flags.model.clone(),
             keys,
-            patience: Duration::from_secs_f64(flags.timeout),
+            timeout: Duration::from_secs_f64(flags.timeout),
         },
         arrivals: match (flags.clients, flags.rate) {
             (None, Some(rate)) => Arrivals::PerSecond(rate),
@@ -103,7 +103,7 @@ fn report(summary: &Summary, records: &[Record]) -> String {
         let [p50, p95, p99, most] = [p50, p95, p99, most].map(|seconds| seconds * 1e3);
         text.push_str(&format!("{name:15} {p50:10.1} {p95:10.1} {p99:10.1} {most:10.1}\n"));
     }
-    let prompt = |record: &&Record| record.manner != Manner::Slow;
+    let prompt = |record: &&Record| record.behaviour != Behaviour::Slow;
     let firsts: Vec<f64> = records.iter().filter(prompt).filter_map(|record| record.first).collect();
     let gaps: Vec<f64> = records.iter().filter(prompt).flat_map(|record| record.gaps.clone()).collect();
     for (title, values) in [("first token", firsts), ("token to token", gaps)] {
@@ -157,10 +157,10 @@ fn object(flags: &LoadFlags, summary: &Summary, records: &[Record], problems: &[
 }
 
 fn request(record: &Record) -> Value {
-    let (manner, leaves_after) = match record.manner {
-        Manner::Patient => ("patient", None),
-        Manner::Slow => ("slow", None),
-        Manner::Leaves { after } => ("leaves", Some(after)),
+    let (behaviour, leaves_after) = match record.behaviour {
+        Behaviour::Patient => ("patient", None),
+        Behaviour::Slow => ("slow", None),
+        Behaviour::Leaves { after } => ("leaves", Some(after)),
     };
     let error = match &record.outcome {
         Outcome::Error(problem) => Some(problem),
@@ -169,7 +169,7 @@ fn request(record: &Record) -> Value {
     json!({
         "number": record.number,
         "tenant": record.tenant,
-        "manner": manner,
+        "manner": behaviour,
         "leaves_after": leaves_after,
         "status": record.status,
         "retry_after": record.retry_after,

@@ -1,17 +1,17 @@
-//! Numbers that look random and are the same for the same seed.
+//! Pseudo-random numbers that are the same for the same seed.
 
 /// A stream of numbers; splitmix64.
-pub(super) struct Chance {
+pub(super) struct Random {
     state: u64,
 }
 
-impl Chance {
+impl Random {
     /// The stream of this number under a seed; streams do not resemble each other.
-    pub(super) fn new(seed: u64, stream: u64) -> Chance {
-        let mut chance = Chance { state: seed };
-        chance.state = chance.next() ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        chance.next();
-        chance
+    pub(super) fn new(seed: u64, stream: u64) -> Random {
+        let mut random = Random { state: seed };
+        random.state = random.next() ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        random.next();
+        random
     }
 
     pub(super) fn next(&mut self) -> u64 {
@@ -45,15 +45,15 @@ mod tests {
     #[test]
     fn streams_are_spread_and_repeat() {
         let take = |seed, stream| {
-            let mut chance = Chance::new(seed, stream);
-            [chance.next(), chance.next()]
+            let mut random = Random::new(seed, stream);
+            [random.next(), random.next()]
         };
         assert_eq!(take(1, 2), take(1, 2));
         assert!(take(1, 2) != take(2, 1) && take(1, 2) != take(1, 3));
-        let mut chance = Chance::new(7, 0);
-        let pauses: f64 = (0..10_000).map(|_| chance.pause(4.0)).sum();
+        let mut random = Random::new(7, 0);
+        let pauses: f64 = (0..10_000).map(|_| random.pause(4.0)).sum();
         assert!((pauses / 10_000.0 - 0.25).abs() < 0.01, "{pauses}");
-        assert!((0..1000).all(|_| chance.below(3) < 3));
-        assert_eq!(chance.below(0), 0);
+        assert!((0..1000).all(|_| random.below(3) < 3));
+        assert_eq!(random.below(0), 0);
     }
 }

@@ -14,14 +14,14 @@ pub(super) struct Event {
 
 /// Puts events together from pieces of a body.
 #[derive(Debug, Default)]
-pub(super) struct Events {
+pub(super) struct EventReader {
     line: Vec<u8>,
     event: Event,
 }
 
-impl Events {
+impl EventReader {
     /// Takes bytes in and hands out the events that are complete.
-    pub(super) fn feed(&mut self, bytes: &[u8], mut hear: impl FnMut(Event)) -> Result<(), String> {
+    pub(super) fn feed(&mut self, bytes: &[u8], mut receive: impl FnMut(Event)) -> Result<(), String> {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             self.line.extend_from_slice(piece);
             if self.line.len() > MAX_LINE {
@@ -30,17 +30,17 @@ impl Events {
             if piece.ends_with(b"\n") {
                 let line = String::from_utf8_lossy(&self.line).into_owned();
                 self.line.clear();
-                self.read_line(line.trim_end_matches(['\n', '\r']), &mut hear);
+                self.read_line(line.trim_end_matches(['\n', '\r']), &mut receive);
             }
         }
         Ok(())
     }
 
-    fn read_line(&mut self, line: &str, hear: &mut impl FnMut(Event)) {
+    fn read_line(&mut self, line: &str, receive: &mut impl FnMut(Event)) {
         if line.is_empty() {
             let event = std::mem::take(&mut self.event);
             if !event.data.is_empty() {
-                hear(event);
+                receive(event);
             }
             return;
         }
@@ -68,13 +68,13 @@ mod tests {
         let text = "id: 0\ndata: {\"a\": 1}\n\n: still working\n\ndata:one\ndata: two\r\n\r\nid: 7\n\ndata: [DONE]\n\ndata: cut";
         let expected = [(Some(0), "{\"a\": 1}"), (None, "one\ntwo"), (None, "[DONE]")];
         for size in [1, 2, 5, text.len()] {
-            let (mut events, mut heard) = (Events::default(), Vec::new());
+            let (mut events, mut received) = (EventReader::default(), Vec::new());
             for piece in text.as_bytes().chunks(size) {
-                events.feed(piece, |event| heard.push(event)).unwrap();
+                events.feed(piece, |event| received.push(event)).unwrap();
             }
-            let heard: Vec<_> = heard.iter().map(|event| (event.id, event.data.as_str())).collect();
-            assert_eq!(heard, expected, "by {size}");
+            let received: Vec<_> = received.iter().map(|event| (event.id, event.data.as_str())).collect();
+            assert_eq!(received, expected, "by {size}");
         }
-        assert!(Events::default().feed(&vec![b'a'; MAX_LINE + 1], |_| {}).is_err());
+        assert!(EventReader::default().feed(&vec![b'a'; MAX_LINE + 1], |_| {}).is_err());
     }
 }
