@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::answer::{Answer, Choice};
 use super::embedding::Embedding;
-use super::speculate::Guesser;
+use super::speculate::Speculator;
 use super::{JobOutcome, JobSink, NewToken, Tenant, Update};
 use crate::{EngineError, FinishReason, Flow};
 
@@ -18,7 +18,7 @@ pub(super) struct ActiveJob {
     /// What the answer begins with, until it is told; and why it ends there, if it does.
     pub(super) known: (Vec<NewToken>, Option<FinishReason>),
     pub(super) started: Option<Instant>,
-    pub(super) guesser: Guesser,
+    pub(super) speculator: Speculator,
 }
 
 pub(super) enum ActiveTask {

@@ -1,12 +1,12 @@
-//! Collects guesses for the answers that the next step continues.
+//! Collects draft tokens for the answers that the next step continues.
 
 use super::JobId;
 use super::active_job::{ActiveJob, ActiveTask};
 use super::run::Runner;
-use super::speculate::{GuessRoom, Wish};
+use super::speculate::{DraftBudget, Wish};
 
 impl Runner {
-    /// Tells the scheduler what may come next: first from the texts themselves, then from the small model.
+    /// Gives the scheduler draft tokens: first those that constraints force or the texts suggest, then those of the draft model.
     pub(super) fn guess(&mut self) {
         let drafting = self.scheduler.drafting();
         let streams = drafting.len();
@@ -14,20 +14,20 @@ impl Runner {
         for (id, most) in drafting {
             let (Some(live), Some(tokens)) = (self.jobs.get_mut(&id), self.scheduler.tokens(id)) else { continue };
             let ActiveTask::Answer(answer) = &mut live.task else { continue };
-            // The last token of an answer needs no guess: nothing comes after it.
-            let room = GuessRoom { most: most.min(answer.room().saturating_sub(1)), streams };
-            if room.most == 0 {
+            // Nothing comes after the last token of an answer.
+            let budget = DraftBudget { most: most.min(answer.room().saturating_sub(1)), streams };
+            if budget.most == 0 {
                 continue;
             }
             let forced = answer.forced();
             let found = match forced.is_empty() {
-                true => live.guesser.look_up(tokens, room),
-                false => live.guesser.take_forced(forced, room),
+                true => live.speculator.look_up(tokens, budget),
+                false => live.speculator.take_forced(forced, budget),
             };
             if !found.is_empty() {
                 self.scheduler.guess(id, found);
             } else if self.draft.is_some() {
-                wishes.push((id, live.guesser.draft_wish(room)));
+                wishes.push((id, live.speculator.draft_depth(budget)));
             }
         }
         wishes.retain(|(_, depth)| *depth > 0);
@@ -44,7 +44,7 @@ impl Runner {
             Some(ActiveJob { task: ActiveTask::Answer(answer), .. }) => answer.draft(logits, position),
             _ => None,
         };
-        // Guesses are a help, never a need: a small model that fails is not asked again.
+        // Speculation is optional: a draft model that fails is not used again.
         match draft.guess(&wanted, choose) {
             Ok(guesses) => wishes.iter().zip(guesses).for_each(|((id, _), guess)| self.scheduler.guess(*id, guess)),
             Err(_) => self.draft = None,

@@ -14,7 +14,7 @@ use super::embedding::Embedding;
 use super::queue::{Full, Queue, QueueLimits};
 use super::run::{Runner, Submitted};
 use super::schedule::{Needs, Work};
-use super::speculate::{DraftModel, Guesser};
+use super::speculate::{DraftModel, Speculator};
 use super::{Job, JobId, ServiceOptions, Snapshot, Task};
 use crate::token_limits::TokenLimits;
 use crate::{Engine, EngineError, ModelText};
@@ -264,7 +264,7 @@ impl Shared {
             reused_tokens: 0,
             known: told,
             started: None,
-            guesser: Guesser::default(),
+            speculator: Speculator::default(),
         };
         Ok(Submitted { work: Work { id: JobId(0), tokens, needs, tenant, priority, deadline }, live })
     }

@@ -29,11 +29,11 @@ pub type JobSink = Box<dyn FnMut(Update) -> Flow + Send>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(pub u64);
 
-/// What a job wants to know of its prompt.
+/// What is computed for a prompt.
 pub enum Task {
-    /// How it goes on.
+    /// An answer.
     Generate(Generation),
-    /// Where it lies: the mean of its final hidden states.
+    /// Its embedding: the mean of its final hidden states.
     Embed,
 }
 
@@ -48,20 +48,20 @@ pub struct Generation {
     pub stop: Vec<String>,
     /// Tokens that end the answer; none of them is part of it.
     pub stop_tokens: Vec<u32>,
-    /// Report the chance of every token, and of this many of the most likely ones in its place.
+    /// Report the log probability of every token, and of this many of the most likely ones in its place.
     pub alternatives: Option<u32>,
     /// What the answer must look like.
     pub constraint: Option<Box<Constraint>>,
     /// Control tokens that appear by name in the text, for a reader that takes them out again.
     pub kept_tokens: KeptTokens,
-    /// Tokens that the answer begins with, known from when the same job was done before. They are computed like a prompt
-    /// and told at once. Tokens that cannot be of this answer are not believed, and chances need more than tokens: the
-    /// answer is then drawn from its beginning.
+    /// Tokens that the answer begins with, known from an earlier run of the same job. They are computed like a prompt and
+    /// reported at once. They are ignored where they cannot be of this answer, and where log probabilities are asked
+    /// for, which need logits: the answer is then sampled from its beginning.
     pub known: Vec<u32>,
 }
 
 impl Generation {
-    /// So many tokens at most, of which nothing else is asked.
+    /// An answer of so many tokens at most, with nothing else asked for.
     pub fn new(sampling: Sampling, max_tokens: u32) -> Generation {
         Generation {
             sampling,
@@ -83,12 +83,12 @@ pub struct Tenant(pub u64);
 /// How urgent a job is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
-    /// When nothing else waits.
+    /// After all others.
     Low,
-    /// In its turn.
+    /// The usual.
     #[default]
     Normal,
-    /// Before the others.
+    /// Before all others.
     High,
 }
 
@@ -99,7 +99,7 @@ pub enum Update {
     Started {
         /// Tokens of the prompt whose cache was still there.
         reused_tokens: usize,
-        /// The tokens of the answer that are known from before, as they are told.
+        /// The tokens of the answer that are known from an earlier run.
         known: Vec<NewToken>,
     },
     /// The answer has one more token.
@@ -132,7 +132,7 @@ pub struct TokenLogprobs {
     pub alternatives: Vec<Alternative>,
 }
 
-/// A token that could have come.
+/// A token that was possible.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Alternative {
     /// The token.

@@ -8,8 +8,8 @@ use super::schedule::Sharing;
 /// Limits of a service, fixed at its start. How much is cached is fixed when the engine is opened.
 #[derive(Clone, Debug)]
 pub struct ServiceOptions {
-    /// Jobs that may wait; more are refused at once. Tenants that wait have equal shares of the queue, so
-    /// that it may be twice as long for a while after another has come.
+    /// Jobs that may wait; more are refused at once. Tenants that wait have equal shares of the queue, which may
+    /// therefore be twice as long for a while after another tenant's first job.
     pub queue: usize,
     /// About how long a job may have to wait: where more wait than start in that time, a new one is refused at once.
     /// So many as are computed at a time may wait however long it takes.
@@ -19,10 +19,10 @@ pub struct ServiceOptions {
     /// The most rows of prompts in a step that also continues answers.
     pub prompt_rows_beside_answers: u32,
     /// About how long the rows of prompts in a step may take, which bounds the time between the tokens of answers, and
-    /// how long who comes waits for the step that runs. Where a row takes long there are fewer of them, but enough to be
-    /// worth a step: they may always take a few times as long as answers alone.
+    /// how long a new request waits for the current step. Where a row takes long there are fewer of them, but enough to
+    /// be worth a step: they may always take a few times as long as answers alone.
     pub prompt_seconds: f64,
-    /// The most guessed rows of a step, of all sequences together; none turns guessing off.
+    /// The most draft tokens of a step, of all sequences together; zero turns speculation off.
     pub draft_rows: u32,
     /// Waiting this long makes a job as urgent as those of the next priority.
     pub patience_seconds: f64,

@@ -1,11 +1,11 @@
-//! How many rows of prompts go into a step, so that answers keep coming evenly and who comes is let in soon.
+//! How many rows of prompts go into a step, so that tokens of answers come evenly and new requests start soon.
 
 use super::schedule::PromptRows;
 
 /// Steps with fewer rows say little of what one more costs: reading the weights is most of it.
 const TELLING_ROWS: usize = 8;
 /// The least in a step with answers. They make it about five times as long as one of answers alone, whatever the size of
-/// the model, because both grow with it; with fewer, who waits for a first token would pay for reading the weights.
+/// the model, because both grow with it; with fewer, a prompt would pay for reading the weights too often.
 const LEAST_BESIDE_ANSWERS: u32 = 24;
 /// With fewer than this many, reading the weights would take more than a few hundredths of a step.
 const LEAST_ALONE: u32 = 64;

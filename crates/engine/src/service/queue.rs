@@ -1,4 +1,4 @@
-//! Who may wait: so many jobs, no longer than their turn is near, and every tenant its share of them.
+//! The admission queue: how many jobs may wait, bounded by number and by time, in equal shares for the tenants.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub(super) struct Queue {
     count: usize,
     /// Jobs that have started and not ended.
     running: usize,
-    /// Seconds between two starts when the service has all it can do; zero until a job has told.
+    /// Seconds between two starts when the service has all it can do; zero until a job has ended.
     pace_seconds: f64,
 }
 
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(fill(&mut queue_of(0.1), 1), 30);
         assert_eq!(fill(&mut queue_of(4.0), 1), 8, "one starts every second");
         let mut slow = queue_of(100.0);
-        assert_eq!(fill(&mut slow, 1), 4, "those that come next");
+        assert_eq!(fill(&mut slow, 1), 4, "those that start next");
         assert_eq!(slow.enter(Tenant(1)), Err(Full { waiting: 4, retry_after: Duration::from_secs(50) }));
         slow.leave(Tenant(1));
         assert_eq!(slow.enter(Tenant(1)), Ok(()));

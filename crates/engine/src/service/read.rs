@@ -27,7 +27,7 @@ impl Runner {
         for (part, reading) in plan.parts.iter().zip(&mut readings) {
             self.read_embedding(plan, part, reading);
             if let Some(live) = self.jobs.get_mut(&part.id) {
-                live.guesser.learn(part.drafted as usize, reading.right);
+                live.speculator.learn(part.drafted as usize, reading.right);
             }
             // Nobody waits for it any more.
             reading.ended |= !self.jobs.contains_key(&part.id);

@@ -9,7 +9,7 @@ pub struct Snapshot {
     pub waiting: u64,
     /// Jobs that are being computed.
     pub running: u64,
-    /// Jobs that were computed and had to make room for others; they go on later.
+    /// Jobs that were preempted; they continue later.
     pub preempted: u64,
     /// Pages of the cache.
     pub pages: u64,
@@ -49,11 +49,11 @@ pub struct Snapshot {
     pub preemptions: u64,
     /// Cached pages given up for new ones.
     pub evictions: u64,
-    /// Tokens computed once more after a job had to give way: the cost of too little memory.
+    /// Tokens computed once more after a preemption: the cost of too little memory.
     pub recomputed_tokens: u64,
-    /// Tokens guessed ahead.
+    /// Draft tokens that were computed.
     pub drafted_tokens: u64,
-    /// Of those, tokens that were right.
+    /// Of those, tokens that were accepted.
     pub accepted_tokens: u64,
     /// Every tenant that has something to do, or was just served.
     pub tenants: Vec<TenantShare>,

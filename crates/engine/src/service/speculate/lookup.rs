@@ -1,4 +1,4 @@
-//! Guesses from the text itself: what followed the last time it ended like this.
+//! Prompt lookup: draft tokens from the text itself, what followed the last time it ended like this.
 
 use std::collections::HashMap;
 

@@ -1,6 +1,6 @@
-//! Guesses what an answer says next, so that one step can compute several of its tokens.
+//! Speculation: draft tokens ahead of an answer, so that one step can compute several of its tokens.
 //!
-//! A guess costs a row and never changes a token: it counts only when it is what the sampler chooses in its place.
+//! A draft token costs a row and never changes an answer: it is accepted only if the sampler chooses it in its place.
 
 mod depth;
 mod draft;
@@ -10,9 +10,9 @@ pub(super) use self::depth::Depth;
 pub(super) use self::draft::{DraftModel, Wish};
 pub(super) use self::lookup::Lookup;
 
-/// What one job's guesses come from, and what they were worth.
+/// Where the draft tokens of one job come from, and how many of them were accepted.
 #[derive(Default)]
-pub(super) struct Guesser {
+pub(super) struct Speculator {
     lookup: Lookup,
     lookup_depth: Depth,
     draft_depth: Depth,
@@ -23,52 +23,52 @@ pub(super) struct Guesser {
 enum Source {
     #[default]
     Lookup,
-    Draft,
-    /// A format that leaves no choice; there is nothing to learn from it.
-    Format,
+    DraftModel,
+    /// A constraint that leaves no choice; there is nothing to learn from it.
+    Constraint,
 }
 
-/// How many guesses there may be now.
+/// How many draft tokens there may be now.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct GuessRoom {
+pub(super) struct DraftBudget {
     /// The most for this sequence.
     pub(super) most: usize,
-    /// Sequences that continue in the same step: the more, the dearer is a row.
+    /// Sequences that continue in the same step: the more there are, the more a row costs.
     pub(super) streams: usize,
 }
 
-impl Guesser {
+impl Speculator {
     /// What followed when the text last ended like this; nothing if that has not been worth it.
-    pub(super) fn look_up(&mut self, tokens: &[u32], room: GuessRoom) -> Vec<u32> {
+    pub(super) fn look_up(&mut self, tokens: &[u32], budget: DraftBudget) -> Vec<u32> {
         self.lookup.extend(tokens);
-        let found = self.lookup.after(tokens, room.most);
+        let found = self.lookup.after(tokens, budget.most);
         if found.is_empty() {
             return found;
         }
-        let depth = self.lookup_depth.wish(room);
+        let depth = self.lookup_depth.next(budget);
         self.last = Source::Lookup;
         found.into_iter().take(depth).collect()
     }
 
-    /// As many as there is room for of the tokens that must come.
-    pub(super) fn take_forced(&mut self, mut forced: Vec<u32>, room: GuessRoom) -> Vec<u32> {
-        self.last = Source::Format;
-        forced.truncate(room.most);
+    /// As many of the forced tokens as the budget allows.
+    pub(super) fn take_forced(&mut self, mut forced: Vec<u32>, budget: DraftBudget) -> Vec<u32> {
+        self.last = Source::Constraint;
+        forced.truncate(budget.most);
         forced
     }
 
-    /// How many tokens a draft model should guess.
-    pub(super) fn draft_wish(&mut self, room: GuessRoom) -> usize {
-        self.last = Source::Draft;
-        self.draft_depth.wish(room)
+    /// How many tokens the draft model should propose.
+    pub(super) fn draft_depth(&mut self, budget: DraftBudget) -> usize {
+        self.last = Source::DraftModel;
+        self.draft_depth.next(budget)
     }
 
-    /// Of the last guesses, so many were computed and so many right.
-    pub(super) fn learn(&mut self, guessed: usize, right: usize) {
+    /// Of the last draft tokens, so many were computed and so many accepted.
+    pub(super) fn learn(&mut self, drafted: usize, accepted: usize) {
         match self.last {
-            Source::Lookup => self.lookup_depth.learn(guessed, right),
-            Source::Draft => self.draft_depth.learn(guessed, right),
-            Source::Format => {}
+            Source::Lookup => self.lookup_depth.learn(drafted, accepted),
+            Source::DraftModel => self.draft_depth.learn(drafted, accepted),
+            Source::Constraint => {}
         }
     }
 }
