@@ -1,4 +1,4 @@
-//! A model as the engine runs it: both ends here, and stages between them wherever they are.
+//! A model as the engine runs it: both ends here, and stages between them, local or remote.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use cascadia_model::{
     Hidden, LoadOptions, LoadedModel, ModelLimits, ModelSpec, Stage, StageCache, StageError, StepPlan, TokenIo,
 };
 
-/// Runs steps. It does not know whether a stage is here or on another machine.
+/// Runs steps. It does not know which machines run its stages.
 pub struct Pipeline {
     spec: ModelSpec,
     limits: ModelLimits,
@@ -38,21 +38,21 @@ impl Pipeline {
 
     /// Computes a step; its hidden states stay here until the next one.
     pub fn run(&mut self, plan: &StepPlan) -> Result<(), StageError> {
-        let mut hidden = self.begin(plan)?;
+        let mut hidden = self.embed(plan)?;
         let ran = self.stages.iter().try_for_each(|stage| stage.run(plan, &mut hidden));
-        self.end(hidden);
+        self.keep(hidden);
         ran
     }
 
     /// The rows of a step before the first stage.
-    pub fn begin(&mut self, plan: &StepPlan) -> Result<Hidden, StageError> {
+    pub(crate) fn embed(&mut self, plan: &StepPlan) -> Result<Hidden, StageError> {
         let mut hidden = self.spare.pop().unwrap_or_default();
         self.token_io.embed(plan, &mut hidden)?;
         Ok(hidden)
     }
 
-    /// What rows go through between `begin` and `end`.
-    pub fn stages(&self) -> Arc<[Box<dyn Stage>]> {
+    /// What rows pass between `embed` and `keep`.
+    pub(crate) fn stages(&self) -> Arc<[Box<dyn Stage>]> {
         Arc::clone(&self.stages)
     }
 
@@ -67,8 +67,8 @@ impl Pipeline {
         self.stages.iter().for_each(|stage| stage.end_sequence(id));
     }
 
-    /// Takes rows that have come through all stages; they stay here until others come.
-    pub fn end(&mut self, hidden: Hidden) {
+    /// Keeps rows that have passed all stages until others take their place.
+    pub(crate) fn keep(&mut self, hidden: Hidden) {
         self.spare.push(std::mem::replace(&mut self.hidden, hidden));
     }
 

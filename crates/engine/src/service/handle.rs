@@ -12,7 +12,7 @@ use super::active_job::{ActiveJob, ActiveTask};
 use super::answer::{Answer, StartedAnswer};
 use super::embedding::Embedding;
 use super::queue::{Full, Queue, QueueLimits};
-use super::run::{Runner, Submitted};
+use super::runner::{Runner, Submitted};
 use super::schedule::{Needs, Work};
 use super::speculate::{DraftModel, Speculator};
 use super::{Job, JobId, ServiceOptions, Snapshot, Task};
@@ -50,7 +50,7 @@ pub enum SubmitError {
     Invalid(#[from] EngineError),
 }
 
-/// What a thread that computes is told.
+/// What the thread that owns the model is asked to do.
 pub(super) enum Command {
     Submit(Box<Submitted>),
     Cancel(JobId),
@@ -58,8 +58,8 @@ pub(super) enum Command {
 
 /// What the handle and the thread both see.
 pub(super) struct Shared {
-    /// The number of the next job; `None` after the last one was taken.
-    entrance: Mutex<Option<Entrance>>,
+    /// Where jobs are sent; `None` once no more are taken.
+    commands: Mutex<Option<CommandSender>>,
     queue: Mutex<Queue>,
     /// Set when nobody wants the answers any more.
     pub(super) abandoned: AtomicBool,
@@ -71,19 +71,19 @@ pub(super) struct Shared {
     begin: Instant,
 }
 
-struct Entrance {
+struct CommandSender {
     commands: Sender<Command>,
-    next: u64,
+    next_id: u64,
 }
 
 impl Service {
-    /// Starts the thread that computes.
+    /// Starts the thread that owns the model.
     pub fn start(engine: Engine, text: Arc<ModelText>, options: ServiceOptions) -> Result<Service, EngineError> {
         Service::start_with(engine, None, text, options)
     }
 
-    /// The same with a small model of the same vocabulary that guesses ahead. The small one should be opened with room
-    /// for as many sequences as run at a time.
+    /// The same with a draft model: a small one of the same vocabulary, opened with room for as many sequences as run at
+    /// a time.
     pub fn start_with_draft(
         engine: Engine,
         draft: Engine,
@@ -105,7 +105,7 @@ impl Service {
         check_cache(limits, pipeline.spec())?;
         let (commands, received) = channel();
         let shared = Arc::new(Shared {
-            entrance: Mutex::new(Some(Entrance { commands, next: 0 })),
+            commands: Mutex::new(Some(CommandSender { commands, next_id: 0 })),
             queue: Mutex::new(Queue::new(QueueLimits {
                 jobs: options.queue.max(1),
                 seconds: options.queue_seconds,
@@ -139,7 +139,7 @@ impl Service {
     }
 
     fn stop(&mut self) {
-        self.handle.shared.entrance().take();
+        self.handle.shared.commands().take();
         if let Some(thread) = self.thread.take() {
             // A panic on that thread has been reported there.
             let _ = thread.join();
@@ -174,26 +174,26 @@ impl ServiceHandle {
     /// Puts a job into the queue; never waits. Everything that follows comes through its sink.
     pub fn submit(&self, job: Job) -> Result<JobId, SubmitError> {
         let submitted = self.shared.check(job)?;
-        let mut entrance = self.shared.entrance();
-        let Entrance { commands, next } = entrance.as_mut().ok_or(SubmitError::ShuttingDown)?;
+        let mut sender = self.shared.commands();
+        let CommandSender { commands, next_id } = sender.as_mut().ok_or(SubmitError::ShuttingDown)?;
         if let Err(Full { waiting, retry_after }) = self.shared.queue().enter(submitted.work.tenant) {
             self.shared.refused.fetch_add(1, Ordering::Relaxed);
             return Err(SubmitError::QueueFull { waiting: waiting as u64, retry_after });
         }
-        let id = JobId(*next);
+        let id = JobId(*next_id);
         let submitted = Box::new(Submitted { work: Work { id, ..submitted.work }, ..submitted });
         if commands.send(Command::Submit(submitted)).is_err() {
             return Err(SubmitError::ShuttingDown);
         }
-        *next += 1;
+        *next_id += 1;
         Ok(id)
     }
 
     /// Ends a job whose receiver is gone, also while it waits or its prompt is computed.
     pub fn cancel(&self, id: JobId) {
-        if let Some(entrance) = self.shared.entrance().as_ref() {
+        if let Some(sender) = self.shared.commands().as_ref() {
             // If the thread is gone, so is the job.
-            let _ = entrance.commands.send(Command::Cancel(id));
+            let _ = sender.commands.send(Command::Cancel(id));
         }
     }
 
@@ -228,8 +228,8 @@ impl Shared {
         self.limits.context
     }
 
-    fn entrance(&self) -> MutexGuard<'_, Option<Entrance>> {
-        self.entrance.lock().unwrap_or_else(PoisonError::into_inner)
+    fn commands(&self) -> MutexGuard<'_, Option<CommandSender>> {
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Jobs that were accepted and have not started.
@@ -256,7 +256,7 @@ impl Shared {
         // A token that fills the context is shown and never computed.
         tokens.truncate(self.limits.context as usize);
         let deadline = deadline.map(|deadline| deadline.saturating_duration_since(self.begin).as_secs_f64());
-        let live = ActiveJob {
+        let job = ActiveJob {
             task,
             sink,
             tenant,
@@ -266,6 +266,6 @@ impl Shared {
             started: None,
             speculator: Speculator::default(),
         };
-        Ok(Submitted { work: Work { id: JobId(0), tokens, needs, tenant, priority, deadline }, live })
+        Ok(Submitted { work: Work { id: JobId(0), tokens, needs, tenant, priority, deadline }, job })
     }
 }

@@ -11,128 +11,136 @@ use std::time::Instant;
 use cascadia_model::{Hidden, Placement, Stage, StageError};
 
 use super::schedule::Plan;
+use crate::Pipeline;
 
-/// A plan, its rows, when it set out, and how many stages it has behind it.
-pub(super) struct StepInFlight {
-    pub(super) plan: Plan,
-    pub(super) hidden: Hidden,
-    pub(super) begin: Instant,
-    passed: usize,
+/// Runs plans on a pipeline. A stage runs one step at a time; a step that finds it busy waits.
+pub(super) struct InFlightSteps {
+    pipeline: Pipeline,
+    stages: Stages,
+    most: usize,
+    in_flight: usize,
+    /// Steps that have passed all stages, or failed.
+    finished: VecDeque<StepInFlight>,
+    remote: Option<RemoteThreads>,
 }
 
-/// A step that has come through, or got stuck.
-pub(super) struct StepResult {
-    pub(super) travel: StepInFlight,
+/// A step whose rows the pipeline holds now, unless it failed.
+pub(super) struct FinishedStep {
+    pub(super) plan: Plan,
+    pub(super) seconds: f64,
     pub(super) result: Result<(), StageError>,
+}
+
+struct StepInFlight {
+    plan: Plan,
+    hidden: Hidden,
+    begin: Instant,
+    /// Stages that have run it.
+    passed: usize,
+    result: Result<(), StageError>,
 }
 
 type Stages = Arc<[Box<dyn Stage>]>;
 
-/// Ways through the stages. A stage runs a step at a time; a step that finds it busy waits.
-pub(super) struct InFlightSteps {
-    stages: Stages,
-    count: usize,
-    under_way: usize,
-    /// Steps that have no stage before them any more.
-    arrived: VecDeque<StepResult>,
-    threads: Option<Threads>,
-}
-
-/// They take steps through stages elsewhere, which is mostly waiting.
-struct Threads {
+/// Threads that take steps through remote stages, which is mostly waiting.
+struct RemoteThreads {
     steps: Option<Sender<StepInFlight>>,
-    back: Receiver<StepResult>,
+    returned: Receiver<StepInFlight>,
     handles: Vec<JoinHandle<()>>,
 }
 
-impl StepInFlight {
-    pub(super) fn new(plan: Plan, hidden: Hidden) -> StepInFlight {
-        StepInFlight { plan, hidden, begin: Instant::now(), passed: 0 }
-    }
-}
-
 impl InFlightSteps {
-    /// As many ways as there are machines that compute; with one, steps run on the thread that sets them out.
-    pub(super) fn new(stages: Stages) -> InFlightSteps {
-        let elsewhere = stages.iter().filter(|stage| !is_local(&***stage)).count();
-        let count = (elsewhere + usize::from(elsewhere < stages.len())).max(1);
-        let threads = (count > 1).then(|| Threads::start(&stages, elsewhere));
-        InFlightSteps { stages, count, under_way: 0, arrived: VecDeque::new(), threads }
+    /// As many steps at a time as there are machines that compute; with one machine, steps run on the calling thread.
+    pub(super) fn new(pipeline: Pipeline) -> InFlightSteps {
+        let stages = pipeline.stages();
+        let remote = stages.iter().filter(|stage| !is_local(&***stage)).count();
+        let most = (remote + usize::from(remote < stages.len())).max(1);
+        let remote = (most > 1).then(|| RemoteThreads::start(&stages, remote));
+        InFlightSteps { pipeline, stages, most, in_flight: 0, finished: VecDeque::new(), remote }
     }
 
-    /// How many steps may be under way.
-    pub(super) fn count(&self) -> usize {
-        self.count
+    /// The pipeline, with the rows of the step that finished last.
+    pub(super) fn pipeline(&mut self) -> &mut Pipeline {
+        &mut self.pipeline
     }
 
-    /// Whether another step may set out.
+    /// How many steps may be in flight.
+    pub(super) fn most(&self) -> usize {
+        self.most
+    }
+
+    /// Whether another step may start.
     pub(super) fn has_room(&self) -> bool {
-        self.under_way < self.count
+        self.in_flight < self.most
     }
 
-    /// Takes a step as far as it comes here; from there it goes on by itself.
-    pub(super) fn set_out(&mut self, travel: StepInFlight) {
-        self.under_way += 1;
-        self.lead(StepResult { travel, result: Ok(()) });
+    /// Embeds the tokens of a plan and runs it up to the first remote stage; from there other threads run it.
+    pub(super) fn start(&mut self, plan: Plan) {
+        self.in_flight += 1;
+        let (hidden, result) = match self.pipeline.embed(&plan.step) {
+            Ok(hidden) => (hidden, Ok(())),
+            Err(error) => (Hidden::default(), Err(error)),
+        };
+        self.advance(StepInFlight { plan, hidden, begin: Instant::now(), passed: 0, result });
     }
 
-    /// Waits for a step that has come through, and leads others on meanwhile; `None` when none is under way.
-    pub(super) fn arrive(&mut self) -> Option<StepResult> {
+    /// Waits for a step to finish, and advances others meanwhile; `None` when none is in flight.
+    pub(super) fn next(&mut self) -> Option<FinishedStep> {
         loop {
-            if let Some(arrival) = self.arrived.pop_front() {
-                self.under_way -= 1;
-                return Some(arrival);
+            if let Some(StepInFlight { plan, hidden, begin, result, .. }) = self.finished.pop_front() {
+                self.in_flight -= 1;
+                self.pipeline.keep(hidden);
+                return Some(FinishedStep { plan, seconds: begin.elapsed().as_secs_f64(), result });
             }
-            let threads = self.threads.as_ref().filter(|_| self.under_way > 0)?;
-            let back = threads.back.recv().ok()?;
+            let remote = self.remote.as_ref().filter(|_| self.in_flight > 0)?;
+            let step = remote.returned.recv().ok()?;
             // The machine that this step comes from may now be sent another, which must not wait for what is next here.
             thread::yield_now();
-            self.lead(back);
+            self.advance(step);
         }
     }
 
-    /// Runs the stages that come next for a step and are here, and sends it on to those that are not.
-    fn lead(&mut self, arrival: StepResult) {
-        let alone = self.threads.is_none();
-        let arrival = run(&self.stages, arrival, |stage| alone || is_local(stage));
-        let is_through = arrival.result.is_err() || arrival.travel.passed == self.stages.len();
-        match self.threads.as_ref().and_then(|threads| threads.steps.as_ref()).filter(|_| !is_through) {
+    /// Runs the local stages that are next for a step, and passes it on to the threads for remote ones.
+    fn advance(&mut self, step: StepInFlight) {
+        let alone = self.remote.is_none();
+        let step = run(&self.stages, step, |stage| alone || is_local(stage));
+        let is_done = step.result.is_err() || step.passed == self.stages.len();
+        match self.remote.as_ref().and_then(|remote| remote.steps.as_ref()).filter(|_| !is_done) {
             Some(steps) => {
                 // The threads end only after the sender.
-                drop(steps.send(arrival.travel));
+                drop(steps.send(step));
                 // Sending takes microseconds and the next step here many milliseconds: where the two share a core, the
                 // other machine must not wait for that.
                 thread::yield_now();
             }
-            None => self.arrived.push_back(arrival),
+            None => self.finished.push_back(step),
         }
     }
 }
 
-impl Threads {
-    fn start(stages: &Stages, count: usize) -> Threads {
+impl RemoteThreads {
+    fn start(stages: &Stages, count: usize) -> RemoteThreads {
         let (steps, waiting) = channel::<StepInFlight>();
-        let (arrivals, back) = channel();
+        let (results, returned) = channel();
         let waiting = Arc::new(Mutex::new(waiting));
-        let lane = |_| {
-            let (stages, waiting, arrivals) = (Arc::clone(stages), Arc::clone(&waiting), arrivals.clone());
+        let thread = |_| {
+            let (stages, waiting, results) = (Arc::clone(stages), Arc::clone(&waiting), results.clone());
             thread::spawn(move || {
                 loop {
                     let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
-                    let Ok(travel) = next else { return };
-                    let set_out = StepResult { travel, result: Ok(()) };
-                    if arrivals.send(run(&stages, set_out, |stage| !is_local(stage))).is_err() {
+                    let Ok(step) = next else { return };
+                    if results.send(run(&stages, step, |stage| !is_local(stage))).is_err() {
                         return;
                     }
                 }
             })
         };
-        let handles = (0..count).map(lane).collect();
-        Threads { steps: Some(steps), back, handles }
+        let handles = (0..count).map(thread).collect();
+        RemoteThreads { steps: Some(steps), returned, handles }
     }
 }
 
-impl Drop for Threads {
+impl Drop for RemoteThreads {
     fn drop(&mut self) {
         self.steps = None;
         // A fault in a step has been reported as its result.
@@ -144,20 +152,15 @@ fn is_local(stage: &dyn Stage) -> bool {
     stage.traits().placement == Placement::Local
 }
 
-/// Takes a step through the stages before it, up to the first that is not `mine`. A fault in our own code is an error of
-/// this step and not the end of the service: what the step left behind are rows that are written again before they are
-/// read.
-fn run(
-    stages: &Stages,
-    StepResult { mut travel, mut result }: StepResult,
-    mine: impl Fn(&dyn Stage) -> bool,
-) -> StepResult {
-    while let Some(stage) = stages.get(travel.passed).filter(|stage| result.is_ok() && mine(&***stage)) {
-        let (plan, hidden) = (&travel.plan.step, &mut travel.hidden);
+/// Takes a step through the next stages, up to the first that is not `mine`. A panic in a stage is an error of this step
+/// and not the end of the service: what the step left behind are rows that are written again before they are read.
+fn run(stages: &Stages, mut step: StepInFlight, mine: impl Fn(&dyn Stage) -> bool) -> StepInFlight {
+    while let Some(stage) = stages.get(step.passed).filter(|stage| step.result.is_ok() && mine(&***stage)) {
+        let (plan, hidden) = (&step.plan.step, &mut step.hidden);
         let ran = catch_unwind(AssertUnwindSafe(|| stage.run(plan, hidden)));
-        let broke_off = |_| Err(StageError::Plan { problem: "it broke off; this is a bug worth reporting".into() });
-        result = ran.unwrap_or_else(broke_off);
-        travel.passed += 1;
+        let panicked = |_| Err(StageError::Plan { problem: "it broke off; this is a bug worth reporting".into() });
+        step.result = ran.unwrap_or_else(panicked);
+        step.passed += 1;
     }
-    StepResult { travel, result }
+    step
 }

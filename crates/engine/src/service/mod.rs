@@ -3,7 +3,6 @@
 mod active_job;
 pub(crate) mod answer;
 mod embedding;
-mod guess;
 mod handle;
 mod in_flight;
 mod job;
@@ -11,8 +10,7 @@ mod logprobs;
 mod options;
 mod pace;
 mod queue;
-mod read;
-mod run;
+mod runner;
 pub mod schedule;
 mod snapshot;
 mod speculate;

@@ -23,12 +23,12 @@ fn work(id: u64, tenant: u64, length: usize) -> Work {
 /// Commits a plan: every wanted row gives a token, and jobs end after as many as `lengths` says.
 fn commit(scheduler: &mut Scheduler, plan: Plan, left: &mut BTreeMap<JobId, usize>) -> Vec<JobId> {
     let mut ended = Vec::new();
-    let results = plan.parts.iter().map(|part| {
-        let new = vec![0; part.wanted.len()];
-        let left = left.entry(part.id).or_insert(1);
+    let results = plan.jobs.iter().map(|planned| {
+        let new = vec![0; planned.wanted.len()];
+        let left = left.entry(planned.id).or_insert(1);
         *left = left.saturating_sub(new.len());
         if *left == 0 {
-            ended.push(part.id);
+            ended.push(planned.id);
             Advance::Finished(new)
         } else {
             Advance::Computed(new)
@@ -149,7 +149,7 @@ fn a_prompt_that_is_finished_is_not_made_late_by_those_of_others() {
     let steps: Vec<Vec<u64>> = (0..2)
         .map(|_| {
             let plan = scheduler.plan(0.0).expect("there are jobs");
-            let ids = plan.parts.iter().map(|part| part.id.0).collect();
+            let ids = plan.jobs.iter().map(|planned| planned.id.0).collect();
             commit(&mut scheduler, plan, &mut BTreeMap::new());
             ids
         })

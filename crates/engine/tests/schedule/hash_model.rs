@@ -100,7 +100,7 @@ pub(crate) fn limits(pages: u32) -> ScheduleLimits {
         model: model(pages, 128),
         window: 0,
         cache: StageCache::Paged,
-        lanes: 1,
+        steps_in_flight: 1,
         prompt_rows: PromptRows { alone: 512, beside_answers: 32 },
         draft_rows: 8,
         parallel: 4,

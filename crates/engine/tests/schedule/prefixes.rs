@@ -28,9 +28,9 @@ impl Bench {
         let (mut reused, mut answer) = (0, Vec::new());
         while let Some(plan) = self.scheduler.plan(0.0) {
             let next = self.model.run(&plan.step);
-            let part = &plan.parts[0];
-            reused = part.reused.unwrap_or(reused);
-            let new: Vec<u32> = part.wanted.clone().map(|row| next[row as usize]).collect();
+            let planned = &plan.jobs[0];
+            reused = planned.reused.unwrap_or(reused);
+            let new: Vec<u32> = planned.wanted.clone().map(|row| next[row as usize]).collect();
             answer.extend_from_slice(&new);
             let result = if answer.len() == count { Advance::Finished(new) } else { Advance::Computed(new) };
             self.scheduler.commit(plan, vec![result]);
@@ -132,7 +132,7 @@ fn what_a_lost_stage_held_is_never_found() {
     let work = Work { id: JobId(100), tokens: text(1, 300), needs, tenant: Tenant(1), priority, deadline: None };
     bench.scheduler.admit(work, 0.0);
     let plan = bench.scheduler.plan(0.0).expect("there is a job");
-    assert_eq!(plan.parts[0].reused, Some(192));
+    assert_eq!(plan.jobs[0].reused, Some(192));
     bench.scheduler.lose(plan);
     bench.scheduler.remove(JobId(100));
     assert_eq!(bench.run(1, &text(1, 200), 1).0, 0);
@@ -150,7 +150,7 @@ fn what_came_through_after_a_loss_is_not_kept() {
     // One goes on from cached pages, one fills a page of its own, and a third meets the loss.
     let plans = [0, 1, 2].map(|_| bench.scheduler.plan(0.0).expect("there is a job"));
     let [reusing, filling, lost] = plans;
-    assert_eq!((reusing.parts[0].reused, filling.parts[0].rows.len()), (Some(192), 64));
+    assert_eq!((reusing.jobs[0].reused, filling.jobs[0].rows.len()), (Some(192), 64));
     bench.scheduler.lose(lost);
     for plan in [reusing, filling] {
         bench.scheduler.commit(plan, vec![Advance::Computed(Vec::new())]);

@@ -1,4 +1,4 @@
-//! Seeded arrivals, cancels, guesses and failures on tiny pools: no page leaks, every job ends once, with its own tokens.
+//! Seeded arrivals, cancels, draft tokens and failures on tiny pools: no page leaks, every job ends once, with its own tokens.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -49,7 +49,7 @@ impl Simulation {
             },
             window,
             cache: if seed % 4 == 3 { StageCache::PerSequence } else { StageCache::Paged },
-            lanes: 1 + random.below(3) as u32,
+            steps_in_flight: 1 + random.below(3) as u32,
             prompt_rows: PromptRows {
                 alone: 1 + random.below(400) as u32,
                 beside_answers: 1 + random.below(64) as u32,
@@ -105,7 +105,7 @@ impl Simulation {
     }
 
     /// Guesses for some of those that could use them: right, wrong, or right for a while.
-    fn guess(&mut self) {
+    fn draft(&mut self) {
         for (id, most) in self.scheduler.drafting() {
             let job = &self.jobs[&id];
             let rest = &job.answer[job.got.len()..];
@@ -113,13 +113,13 @@ impl Simulation {
             let mut draft: Vec<u32> = rest.iter().copied().take(right).collect();
             draft.resize_with(most, || self.random.below(VOCABULARY) as u32);
             if !self.random.one_in(3) {
-                self.scheduler.guess(id, draft);
+                self.scheduler.set_draft(id, draft);
             }
         }
     }
 
     fn plan(&mut self) {
-        self.guess();
+        self.draft();
         let plan = self.scheduler.plan(self.now);
         self.scheduler.take_released().iter().for_each(|id| _ = self.lengths.remove(id));
         let Some(plan) = plan else {
@@ -127,9 +127,9 @@ impl Simulation {
             return;
         };
         assert!(plan.step.tokens.len() <= self.limits.model.rows_per_step as usize, "seed {}", self.seed);
-        for part in &plan.parts {
-            let twice = |flight: &Flight| flight.plan.parts.iter().any(|other| other.id == part.id);
-            assert!(!self.flights.iter().any(twice), "seed {}: {:?} is in two plans", self.seed, part.id);
+        for planned in &plan.jobs {
+            let twice = |flight: &Flight| flight.plan.jobs.iter().any(|other| other.id == planned.id);
+            assert!(!self.flights.iter().any(twice), "seed {}: {:?} is in two plans", self.seed, planned.id);
         }
         for step in plan.step.steps.iter().filter(|_| self.limits.cache == StageCache::PerSequence) {
             // A stage that keeps a state per sequence can neither skip rows nor go back.
@@ -153,34 +153,34 @@ impl Simulation {
             return self.scheduler.lose(plan);
         }
         if self.random.one_in(30) {
-            let results = plan.parts.iter().map(|_| Advance::Again).collect();
+            let results = plan.jobs.iter().map(|_| Advance::Again).collect();
             return self.scheduler.commit(plan, results);
         }
         let mut results = Vec::new();
-        for part in &plan.parts {
-            let job = self.jobs.get_mut(&part.id).expect("it is a job");
+        for planned in &plan.jobs {
+            let job = self.jobs.get_mut(&planned.id).expect("it is a job");
             let mut new = Vec::new();
-            for row in part.wanted.clone().take_while(|_| !job.ended) {
+            for row in planned.wanted.clone().take_while(|_| !job.ended) {
                 let token = next[row as usize];
                 new.push(token);
                 job.got.push(token);
-                let guess = plan.step.tokens.get(row as usize + 1).filter(|_| row + 1 < part.rows.end);
-                if guess != Some(&token) || job.got.len() == job.answer.len() {
+                let draft = plan.step.tokens.get(row as usize + 1).filter(|_| row + 1 < planned.rows.end);
+                if draft != Some(&token) || job.got.len() == job.answer.len() {
                     break;
                 }
             }
             let done = job.got.len() == job.answer.len() && !job.ended;
             if done {
-                self.end(part.id);
+                self.end(planned.id);
             }
-            let gone = self.jobs[&part.id].ended;
+            let gone = self.jobs[&planned.id].ended;
             results.push(if gone { Advance::Finished(new) } else { Advance::Computed(new) });
         }
         self.scheduler.commit(plan, results);
     }
 
     fn run(mut self) -> u64 {
-        let (total, lanes) = (20 + self.random.below(20), 1 + self.random.below(2) as usize);
+        let (total, most) = (20 + self.random.below(20), 1 + self.random.below(2) as usize);
         let mut turns = 0;
         while (self.jobs.len() as u64) < total || !self.scheduler.is_empty() {
             turns += 1;
@@ -200,7 +200,7 @@ impl Simulation {
                 self.end(id);
             }
             self.plan();
-            if self.flights.len() >= lanes || self.random.one_in(2) {
+            if self.flights.len() >= most || self.random.one_in(2) {
                 self.land();
             }
         }

@@ -6,7 +6,7 @@ use super::sequence::State;
 use super::{Plan, Scheduler};
 use crate::service::JobId;
 
-/// What came of a job's part of a plan.
+/// What came of a job's rows in a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Advance {
     /// Its rows were computed, and these tokens follow; they may be more than one row gives, if they are known.
@@ -18,32 +18,32 @@ pub enum Advance {
 }
 
 impl Scheduler {
-    /// Takes in the results of a plan, one for each of its parts in order.
+    /// Takes in the results of a plan, one for each of its jobs in order.
     pub fn commit(&mut self, plan: Plan, results: Vec<Advance>) {
-        assert_eq!(plan.parts.len(), results.len(), "every part has a result");
-        for (part, advance) in plan.parts.iter().zip(results) {
-            self.settle(part.id, part.rows.len(), &advance);
+        assert_eq!(plan.jobs.len(), results.len(), "every job has a result");
+        for (job, advance) in plan.jobs.iter().zip(results) {
+            self.settle(job.id, job.rows.len(), &advance);
         }
     }
 
     /// A machine was lost while it computed this plan: each job in it may be why, and has steps of its own when it
     /// happens again. Says how often a job was lost in a step that it had for itself; zero of several.
     pub fn suspect(&mut self, plan: &Plan) -> u32 {
-        for part in &plan.parts {
-            let Some(sequence) = self.sequences.get_mut(&part.id) else { continue };
-            sequence.suspect_next(part.rows.len());
+        for job in &plan.jobs {
+            let Some(sequence) = self.sequences.get_mut(&job.id) else { continue };
+            sequence.suspect_next(job.rows.len());
             // The first two losses made it suspect; those of its own steps follow.
-            sequence.lost_alone += u32::from(plan.parts.len() == 1 && sequence.losses > 2);
+            sequence.lost_alone += u32::from(plan.jobs.len() == 1 && sequence.losses > 2);
         }
-        let [part] = plan.parts.as_slice() else { return 0 };
-        self.sequences.get(&part.id).map_or(0, |sequence| sequence.lost_alone)
+        let [job] = plan.jobs.as_slice() else { return 0 };
+        self.sequences.get(&job.id).map_or(0, |sequence| sequence.lost_alone)
     }
 
     /// The caches of a stage are gone: the plan was not computed, and everything that ran must be computed again. Plans
-    /// that were under way with this one and meet the same loss change nothing but their own sequences.
+    /// that were in flight with this one and meet the same loss change nothing but their own sequences.
     pub fn lose(&mut self, plan: Plan) {
-        for part in &plan.parts {
-            if let Some(sequence) = self.sequences.get_mut(&part.id) {
+        for job in &plan.jobs {
+            if let Some(sequence) = self.sequences.get_mut(&job.id) {
                 sequence.state = State::Ready;
                 sequence.draft.clear();
                 sequence.lost = false;
@@ -51,7 +51,7 @@ impl Scheduler {
         }
         let known = plan.step.generation < self.memory.generation();
         let affected: Vec<JobId> =
-            if known { plan.parts.iter().map(|part| part.id).collect() } else { self.running.clone() };
+            if known { plan.jobs.iter().map(|job| job.id).collect() } else { self.running.clone() };
         // Each goes to the front of its queue, so that the first of them is there in the end.
         for id in affected.into_iter().rev() {
             match self.sequences.get_mut(&id) {

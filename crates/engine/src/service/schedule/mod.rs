@@ -18,7 +18,7 @@ use cascadia_model::{ModelLimits, StageCache};
 pub use commit::Advance;
 pub use memory::{Holding, Memory, Reach};
 pub use pages::{Holder, Pages};
-pub use plan::{Part, Plan};
+pub use plan::{JobRows, Plan};
 pub use prefix::{NodeId, PrefixKey, PrefixTree};
 pub use sequence::{Needs, Work};
 pub use tenants::{Place, TenantShare, Tenants};
@@ -33,17 +33,17 @@ pub struct ScheduleLimits {
     pub model: ModelLimits,
     /// Positions that layers with a window read; zero without any.
     pub window: u32,
-    /// How stages keep what they have computed. Unless all of them do so in pages, no prefix is shared, nothing is guessed,
+    /// How stages keep what they have computed. Unless all of them do so in pages, no prefix is shared, there is no speculation,
     /// and a sequence whose step failed begins again.
     pub cache: StageCache,
     /// The most rows of prompts in a step.
     pub prompt_rows: PromptRows,
-    /// The most guessed rows of a step, of all sequences together.
+    /// The most draft tokens of a step, of all sequences together.
     pub draft_rows: u32,
     /// Sequences that run at a time.
     pub parallel: u32,
-    /// Plans that are under way at a time; answers are spread over them.
-    pub lanes: u32,
+    /// Plans that are in flight at a time; answers are spread over them.
+    pub steps_in_flight: u32,
     /// Waiting this long makes a job as urgent as those of the next priority.
     pub patience_seconds: f64,
     /// Whether tenants use each other's cached prefixes.
@@ -55,7 +55,7 @@ pub struct ScheduleLimits {
 /// How many rows of prompts a step may have, which bounds how long it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PromptRows {
-    /// In a step of nothing else; who comes now waits for its end.
+    /// In a step of nothing else; a request that arrives now waits for its end.
     pub alone: u32,
     /// In a step that also continues answers, whose next tokens wait for its end.
     pub beside_answers: u32,
@@ -78,16 +78,16 @@ pub struct ScheduleCounters {
     pub prompt_tokens: u64,
     /// Tokens of prompts that were cached.
     pub reused_tokens: u64,
-    /// Rows planned once more, because the sequence had to give way.
+    /// Rows planned once more after a preemption.
     pub recomputed_tokens: u64,
-    /// Sequences that had to give way.
+    /// Sequences that were preempted.
     pub preemptions: u64,
-    /// Guessed tokens that were planned.
+    /// Draft tokens that were planned.
     pub drafted_tokens: u64,
 }
 
-/// Plans between a preemption and the next start, so that a sequence that gave way does not come back at once and push
-/// out another.
+/// Plans between a preemption and the next start, so that a preempted sequence does not come back at once and push out
+/// another.
 const COOL_DOWN_PLANS: u32 = 16;
 
 /// Every so many plans, rows of prompts go to the oldest that runs, whoever's it is.
@@ -124,7 +124,7 @@ impl Scheduler {
     pub fn new(mut limits: ScheduleLimits) -> Scheduler {
         limits.model.rows_per_step = limits.model.rows_per_step.max(1);
         limits.parallel = limits.parallel.clamp(1, limits.model.rows_per_step);
-        limits.lanes = limits.lanes.max(1);
+        limits.steps_in_flight = limits.steps_in_flight.max(1);
         limits.draft_rows = match limits.cache {
             StageCache::Paged => limits.draft_rows.min(limits.model.rows_per_step - limits.parallel),
             StageCache::PerSequence => 0,
@@ -192,7 +192,7 @@ impl Scheduler {
         late
     }
 
-    /// Sequences whose next step continues an answer, with how many guesses fit into it.
+    /// Sequences whose next step continues an answer, with how many draft tokens fit into it.
     pub fn drafting(&self) -> Vec<(JobId, usize)> {
         let ready =
             |sequence: &&Sequence| sequence.state == State::Ready && sequence.streams() && !sequence.runs_alone();
@@ -204,8 +204,8 @@ impl Scheduler {
         streams.iter().map(|sequence| (sequence.work.id, each.min(room(sequence)))).collect()
     }
 
-    /// Guesses what follows the tokens of a sequence; its next plan has rows for them too.
-    pub fn guess(&mut self, id: JobId, draft: Vec<u32>) {
+    /// Gives a sequence draft tokens; its next plan has rows for them too.
+    pub fn set_draft(&mut self, id: JobId, draft: Vec<u32>) {
         if let Some(sequence) = self.sequences.get_mut(&id).filter(|sequence| sequence.state == State::Ready) {
             sequence.draft = draft;
         }
@@ -226,7 +226,7 @@ impl Scheduler {
         self.sequences.is_empty()
     }
 
-    /// Jobs that had to give way, and wait again.
+    /// Jobs that were preempted, and wait again.
     pub fn preempted(&self) -> usize {
         let again = |sequence: &&Sequence| sequence.state == State::Waiting && sequence.begun;
         self.sequences.values().filter(again).count()

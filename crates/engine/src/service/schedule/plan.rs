@@ -1,4 +1,4 @@
-//! Fills a step: a row for every answer that runs, and parts of prompts with what is left.
+//! Fills a step: a row for every answer that runs, and chunks of prompts with what is left.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -14,24 +14,24 @@ use crate::service::JobId;
 pub struct Plan {
     /// What the pipeline runs.
     pub step: StepPlan,
-    /// What of it belongs to which job, in the order of the rows.
-    pub parts: Vec<Part>,
+    /// Which rows belong to which job, in the order of the rows.
+    pub jobs: Vec<JobRows>,
 }
 
 /// The rows of one job in a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct JobRows {
     /// The job.
     pub id: JobId,
     /// Its rows.
     pub rows: Range<u32>,
     /// Of those, the rows that are read.
     pub wanted: Range<u32>,
-    /// Position in its sequence of the first row that is read; a token chosen there comes right after.
+    /// Position in its sequence of the first row that is read.
     pub position: u32,
-    /// Guesses in its last rows.
+    /// Draft tokens in its last rows.
     pub drafted: u32,
-    /// Of the first part of a job, how many of its tokens were cached.
+    /// In its first plan, how many of its tokens were cached.
     pub reused: Option<usize>,
 }
 
@@ -46,28 +46,28 @@ impl Scheduler {
         plan.step.generation = self.memory.generation();
         let mut ready = self.ready();
         let alone = ready.iter().copied().find(|id| self.sequences[id].runs_alone());
-        // Where there is no room for one that must run alone, others go on until there is.
+        // Where there is no room for one that must run alone, others continue until there is.
         if alone.is_none_or(|id| self.place(id, self.limits.model.rows_per_step as usize, &mut plan) == 0) {
             self.place_answers(&ready, &mut plan);
             self.sort_prompts(&mut ready);
             self.place_prompts(&ready, &mut plan);
         }
-        (!plan.parts.is_empty()).then_some(plan)
+        (!plan.jobs.is_empty()).then_some(plan)
     }
 
-    /// A row for every answer; where several plans are under way, for this one's share of them.
+    /// A row for every answer; where several plans are in flight, for this one's share of them.
     fn place_answers(&mut self, ready: &[JobId], plan: &mut Plan) {
         let streams = self.running.iter().filter(|id| self.sequences[id].streams()).count();
-        let share = streams.div_ceil(self.limits.lanes as usize);
+        let share = streams.div_ceil(self.limits.steps_in_flight as usize);
         for id in ready {
-            // One that had to give way meanwhile is placed nowhere.
-            if self.sequences[id].streams() && plan.parts.len() < share {
+            // One that was preempted meanwhile is placed nowhere.
+            if self.sequences[id].streams() && plan.jobs.len() < share {
                 self.place(*id, 1, plan);
             }
         }
     }
 
-    /// Parts of prompts, in this order. Where the prompt of one tenant is finished, others wait for the next step: they
+    /// Chunks of prompts, in this order. Where the prompt of one tenant is finished, others wait for the next step: they
     /// would make its first token late, and a step that reads all weights for a few rows more gains little by them.
     fn place_prompts(&mut self, ready: &[JobId], plan: &mut Plan) {
         let answers = plan.step.tokens.len();
@@ -88,7 +88,7 @@ impl Scheduler {
             }
             let rows = self.place(*id, budget, plan);
             budget -= rows;
-            if rows > 0 && plan.parts.last().is_some_and(|part| !part.wanted.is_empty()) {
+            if rows > 0 && plan.jobs.last().is_some_and(|job| !job.wanted.is_empty()) {
                 finished = finished.or(Some(tenant));
             }
         }
@@ -142,7 +142,7 @@ impl Scheduler {
         }
     }
 
-    /// Puts up to `rows` tokens of a sequence into the plan, and its guesses; returns the rows it got.
+    /// Puts up to `rows` tokens of a sequence into the plan, and its draft tokens; returns the rows it got.
     fn place(&mut self, id: JobId, rows: usize, plan: &mut Plan) -> usize {
         let ready = self.sequences.get(&id).filter(|sequence| sequence.state == State::Ready);
         let Some(sequence) = ready else { return 0 };
@@ -180,7 +180,7 @@ impl Scheduler {
         sequence.begun = true;
         sequence.state = State::InFlight;
         let (count, drafted) = (rows.len(), sequence.draft.len() as u32);
-        plan.parts.push(Part { id, rows, wanted, position: wanted_from as u32, drafted, reused });
+        plan.jobs.push(JobRows { id, rows, wanted, position: wanted_from as u32, drafted, reused });
         self.tenants.charge(sequence.work.tenant, count as u64);
         count
     }
@@ -206,7 +206,7 @@ impl Scheduler {
         }
     }
 
-    /// Frees the pages of a sequence and puts it back into the queue. Its tokens stay, so nothing is said twice.
+    /// Frees the pages of a sequence and puts it back into the queue. Its tokens stay, so nothing is reported twice.
     fn preempt(&mut self, id: JobId) {
         self.counters.preemptions += 1;
         self.cool_down = COOL_DOWN_PLANS;

@@ -26,7 +26,7 @@ pub struct Work {
 /// Which rows of a sequence are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
-    /// The last one, to choose what follows; and those of guesses.
+    /// The last one, to choose what follows; and those of draft tokens.
     NextToken,
     /// Every one.
     EveryRow,
@@ -52,7 +52,7 @@ pub(super) struct Sequence {
     /// The most it ever was; computing up to there again is waste.
     pub(super) reached: usize,
     pub(super) holding: Holding,
-    /// Guesses of what follows the tokens.
+    /// Draft tokens that follow.
     pub(super) draft: Vec<u32>,
     /// Its first rows were planned.
     pub(super) begun: bool,
@@ -117,11 +117,11 @@ impl Sequence {
         self.remaining() == 1 && self.work.tokens.len() > self.prompt
     }
 
-    /// Rows from `start` are computed, and `new` tokens follow: guesses that were right are computed too.
+    /// Rows from `start` are computed, and `new` tokens follow: accepted draft tokens are computed too.
     pub(super) fn advance(&mut self, start: usize, rows: usize, new: &[u32]) {
         let known = self.work.tokens.len();
-        let right = self.draft.iter().zip(new).take_while(|(guess, token)| guess == token).count();
-        self.computed = if start + rows >= known { known + right } else { start + rows };
+        let accepted = self.draft.iter().zip(new).take_while(|(draft, token)| draft == token).count();
+        self.computed = if start + rows >= known { known + accepted } else { start + rows };
         self.reached = self.reached.max(self.computed);
         self.work.tokens.extend_from_slice(new);
         if self.computed >= self.suspect.end {

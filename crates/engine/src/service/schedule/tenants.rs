@@ -1,7 +1,7 @@
-//! Who waits, and whose turn it is: fair queueing between tenants by virtual time.
+//! Fair queueing between tenants by virtual time.
 //!
-//! A tenant's virtual time is what it was served, divided by its weight; the one with the least is next. Who comes back
-//! after a pause starts at the time of those who stayed, so nobody saves up credit by being away.
+//! A tenant's virtual time is what it was served, divided by its weight; the one with the least is next. A tenant that comes
+//! back after a pause starts at the time of those that stayed, so that nobody saves up credit by being away.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
@@ -37,7 +37,7 @@ struct Waiting {
     since: f64,
 }
 
-/// A tenant's part in what the service does.
+/// A tenant's share in what the service does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TenantShare {
     /// The tenant.
@@ -53,9 +53,9 @@ pub struct TenantShare {
 /// Which end of its queue a job joins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// It has just come.
+    /// It is new.
     Back,
-    /// It was running, and had to give way.
+    /// It was running and was preempted.
     Front,
 }
 

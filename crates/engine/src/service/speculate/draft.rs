@@ -1,4 +1,4 @@
-//! Guesses from a small model that has the same vocabulary.
+//! Draft tokens from a small model that has the same vocabulary.
 
 use cascadia_model::{CachePages, PageClass, ReservedPages, StageError, StepPlan};
 
@@ -22,18 +22,18 @@ struct Slot {
     used: u64,
 }
 
-/// A sequence that wants guesses.
-pub(in crate::service) struct Wish<'a> {
+/// A sequence that wants draft tokens.
+pub(in crate::service) struct DraftRequest<'a> {
     pub(in crate::service) id: JobId,
     pub(in crate::service) tokens: &'a [u32],
     pub(in crate::service) depth: usize,
 }
 
-/// A wish while it is being granted.
+/// A request while it is being computed.
 struct Draft {
     slot: usize,
     pending: Vec<u32>,
-    guesses: Vec<u32>,
+    tokens: Vec<u32>,
     depth: usize,
 }
 
@@ -63,16 +63,16 @@ impl DraftModel {
         })
     }
 
-    /// Guesses for all wishes together, in their order; `choose` picks from logits as the sequence itself would.
-    /// Sequences whose text is not computed yet get a part of it done and no guesses.
-    pub(in crate::service) fn guess(
+    /// Draft tokens for all requests together, in their order; `choose` picks from logits as the sequence itself would.
+    /// Sequences whose text is not computed yet get some of it computed and no draft tokens.
+    pub(in crate::service) fn propose(
         &mut self,
-        wishes: &[Wish<'_>],
+        requests: &[DraftRequest<'_>],
         mut choose: impl FnMut(JobId, &[f32], u32) -> Option<u32>,
     ) -> Result<Vec<Vec<u32>>, StageError> {
         self.clock += 1;
-        let mut drafts: Vec<Option<Draft>> = wishes.iter().map(|wish| self.draft(wish)).collect();
-        for _ in 0..wishes.iter().map(|wish| wish.depth).max().unwrap_or(0) {
+        let mut drafts: Vec<Option<Draft>> = requests.iter().map(|request| self.draft(request)).collect();
+        for _ in 0..requests.iter().map(|request| request.depth).max().unwrap_or(0) {
             let ready = self.step(&mut drafts)?;
             if ready.is_empty() {
                 break;
@@ -81,56 +81,56 @@ impl DraftModel {
             for (index, logits) in ready.into_iter().zip(self.logits.chunks_exact(vocabulary)) {
                 let Some(draft) = &mut drafts[index] else { continue };
                 let position = self.slots[draft.slot].computed.len() as u32;
-                match choose(wishes[index].id, logits, position) {
+                match choose(requests[index].id, logits, position) {
                     Some(token) => {
-                        draft.guesses.push(token);
+                        draft.tokens.push(token);
                         draft.pending.push(token);
                     }
                     None => draft.depth = 0,
                 }
             }
         }
-        Ok(drafts.into_iter().map(|draft| draft.map_or(Vec::new(), |draft| draft.guesses)).collect())
+        Ok(drafts.into_iter().map(|draft| draft.map_or(Vec::new(), |draft| draft.tokens)).collect())
     }
 
-    /// Finds a place for a wish; none if its text is too long or all places are taken by other wishes.
-    fn draft(&mut self, wish: &Wish<'_>) -> Option<Draft> {
+    /// Finds a place for a request; none if its text is too long or all places are taken by other requests.
+    fn draft(&mut self, request: &DraftRequest<'_>) -> Option<Draft> {
         let limits = self.pipeline.limits();
-        if wish.depth == 0 || wish.tokens.len() + wish.depth > limits.context as usize {
+        if request.depth == 0 || request.tokens.len() + request.depth > limits.context as usize {
             return None;
         }
-        let own = self.slots.iter().position(|slot| slot.owner == Some(wish.id));
+        let own = self.slots.iter().position(|slot| slot.owner == Some(request.id));
         let oldest = || {
             let old = self.slots.iter().enumerate().filter(|(_, slot)| slot.used < self.clock);
             old.min_by_key(|(_, slot)| slot.used).map(|(index, _)| index)
         };
         let index = own.or_else(oldest)?;
         let slot = &mut self.slots[index];
-        if slot.owner != Some(wish.id) {
-            *slot = Slot { owner: Some(wish.id), ..Slot::default() };
+        if slot.owner != Some(request.id) {
+            *slot = Slot { owner: Some(request.id), ..Slot::default() };
         }
         slot.used = self.clock;
-        // Wrong guesses are forgotten; what was chosen instead is computed now.
-        let same = slot.computed.iter().zip(wish.tokens).take_while(|(one, other)| one == other).count();
-        slot.computed.truncate(same.min(wish.tokens.len() - 1));
-        let pending = wish.tokens[slot.computed.len()..].to_vec();
-        Some(Draft { slot: index, pending, guesses: Vec::new(), depth: wish.depth })
+        // Rejected draft tokens are forgotten; what was chosen instead is computed now.
+        let same = slot.computed.iter().zip(request.tokens).take_while(|(one, other)| one == other).count();
+        slot.computed.truncate(same.min(request.tokens.len() - 1));
+        let pending = request.tokens[slot.computed.len()..].to_vec();
+        Some(Draft { slot: index, pending, tokens: Vec::new(), depth: request.depth })
     }
 
     /// Computes what is pending, as far as it fits into a step; leaves the logits of those that have nothing left.
     fn step(&mut self, drafts: &mut [Option<Draft>]) -> Result<Vec<usize>, StageError> {
         let (mut plan, mut wanted, mut ready) = (StepPlan::default(), Vec::new(), Vec::new());
         for (index, draft) in drafts.iter_mut().enumerate() {
-            let Some(draft) = draft.as_mut().filter(|draft| draft.guesses.len() < draft.depth) else { continue };
+            let Some(draft) = draft.as_mut().filter(|draft| draft.tokens.len() < draft.depth) else { continue };
             let room = self.pipeline.limits().rows_per_step as usize - plan.tokens.len();
-            let part: Vec<u32> = draft.pending.drain(..draft.pending.len().min(room)).collect();
-            if part.is_empty() {
+            let chunk: Vec<u32> = draft.pending.drain(..draft.pending.len().min(room)).collect();
+            if chunk.is_empty() {
                 continue;
             }
             let start = self.slots[draft.slot].computed.len();
             let pages = ReservedPages::new(draft.slot as u32, self.per_slot);
-            let runs = pages.runs((start + part.len()) as u32);
-            let rows = plan.add(draft.slot as u64, start as u32, part.iter().copied(), runs);
+            let runs = pages.runs((start + chunk.len()) as u32);
+            let rows = plan.add(draft.slot as u64, start as u32, chunk.iter().copied(), runs);
             if draft.pending.is_empty() {
                 wanted.push(rows.end - 1);
                 ready.push(index);
@@ -138,7 +138,7 @@ impl DraftModel {
                 // The rest of its text has to wait for the next time.
                 draft.depth = 0;
             }
-            self.slots[draft.slot].computed.extend(part);
+            self.slots[draft.slot].computed.extend(chunk);
         }
         if plan.tokens.is_empty() {
             return Ok(ready);

@@ -7,7 +7,7 @@ mod draft;
 mod lookup;
 
 pub(super) use self::depth::Depth;
-pub(super) use self::draft::{DraftModel, Wish};
+pub(super) use self::draft::{DraftModel, DraftRequest};
 pub(super) use self::lookup::Lookup;
 
 /// Where the draft tokens of one job come from, and how many of them were accepted.

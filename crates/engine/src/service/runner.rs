@@ -1,0 +1,437 @@
+//! The thread that owns the model: takes jobs in, plans steps, runs them, and reports what came of them.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::{Arc, PoisonError};
+use std::time::Instant;
+
+use cascadia_model::{ModelLimits, PageClass, StageError};
+
+use super::active_job::{ActiveJob, ActiveTask, Ending};
+use super::handle::{Command, Shared};
+use super::in_flight::{FinishedStep, InFlightSteps};
+use super::pace::PromptPace;
+use super::schedule::{Advance, JobRows, Plan, PromptRows, ScheduleLimits, Scheduler, Work};
+use super::speculate::{DraftBudget, DraftModel, DraftRequest};
+use super::{JobId, ServiceOptions, Snapshot};
+use crate::{FinishReason, LOGITS_AT_ONCE, Pipeline};
+
+/// Steps in a row that may find no stage before the jobs in them are given up.
+const LOST_STEPS: u32 = 3;
+/// Machines that may be lost while they compute one job and nothing else before it is given up.
+const LOST_ALONE: u32 = 3;
+
+/// A job as it was accepted.
+pub(super) struct Submitted {
+    pub(super) work: Work,
+    pub(super) job: ActiveJob,
+}
+
+pub(super) struct Runner {
+    steps: InFlightSteps,
+    draft: Option<DraftModel>,
+    scheduler: Scheduler,
+    jobs: HashMap<JobId, ActiveJob>,
+    shared: Arc<Shared>,
+    /// Counters that no one else keeps.
+    counted: Snapshot,
+    logits: Vec<f32>,
+    pace: PromptPace,
+    lost: u32,
+}
+
+/// What is read of the rows of one job.
+struct Reading {
+    tokens: Vec<u32>,
+    /// No further row counts: a draft token was rejected, or the answer has ended.
+    closed: bool,
+    ended: bool,
+    failed: bool,
+    /// Draft tokens that were accepted.
+    accepted: usize,
+}
+
+impl Runner {
+    pub(super) fn new(
+        (pipeline, draft): (Pipeline, Option<DraftModel>),
+        shared: Arc<Shared>,
+        options: ServiceOptions,
+    ) -> Runner {
+        let mut steps = InFlightSteps::new(pipeline);
+        let steps_in_flight = steps.most() as u32;
+        let pipeline = steps.pipeline();
+        let limits = pipeline.limits();
+        let (alone, beside_answers) = (limits.rows_per_step, options.prompt_rows_beside_answers);
+        let prompt_rows = PromptRows { alone, beside_answers };
+        let scheduler = Scheduler::new(ScheduleLimits {
+            model: ModelLimits { context: shared.context(), ..limits.clone() },
+            window: pipeline.spec().window().unwrap_or(0),
+            cache: pipeline.cache(),
+            prompt_rows,
+            draft_rows: options.draft_rows,
+            parallel: options.parallel,
+            steps_in_flight,
+            patience_seconds: options.patience_seconds,
+            sharing: options.sharing,
+            weights: options.weights,
+        });
+        Runner {
+            steps,
+            draft,
+            scheduler,
+            jobs: HashMap::new(),
+            shared,
+            counted: Snapshot::default(),
+            logits: Vec::new(),
+            pace: PromptPace { most: prompt_rows, seconds: options.prompt_seconds, row_seconds: 0.0 },
+            lost: 0,
+        }
+    }
+
+    pub(super) fn run(mut self, commands: &Receiver<Command>) {
+        self.publish();
+        while self.receive(commands) {
+            for id in self.scheduler.expire(self.shared.now()) {
+                self.finish(id, FinishReason::Deadline);
+            }
+            self.step();
+            self.publish();
+        }
+    }
+
+    /// Takes in what has come, and waits for it when there is nothing to do; `false` after the last job.
+    fn receive(&mut self, commands: &Receiver<Command>) -> bool {
+        if self.shared.abandoned.load(Ordering::Relaxed) {
+            let all: Vec<JobId> = self.jobs.keys().copied().collect();
+            all.into_iter().for_each(|id| self.cancel(id));
+        }
+        if self.scheduler.is_empty() {
+            match commands.recv() {
+                Ok(command) => self.handle(command),
+                Err(_) => return false,
+            }
+        }
+        loop {
+            match commands.try_recv() {
+                Ok(command) => self.handle(command),
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => return true,
+            }
+        }
+    }
+
+    fn handle(&mut self, command: Command) {
+        match command {
+            Command::Submit(submitted) => {
+                let Submitted { work, job } = *submitted;
+                self.jobs.insert(work.id, job);
+                self.scheduler.admit(work, self.shared.now());
+            }
+            Command::Cancel(id) => self.cancel(id),
+        }
+    }
+
+    fn cancel(&mut self, id: JobId) {
+        self.scheduler.remove(id);
+        self.finish(id, FinishReason::Cancelled);
+    }
+
+    /// Reports to a job that it is over.
+    fn finish(&mut self, id: JobId, finish: FinishReason) {
+        if let Some(mut job) = self.jobs.remove(&id) {
+            let ending = job.end(finish);
+            self.count(&job, ending);
+        }
+    }
+
+    /// Starts as many steps as may be in flight, and takes in one that has finished.
+    fn step(&mut self) {
+        while self.steps.has_room() && self.start_step() {}
+        let Some(FinishedStep { plan, seconds, result }) = self.steps.next() else { return };
+        let results = match result {
+            Ok(()) => self.read(&plan),
+            Err(error) => return self.step_failed(plan, error),
+        };
+        self.lost = 0;
+        self.counted.steps += 1;
+        self.counted.step_rows += plan.step.tokens.len() as u64;
+        self.counted.step_seconds += seconds;
+        self.scheduler.set_prompt_rows(self.pace.rows(plan.step.tokens.len(), seconds));
+        self.scheduler.commit(plan, results);
+    }
+
+    /// Plans a step and starts it; `false` when there is nothing to plan.
+    fn start_step(&mut self) -> bool {
+        self.speculate();
+        let plan = self.scheduler.plan(self.shared.now());
+        // Before anything of this plan runs: a preempted sequence may be in it again, from its beginning.
+        self.scheduler.take_released().into_iter().for_each(|id| self.steps.pipeline().end_sequence(id.0));
+        let Some(plan) = plan else { return false };
+        self.start_jobs(&plan);
+        self.steps.start(plan);
+        true
+    }
+
+    /// Reports to jobs that they left the queue.
+    fn start_jobs(&mut self, plan: &Plan) {
+        for planned in &plan.jobs {
+            let (Some(reused), Some(job)) = (planned.reused, self.jobs.get_mut(&planned.id)) else { continue };
+            self.shared.queue().start(job.tenant);
+            if let Some(finish) = job.start(reused) {
+                self.scheduler.remove(planned.id);
+                self.finish(planned.id, finish);
+            }
+        }
+    }
+
+    /// A step that could not be computed: jobs that were in it together are tried one by one, so that only those fail
+    /// that fail alone.
+    fn step_failed(&mut self, plan: Plan, error: StageError) {
+        match error {
+            StageError::Lost { problem, while_computing: true, .. } => return self.machine_lost(plan, &problem),
+            StageError::Lost { layers, problem, .. } => return self.stage_lost(plan, &layers, &problem),
+            StageError::Wrong { layers, problem } => return self.rows_wrong(plan, &layers, &problem),
+            StageError::Weights(_) | StageError::Plan { .. } => {}
+        }
+        let results = plan.jobs.iter().map(|_| Advance::Again).collect();
+        if let [planned] = plan.jobs.as_slice() {
+            self.fail(planned.id, error);
+        }
+        self.scheduler.commit(plan, results);
+    }
+
+    /// A machine was lost while it computed a step: everything is computed again. Jobs that were in the step are kept
+    /// apart from others, so that one that takes every machine with it is found and given up.
+    fn machine_lost(&mut self, plan: Plan, problem: &str) {
+        let losses = self.scheduler.suspect(&plan);
+        if let (LOST_ALONE.., [planned]) = (losses, plan.jobs.as_slice()) {
+            let problem = format!("{losses} machines were lost while they computed it and nothing else ({problem})");
+            self.fail(planned.id, StageError::Plan { problem });
+        }
+        self.scheduler.lose(plan);
+    }
+
+    /// Nobody runs a stage, or nobody has its caches: everything is computed again, a few times.
+    fn stage_lost(&mut self, plan: Plan, layers: &Range<u32>, problem: &str) {
+        let news = plan.step.generation == self.scheduler.memory().generation();
+        self.lost += u32::from(news);
+        if news && self.lost >= LOST_STEPS {
+            for planned in &plan.jobs {
+                let (layers, problem) = (layers.clone(), problem.to_owned());
+                self.fail(planned.id, StageError::Lost { layers, problem, while_computing: false });
+            }
+            self.lost = 0;
+        }
+        self.scheduler.lose(plan);
+    }
+
+    /// Rows were wrong that tokens may have come from: every job that has begun ends with an error, and nothing that is
+    /// cached is used again.
+    fn rows_wrong(&mut self, plan: Plan, layers: &Range<u32>, problem: &str) {
+        let begun = self.jobs.iter().filter(|(_, job)| job.started.is_some());
+        for id in begun.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.fail(id, StageError::Wrong { layers: layers.clone(), problem: problem.to_owned() });
+        }
+        self.scheduler.lose(plan);
+    }
+
+    fn fail(&mut self, id: JobId, error: StageError) {
+        self.scheduler.remove(id);
+        if let Some(mut job) = self.jobs.remove(&id) {
+            let ending = job.fail(error.into());
+            self.count(&job, ending);
+        }
+    }
+
+    /// Counts a job that ended.
+    fn count(&mut self, job: &ActiveJob, ending: Ending) {
+        match ending {
+            Ending::Done => self.counted.finished += 1,
+            Ending::Cancelled => self.counted.cancelled += 1,
+            Ending::Failed => self.counted.failed += 1,
+        }
+        match job.started {
+            Some(started) => self.shared.queue().ran(started.elapsed().as_secs_f64()),
+            None => self.shared.queue().leave(job.tenant),
+        }
+    }
+
+    /// What came of every job of a plan whose rows are computed.
+    fn read(&mut self, plan: &Plan) -> Vec<Advance> {
+        let reading =
+            |_: &JobRows| Reading { tokens: Vec::new(), closed: false, ended: false, failed: false, accepted: 0 };
+        let mut readings: Vec<Reading> = plan.jobs.iter().map(reading).collect();
+        self.read_answers(plan, &mut readings);
+        for (planned, reading) in plan.jobs.iter().zip(&mut readings) {
+            self.read_embedding(plan, planned, reading);
+            if let Some(job) = self.jobs.get_mut(&planned.id) {
+                job.speculator.learn(planned.drafted as usize, reading.accepted);
+            }
+            // Nobody waits for it any more.
+            reading.ended |= !self.jobs.contains_key(&planned.id);
+        }
+        readings.into_iter().map(Reading::result).collect()
+    }
+
+    /// Samples tokens from the rows that answers want, a bounded number of logits at a time.
+    fn read_answers(&mut self, plan: &Plan, readings: &mut [Reading]) {
+        let answers = |planned: &JobRows| {
+            matches!(self.jobs.get(&planned.id), Some(ActiveJob { task: ActiveTask::Answer(_), .. }))
+        };
+        let planned = plan.jobs.iter().enumerate().filter(|(_, planned)| answers(planned));
+        let wanted: Vec<(usize, u32)> =
+            planned.flat_map(|(index, planned)| planned.wanted.clone().map(move |row| (index, row))).collect();
+        let vocabulary = self.steps.pipeline().spec().vocabulary.max(1);
+        for piece in wanted.chunks((LOGITS_AT_ONCE / vocabulary).max(1)) {
+            let rows: Vec<u32> = piece.iter().map(|(_, row)| *row).collect();
+            let mut logits = std::mem::take(&mut self.logits);
+            let begin = Instant::now();
+            let computed = self.steps.pipeline().logits(&plan.step, &rows, &mut logits);
+            self.counted.output_seconds += begin.elapsed().as_secs_f64();
+            match computed {
+                Ok(()) => {
+                    for ((index, row), logits) in piece.iter().zip(logits.chunks_exact(vocabulary)) {
+                        self.read_row(plan, (&plan.jobs[*index], *row), logits, &mut readings[*index]);
+                    }
+                }
+                Err(error) => {
+                    let first = &plan.jobs[piece[0].0];
+                    piece.iter().for_each(|(index, _)| readings[*index].failed = true);
+                    if plan.jobs.len() == 1 {
+                        self.fail(first.id, error);
+                    }
+                }
+            }
+            self.logits = logits;
+        }
+    }
+
+    /// Samples the token after one row, if all draft tokens before it were accepted.
+    fn read_row(&mut self, plan: &Plan, (planned, row): (&JobRows, u32), logits: &[f32], reading: &mut Reading) {
+        let Some(job) = self.jobs.get_mut(&planned.id).filter(|_| !reading.closed && !reading.failed) else { return };
+        let progress = job.choose(logits);
+        reading.tokens.extend(progress.token);
+        self.counted.generated_tokens += u64::from(progress.token.is_some());
+        let draft = (row + 1 < planned.rows.end).then(|| plan.step.tokens[row as usize + 1]);
+        let accepted = draft.is_some() && draft == progress.token;
+        self.counted.accepted_tokens += u64::from(accepted);
+        reading.accepted += usize::from(accepted);
+        reading.closed = !accepted;
+        if let Some(ending) = progress.ending {
+            reading.closed = true;
+            reading.ended = true;
+            if let Some(job) = self.jobs.remove(&planned.id) {
+                self.count(&job, ending);
+            }
+        }
+    }
+
+    /// Adds the rows of a job to its embedding, and ends it after the last.
+    fn read_embedding(&mut self, plan: &Plan, planned: &JobRows, reading: &mut Reading) {
+        let Some(ActiveJob { task: ActiveTask::Embedding(embedding), prompt_tokens, .. }) =
+            self.jobs.get_mut(&planned.id)
+        else {
+            return;
+        };
+        if planned.position == 0 {
+            embedding.restart();
+        }
+        let rows: Vec<u32> = planned.wanted.clone().collect();
+        if let Err(error) = self.steps.pipeline().normed(&plan.step, &rows, &mut self.logits) {
+            reading.failed = true;
+            if plan.jobs.len() == 1 {
+                self.fail(planned.id, error);
+            }
+            return;
+        }
+        self.logits.chunks_exact(self.steps.pipeline().spec().width).for_each(|row| embedding.add(row));
+        if planned.position as usize + rows.len() == *prompt_tokens {
+            reading.ended = true;
+            if let Some(mut job) = self.jobs.remove(&planned.id) {
+                let ending = job.embed();
+                self.count(&job, ending);
+            }
+        }
+    }
+
+    /// Gives the scheduler draft tokens: first those that constraints force or the texts suggest, then those of the draft model.
+    fn speculate(&mut self) {
+        let drafting = self.scheduler.drafting();
+        let streams = drafting.len();
+        let mut requests: Vec<(JobId, usize)> = Vec::new();
+        for (id, most) in drafting {
+            let (Some(job), Some(tokens)) = (self.jobs.get_mut(&id), self.scheduler.tokens(id)) else { continue };
+            let ActiveTask::Answer(answer) = &mut job.task else { continue };
+            // Nothing comes after the last token of an answer.
+            let budget = DraftBudget { most: most.min(answer.room().saturating_sub(1)), streams };
+            if budget.most == 0 {
+                continue;
+            }
+            let forced = answer.forced();
+            let found = match forced.is_empty() {
+                true => job.speculator.look_up(tokens, budget),
+                false => job.speculator.take_forced(forced, budget),
+            };
+            if !found.is_empty() {
+                self.scheduler.set_draft(id, found);
+            } else if self.draft.is_some() {
+                requests.push((id, job.speculator.draft_depth(budget)));
+            }
+        }
+        requests.retain(|(_, depth)| *depth > 0);
+        if !requests.is_empty() {
+            self.ask_draft(&requests);
+        }
+    }
+
+    fn ask_draft(&mut self, requests: &[(JobId, usize)]) {
+        let (Some(draft), scheduler, jobs) = (&mut self.draft, &self.scheduler, &mut self.jobs) else { return };
+        let request =
+            |&(id, depth): &(JobId, usize)| DraftRequest { id, tokens: scheduler.tokens(id).unwrap_or(&[]), depth };
+        let wanted: Vec<DraftRequest<'_>> = requests.iter().map(request).collect();
+        let choose = |id: JobId, logits: &[f32], position: u32| match jobs.get_mut(&id) {
+            Some(ActiveJob { task: ActiveTask::Answer(answer), .. }) => answer.draft(logits, position),
+            _ => None,
+        };
+        // Speculation is optional: a draft model that fails is not used again.
+        match draft.propose(&wanted, choose) {
+            Ok(drafts) => requests.iter().zip(drafts).for_each(|((id, _), draft)| self.scheduler.set_draft(*id, draft)),
+            Err(_) => self.draft = None,
+        }
+    }
+
+    /// Publishes what the service is doing.
+    fn publish(&self) {
+        let (memory, counters) = (self.scheduler.memory(), self.scheduler.counters());
+        let now = Snapshot {
+            running: self.scheduler.running() as u64,
+            preempted: self.scheduler.preempted() as u64,
+            pages: u64::from(memory.pages(PageClass::Full).count()),
+            pages_held: u64::from(memory.pages(PageClass::Full).running()),
+            pages_cached: u64::from(memory.pages(PageClass::Full).cached()),
+            window_pages: u64::from(memory.pages(PageClass::Window).count()),
+            window_pages_held: u64::from(memory.pages(PageClass::Window).running()),
+            window_pages_cached: u64::from(memory.pages(PageClass::Window).cached()),
+            prompt_tokens: counters.prompt_tokens,
+            reused_tokens: counters.reused_tokens,
+            recomputed_tokens: counters.recomputed_tokens,
+            preemptions: counters.preemptions,
+            evictions: memory.evictions(),
+            drafted_tokens: counters.drafted_tokens,
+            tenants: self.scheduler.shares(),
+            ..self.counted.clone()
+        };
+        *self.shared.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = now;
+    }
+}
+
+impl Reading {
+    fn result(self) -> Advance {
+        match self {
+            Reading { ended: true, tokens, .. } => Advance::Finished(tokens),
+            Reading { failed: true, tokens, .. } if tokens.is_empty() => Advance::Again,
+            Reading { tokens, .. } => Advance::Computed(tokens),
+        }
+    }
+}
