@@ -1,4 +1,4 @@
-//! Measures what guessing ahead is worth: one answer that repeats much of its prompt, and one that does not.
+//! Measures what speculation is worth: one answer that repeats much of its prompt, and one that does not.
 //!
 //! `speculation MODEL [DRAFT]`
 #![expect(clippy::print_stdout, reason = "a program that reports")]
@@ -69,9 +69,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
             let after = service.handle().snapshot();
             let best = speeds.iter().copied().fold(0.0, f64::max);
-            let guessed = after.drafted_tokens - before.drafted_tokens;
-            let right = after.accepted_tokens - before.accepted_tokens;
-            println!("{name:6} {what:5} temperature {temperature}: {best:7.1} tokens/s, {right} of {guessed} right");
+            let drafted = after.drafted_tokens - before.drafted_tokens;
+            let accepted = after.accepted_tokens - before.accepted_tokens;
+            println!(
+                "{name:6} {what:5} temperature {temperature}: {best:7.1} tokens/s, {accepted} of {drafted} accepted"
+            );
         }
     }
     Ok(())

@@ -92,7 +92,7 @@ impl Run<'_, '_> {
         tokens.iter().find_map(|token| self.show(token))
     }
 
-    /// Passes a token on, even without text: the receiver must get a chance to stop.
+    /// Passes a token on, even without text: the receiver must be able to stop.
     fn show(&mut self, token: &NewToken) -> Option<FinishReason> {
         self.tokens.push(token.token);
         ((self.sink)(Event::Token(token)) == Flow::Stop).then_some(FinishReason::Cancelled)

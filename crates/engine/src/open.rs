@@ -142,8 +142,8 @@ impl Engine {
         })
     }
 
-    /// Loads both ends of a model of files that are already open. `stages` gives what lies between them, for exactly
-    /// the options that it is told.
+    /// Loads both ends of a model of files that are already open. `stages` gives what lies between them, loaded with
+    /// exactly these options.
     pub fn with_stages<E: From<EngineError>>(
         files: Arc<ModelFiles>,
         options: &OpenOptions,

@@ -1,7 +1,7 @@
 //! Random numbers that depend on nothing but a seed and a position: Philox4x32-10.
 
 /// A number in `[0, 1)` for this seed and position. Always the same number: sampling carries no state, so a replayed,
-/// resumed or speculated sequence draws the same tokens.
+/// resumed or speculated sequence samples the same tokens.
 pub(crate) fn uniform(seed: u64, position: u64) -> f64 {
     let key = [low(seed), high(seed)];
     let block = philox([low(position), high(position), 0, 0], key);

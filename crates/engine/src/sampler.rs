@@ -1,9 +1,9 @@
 //! Picks the next token from logits.
 //!
 //! The order is that of `transformers` and vLLM: logit bias, repetition penalty, frequency and presence penalty,
-//! temperature, top-k, top-p, min-p, draw. (llama.cpp applies the temperature after the filters; without a
+//! temperature, top-k, top-p, min-p, random choice. (llama.cpp applies the temperature after the filters; without a
 //! temperature the two orders keep the same tokens.) Among equal logits the lower token id counts as more likely.
-//! The draw walks the kept tokens in the order of their ids, so it depends on which tokens are kept and on nothing else.
+//! The choice walks the kept tokens in the order of their ids, so it depends on which tokens are kept and on nothing else.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -142,8 +142,8 @@ impl Sampler {
             let kept = self.candidates.iter().map(|kept| (scale.weight(kept.logit), kept.id));
             self.weighted.extend(kept.filter(|(weight, _)| *weight >= floor));
         }
-        let draw = uniform(self.settings.seed, u64::from(position));
-        Ok(walk(&self.weighted, draw).unwrap_or(best.id))
+        let share = uniform(self.settings.seed, u64::from(position));
+        Ok(walk(&self.weighted, share).unwrap_or(best.id))
     }
 
     /// The `count` most likely candidates, less those that weigh nothing. The floor rises with what is already held,
@@ -225,10 +225,10 @@ impl Scale {
     }
 }
 
-/// The id at which the running sum of weights passes `draw` of the total.
-fn walk(weighted: &[(f64, u32)], draw: f64) -> Option<u32> {
+/// The id at which the running sum of weights passes `share` of the total.
+fn walk(weighted: &[(f64, u32)], share: f64) -> Option<u32> {
     let total: f64 = weighted.iter().map(|(weight, _)| weight).sum();
-    let target = total * draw;
+    let target = total * share;
     let (mut sum, mut last) = (0.0, None);
     for &(weight, id) in weighted.iter().filter(|(weight, _)| *weight > 0.0) {
         sum += weight;

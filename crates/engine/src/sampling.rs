@@ -21,7 +21,7 @@ pub struct Sampling {
     pub frequency_penalty: f32,
     /// Added to the logits of single tokens.
     pub logit_bias: Vec<(u32, f32)>,
-    /// Together with the position it fixes every random draw.
+    /// Together with the position it fixes every random number.
     pub seed: u64,
 }
 

@@ -62,7 +62,7 @@ impl Session {
     }
 
     /// Forgets everything after the first `length` tokens; returns how many it still holds. That is none if layers
-    /// with a window have let go of what the next token would read.
+    /// with a window no longer hold what the next token would read.
     pub fn truncate(&mut self, length: usize) -> usize {
         let length = if self.holds_window_of(length) { length } else { 0 };
         self.tokens.truncate(length);

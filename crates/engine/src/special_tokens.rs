@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::EngineError;
 
-/// Tokens that end a turn in files that forget to say so, by the text they are known under.
+/// Tokens that end a turn in files that do not say so, by the text they are known under.
 const END_OF_TURN: [&str; 8] =
     ["<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<|eom_id|>", "<EOT>"];
 

@@ -49,16 +49,16 @@ proptest! {
         let kept = reference(&logits, &settings);
         let mut sampler = Sampler::new(settings).unwrap();
         let mut counts = std::collections::HashMap::new();
-        let draws = 600;
-        for position in 0..draws {
+        let samples = 600;
+        for position in 0..samples {
             *counts.entry(sampler.sample(&logits, position).unwrap()).or_insert(0u32) += 1;
         }
         for id in counts.keys() {
             prop_assert!(kept.iter().any(|token| token.0 == *id), "token {id} is not among the kept");
         }
         for (id, probability) in kept {
-            let share = f64::from(*counts.get(&id).unwrap_or(&0)) / f64::from(draws);
-            let deviation = (probability * (1.0 - probability) / f64::from(draws)).sqrt();
+            let share = f64::from(*counts.get(&id).unwrap_or(&0)) / f64::from(samples);
+            let deviation = (probability * (1.0 - probability) / f64::from(samples)).sqrt();
             prop_assert!((share - probability).abs() < 6.0 * deviation + 0.01, "{id}: {share} for {probability}");
         }
     }
@@ -86,7 +86,7 @@ proptest! {
     }
 }
 
-/// Known draws: a change of the generator, the order of the filters or the walk would show here.
+/// Known samples: a change of the generator, the order of the filters or the walk would show here.
 #[test]
 fn draws_are_pinned() {
     let logits: Vec<f32> = (0..50).map(|id| ((id * 37 % 50) as f32) / 10.0).collect();
@@ -96,8 +96,8 @@ fn draws_are_pinned() {
     ];
     for (settings, expected) in cases {
         let mut sampler = Sampler::new(settings).unwrap();
-        let drawn: Vec<u32> = (0..8).map(|position| sampler.sample(&logits, position).unwrap()).collect();
-        assert_eq!(drawn, expected);
+        let sampled: Vec<u32> = (0..8).map(|position| sampler.sample(&logits, position).unwrap()).collect();
+        assert_eq!(sampled, expected);
     }
 }
 

@@ -1,4 +1,4 @@
-//! A job that was accepted: what it has so far, and where that goes.
+//! A job that was accepted: its state, and the sink of its updates.
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ pub(super) struct ActiveJob {
     pub(super) tenant: Tenant,
     pub(super) prompt_tokens: usize,
     pub(super) reused_tokens: usize,
-    /// What the answer begins with, until it is told; and why it ends there, if it does.
+    /// Tokens that are known at the start, until they are reported; and why the answer ends with them, if it does.
     pub(super) known: (Vec<NewToken>, Option<FinishReason>),
     pub(super) started: Option<Instant>,
     pub(super) speculator: Speculator,
@@ -34,16 +34,16 @@ pub(super) enum Ending {
     Failed,
 }
 
-/// What a row made of an answer.
+/// What a row added to an answer.
 pub(super) struct Progress {
     pub(super) token: Option<u32>,
     pub(super) ending: Option<Ending>,
 }
 
 impl ActiveJob {
-    /// Says that it left the queue, and what is known of it; returns why nothing more is to be computed, if so.
+    /// Reports that it left the queue, and its known tokens; returns why nothing is left to compute, if so.
     pub(super) fn start(&mut self, reused_tokens: usize) -> Option<FinishReason> {
-        // Cached tokens of the answer are none of the prompt.
+        // Cached tokens may reach into the answer.
         self.reused_tokens = reused_tokens.min(self.prompt_tokens);
         self.started = Some(Instant::now());
         let (known, finish) = std::mem::take(&mut self.known);
@@ -54,7 +54,7 @@ impl ActiveJob {
     }
 
     /// Samples the next token and reports it; ends the job if this was the last.
-    pub(super) fn choose(&mut self, logits: &[f32]) -> Progress {
+    pub(super) fn sample(&mut self, logits: &[f32]) -> Progress {
         let ActiveTask::Answer(answer) = &mut self.task else {
             return Progress { token: None, ending: None };
         };

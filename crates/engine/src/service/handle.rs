@@ -61,7 +61,7 @@ pub(super) struct Shared {
     /// Where jobs are sent; `None` once no more are taken.
     commands: Mutex<Option<CommandSender>>,
     queue: Mutex<Queue>,
-    /// Set when nobody wants the answers any more.
+    /// Set when the service is dropped: the answers are no longer wanted.
     pub(super) abandoned: AtomicBool,
     pub(super) snapshot: Mutex<Snapshot>,
     refused: AtomicU64,
@@ -242,13 +242,13 @@ impl Shared {
         let Job { prompt: mut tokens, task, tenant, priority, deadline, sink } = job;
         self.limits.check(&tokens, 0)?;
         let prompt_tokens = tokens.len();
-        let mut told = (Vec::new(), None);
+        let mut known_tokens = (Vec::new(), None);
         let (needs, task) = match task {
             Task::Generate(generation) => {
                 let StartedAnswer { answer, known, finish } =
                     Answer::start(generation, &tokens, self.text.tokenizer(), self.limits)?;
                 tokens.extend(known.iter().map(|token| token.token));
-                told = (known, finish);
+                known_tokens = (known, finish);
                 (Needs::NextToken, ActiveTask::Answer(Box::new(answer)))
             }
             Task::Embed => (Needs::EveryRow, ActiveTask::Embedding(Embedding::default())),
@@ -262,7 +262,7 @@ impl Shared {
             tenant,
             prompt_tokens,
             reused_tokens: 0,
-            known: told,
+            known: known_tokens,
             started: None,
             speculator: Speculator::default(),
         };

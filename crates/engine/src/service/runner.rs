@@ -29,6 +29,7 @@ pub(super) struct Submitted {
     pub(super) job: ActiveJob,
 }
 
+/// Owns the model and everything that runs on it.
 pub(super) struct Runner {
     steps: InFlightSteps,
     draft: Option<DraftModel>,
@@ -202,7 +203,7 @@ impl Runner {
     }
 
     /// A machine was lost while it computed a step: everything is computed again. Jobs that were in the step are kept
-    /// apart from others, so that one that takes every machine with it is found and given up.
+    /// apart from others, so that a job that takes down every machine is found and given up.
     fn machine_lost(&mut self, plan: Plan, problem: &str) {
         let losses = self.scheduler.suspect(&plan);
         if let (LOST_ALONE.., [planned]) = (losses, plan.jobs.as_slice()) {
@@ -212,7 +213,7 @@ impl Runner {
         self.scheduler.lose(plan);
     }
 
-    /// Nobody runs a stage, or nobody has its caches: everything is computed again, a few times.
+    /// A stage has no machine, or one without its caches: everything is computed again, a few times.
     fn stage_lost(&mut self, plan: Plan, layers: &Range<u32>, problem: &str) {
         let news = plan.step.generation == self.scheduler.memory().generation();
         self.lost += u32::from(news);
@@ -310,7 +311,7 @@ impl Runner {
     /// Samples the token after one row, if all draft tokens before it were accepted.
     fn read_row(&mut self, plan: &Plan, (planned, row): (&JobRows, u32), logits: &[f32], reading: &mut Reading) {
         let Some(job) = self.jobs.get_mut(&planned.id).filter(|_| !reading.closed && !reading.failed) else { return };
-        let progress = job.choose(logits);
+        let progress = job.sample(logits);
         reading.tokens.extend(progress.token);
         self.counted.generated_tokens += u64::from(progress.token.is_some());
         let draft = (row + 1 < planned.rows.end).then(|| plan.step.tokens[row as usize + 1]);
@@ -355,7 +356,8 @@ impl Runner {
         }
     }
 
-    /// Gives the scheduler draft tokens: first those that constraints force or the texts suggest, then those of the draft model.
+    /// Gives the scheduler draft tokens: those that constraints force or the texts
+    /// suggest, and otherwise those of the draft model.
     fn speculate(&mut self) {
         let drafting = self.scheduler.drafting();
         let streams = drafting.len();

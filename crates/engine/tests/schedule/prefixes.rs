@@ -147,7 +147,7 @@ fn what_came_through_after_a_loss_is_not_kept() {
         let work = Work { id: JobId(id), tokens, needs, tenant: Tenant(1), priority, deadline: None };
         bench.scheduler.admit(work, 0.0);
     }
-    // One goes on from cached pages, one fills a page of its own, and a third meets the loss.
+    // One continues from cached pages, one fills a page of its own, and a third meets the loss.
     let plans = [0, 1, 2].map(|_| bench.scheduler.plan(0.0).expect("there is a job"));
     let [reusing, filling, lost] = plans;
     assert_eq!((reusing.jobs[0].reused, filling.jobs[0].rows.len()), (Some(192), 64));

@@ -29,7 +29,7 @@ struct Simulation {
     model: HashModel,
     limits: ScheduleLimits,
     jobs: BTreeMap<JobId, Expected>,
-    /// Positions of each sequence that stages hold, since they last heard that it ended.
+    /// Positions of each sequence that stages hold, since it last ended.
     lengths: BTreeMap<JobId, u32>,
     flights: VecDeque<Flight>,
     now: f64,
@@ -142,7 +142,7 @@ impl Simulation {
 
     fn land(&mut self) {
         let Some(Flight { plan, next }) = self.flights.pop_front() else { return };
-        // Steps that were under way with one that was lost may have come through, or meet the same loss.
+        // Steps that were in flight with one that was lost may have finished, or meet the same loss.
         let older = plan.step.generation < self.scheduler.memory().generation();
         if older && self.random.one_in(2) {
             return self.scheduler.lose(plan);

@@ -29,7 +29,7 @@ fn mix(count: usize, longest: u32, answer: u32, vocabulary: u32) -> Mix {
         let temperature = if index % 2 == 0 { 0.0 } else { 0.8 };
         let mut request = request(prompt, temperature, 1 + random(answer));
         if index % 3 == 1 {
-            // An answer of two words repeats itself, so that it can be guessed.
+            // An answer of two words repeats itself, so that draft tokens are accepted.
             request.sampling.logit_bias = vec![(7, 50.0), (8, 50.0)];
         }
         mix.requests.push(request);
@@ -80,14 +80,18 @@ fn check_ways(model: &str, cache: CachePages) {
     let alone = setup.alone(&mix.requests);
     let ways = [(2, 128, 64, 8), (1, 64, 7, 0), (2, 33, 200, 16)];
     for (threads, rows_per_step, prompt_rows_beside_answers, draft_rows) in ways {
-        // How fast this machine is must not decide who gives way.
+        // How fast this machine is must not decide which jobs are preempted.
         let (prompt_seconds, patience_seconds) = (1e9, 1e9);
         let rows = ServiceOptions { prompt_rows_beside_answers, draft_rows, ..ServiceOptions::default() };
         let options = ServiceOptions { prompt_seconds, patience_seconds, ..rows };
         let setup = Setup { threads, rows_per_step, options, ..setup.clone() };
         let Snapshot { preemptions, accepted_tokens, .. } = check(&setup, &mix, &alone);
-        assert!(preemptions >= 22, "only {preemptions} gave way with {rows_per_step} rows");
-        assert_eq!(draft_rows > 0, accepted_tokens > 0, "{accepted_tokens} guesses were right of {draft_rows} at once");
+        assert!(preemptions >= 22, "only {preemptions} preemptions with {rows_per_step} rows");
+        assert_eq!(
+            draft_rows > 0,
+            accepted_tokens > 0,
+            "{accepted_tokens} draft tokens accepted, {draft_rows} at once"
+        );
     }
 }
 

@@ -1,4 +1,4 @@
-//! What jobs say: text, chances, embeddings, reuse, and errors that stay with the job that caused them.
+//! What jobs report: text, log probabilities, embeddings, reuse, and errors that stay with the job that caused them.
 
 use cascadia_engine::service::{Job, Task};
 use cascadia_engine::{EngineError, FinishReason, Sampling};
@@ -41,7 +41,7 @@ fn text_is_whole_and_ends_before_stop_texts() {
 }
 
 #[test]
-fn chances_are_those_of_the_model() {
+fn log_probabilities_are_those_of_the_model() {
     let service = setup().start();
     let (mut job, updates) = job(&request(prompt(20), 0.8, 8), Leave::Never);
     if let Task::Generate(wanted) = &mut job.task {

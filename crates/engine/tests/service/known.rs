@@ -1,4 +1,4 @@
-//! A job of which tokens are known from before gives the answer that it gives without.
+//! A job with known tokens from an earlier run gives the answer that it gives without.
 
 use cascadia_engine::FinishReason;
 use cascadia_engine::service::{Generation, NewToken, Service, Task};
@@ -115,7 +115,7 @@ fn tokens_that_cannot_be_of_the_answer_are_not_believed() {
         let heard = ask(&service, &request, &known, change);
         assert_eq!((seen(&heard), heard.known), (seen(expected), 0), "{name}");
     }
-    let chances = |wanted: &mut Generation| wanted.alternatives = Some(2);
-    let (one, other) = (ask(&service, &request, &[], &chances), ask(&service, &request, &numbers, &chances));
-    assert_eq!((seen(&other), other.known), (seen(&one), 0), "chances need logits");
+    let logprobs = |wanted: &mut Generation| wanted.alternatives = Some(2);
+    let (one, other) = (ask(&service, &request, &[], &logprobs), ask(&service, &request, &numbers, &logprobs));
+    assert_eq!((seen(&other), other.known), (seen(&one), 0), "log probabilities need logits");
 }

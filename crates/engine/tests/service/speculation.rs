@@ -47,18 +47,18 @@ fn check(service: Service, alone: &[Vec<u32>]) -> Snapshot {
 }
 
 #[test]
-fn guesses_from_the_text_change_no_token() {
+fn prompt_lookup_changes_no_token() {
     let alone = setup().alone(&requests());
     let plain = ServiceOptions { draft_rows: 0, ..ServiceOptions::default() };
     let plain = check(Setup { options: plain, ..setup() }.start(), &alone);
     assert_eq!(plain.drafted_tokens, 0);
-    let guessed = check(setup().start(), &alone);
-    assert!(guessed.accepted_tokens > 100 && guessed.steps < plain.steps, "{guessed:?} beside {plain:?}");
-    assert_eq!(guessed.generated_tokens, plain.generated_tokens);
+    let drafted = check(setup().start(), &alone);
+    assert!(drafted.accepted_tokens > 100 && drafted.steps < plain.steps, "{drafted:?} beside {plain:?}");
+    assert_eq!(drafted.generated_tokens, plain.generated_tokens);
 }
 
 #[test]
-fn guesses_of_a_small_model_change_no_token() {
+fn a_draft_model_changes_no_token() {
     let alone = setup().alone(&requests());
     // The model itself is always right at temperature 0 and nearly always else; another one hardly ever.
     for (draft, right) in [(long("llama3"), true), (fixture("qwen2"), false)] {

@@ -1,4 +1,4 @@
-//! The memory of all sequences: pages, the prefixes that stay in them, and who must give way to whom.
+//! The memory of all sequences: pages, the prefixes cached in them, and what is evicted first.
 
 use cascadia_model::{CachePages, PAGE_TOKENS, PageClass, PageId, PageRun, PerClass};
 

@@ -64,7 +64,7 @@ pub(super) struct Sequence {
     pub(super) alone: bool,
     /// A machine was lost while it computed these tokens.
     pub(super) suspect: Range<usize>,
-    /// How often that happened. Once may be chance; from twice on it runs in steps of its own until it has got past them.
+    /// How often that happened. Once may be a coincidence; from twice on it runs in steps of its own until it has passed them.
     pub(super) losses: u32,
     /// How often it happened with nothing else in the step.
     pub(super) lost_alone: u32,

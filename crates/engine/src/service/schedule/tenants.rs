@@ -80,7 +80,7 @@ impl Tenants {
         }
     }
 
-    /// The job whose turn it is: the most urgent, and of those one of the tenant that was served least. Patience is a
+    /// The job that starts next: the most urgent, and of those one of the tenant that was served least. Patience is a
     /// tenant's: it ends for the first of a queue from which nothing has started for long, so that who has sent a
     /// thousand jobs does not overtake others with them once they are old.
     pub fn next(&self, now: f64) -> Option<JobId> {
