@@ -58,8 +58,10 @@ impl Pipeline {
 
     /// How its stages keep what they have computed: in pages only if all of them do.
     pub fn cache(&self) -> StageCache {
-        let per_sequence = |stage: &Box<dyn Stage>| stage.traits().cache == StageCache::PerSequence;
-        if self.stages.iter().any(per_sequence) { StageCache::PerSequence } else { StageCache::Paged }
+        match self.stages.iter().any(|stage| stage.traits().cache == StageCache::PerSequence) {
+            true => StageCache::PerSequence,
+            false => StageCache::Paged,
+        }
     }
 
     /// Tells all stages that no step of a sequence follows.
