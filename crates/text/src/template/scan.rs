@@ -104,8 +104,9 @@ impl Scan<'_> {
             if words.len() < 3 && !symbol.trim().is_empty() && symbol != "-" && symbol != "+" {
                 words.push(symbol);
             }
-            let place = if end == "%}" && words.len() == 1 { Place::BlockName } else { Place::Expression };
-            self.prepared.push_str(rewrite(symbol, previous, place));
+            let position =
+                if end == "%}" && words.len() == 1 { SymbolPosition::BlockName } else { SymbolPosition::Expression };
+            self.prepared.push_str(rewrite(symbol, previous, position));
             if !symbol.trim().is_empty() {
                 previous = symbol;
             }
@@ -167,17 +168,17 @@ impl Scan<'_> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum SymbolPosition {
     BlockName,
     Expression,
 }
 
 /// What one symbol becomes in the compiled source.
-fn rewrite<'a>(symbol: &'a str, previous: &str, place: Place) -> &'a str {
+fn rewrite<'a>(symbol: &'a str, previous: &str, position: SymbolPosition) -> &'a str {
     match symbol {
         // Marks the assistant's words for training; rendering ignores it.
-        "generation" if place == Place::BlockName => "if true",
-        "endgeneration" if place == Place::BlockName => "endif",
+        "generation" if position == SymbolPosition::BlockName => "if true",
+        "endgeneration" if position == SymbolPosition::BlockName => "endif",
         // The code generator computes products of constants itself, outside all limits. With a variable in between
         // (which is 1) they are computed while rendering. A star after `(` or `,` unpacks a list instead.
         "*" if !matches!(previous, "(" | ",") => "* one_ *",

@@ -19,11 +19,11 @@ pub(super) enum Channels {
     /// In a header, after the role that the prompt or an opening names.
     Header,
     /// In a message of this kind.
-    Message(Kind),
+    Message(MessageKind),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum MessageKind {
     Content,
     Reasoning,
     Call,
@@ -65,7 +65,7 @@ impl Channels {
             // Whatever begins a header would begin it again.
             let mark = HEADERS.iter().find(|mark| held.starts_with(**mark)).map_or(0, |mark| mark.len());
             held.drain(..mark);
-            *self = Channels::Message(Kind::Content);
+            *self = Channels::Message(MessageKind::Content);
             return true;
         }
         let Some(end) = end else { return false };
@@ -78,16 +78,16 @@ impl Channels {
         let kind = match recipient {
             Some(name) if !name.is_empty() => {
                 out.start(name.strip_prefix("functions.").unwrap_or(name));
-                Kind::Call
+                MessageKind::Call
             }
-            _ if header.contains("analysis") => Kind::Reasoning,
-            _ => Kind::Content,
+            _ if header.contains("analysis") => MessageKind::Reasoning,
+            _ => MessageKind::Content,
         };
         *self = Channels::Message(kind);
         true
     }
 
-    fn message(&mut self, kind: Kind, held: &mut String, out: &mut Pieces) -> bool {
+    fn message(&mut self, kind: MessageKind, held: &mut String, out: &mut Pieces) -> bool {
         let marks: Vec<&'static str> = HEADERS.into_iter().chain(ENDS).chain([MESSAGE, CONSTRAIN]).collect();
         match find(held, &marks) {
             Found::At(at, mark) => {
@@ -98,7 +98,7 @@ impl Channels {
                     *self = Channels::Header;
                 } else if ENDS.contains(&mark) {
                     // What follows without a header of its own is text.
-                    *self = Channels::Message(Kind::Content);
+                    *self = Channels::Message(MessageKind::Content);
                 }
                 true
             }
@@ -111,11 +111,11 @@ impl Channels {
     }
 }
 
-fn emit(kind: Kind, text: &str, out: &mut Pieces) {
+fn emit(kind: MessageKind, text: &str, out: &mut Pieces) {
     match kind {
-        Kind::Content => out.content(text),
-        Kind::Reasoning => out.reasoning(text),
-        Kind::Call => out.arguments(text),
+        MessageKind::Content => out.content(text),
+        MessageKind::Reasoning => out.reasoning(text),
+        MessageKind::Call => out.arguments(text),
     }
 }
 
