@@ -7,7 +7,6 @@ use cascadia_kernels::{OpsSlot, Pool};
 use cascadia_weights::ModelFiles;
 
 use crate::residency;
-use crate::workspace::StepLimits;
 use crate::{Compute, EnergyMeter, KvLayout, LocalStage, ModelError, ModelLimits, ModelSpec, Profile, Stage, TokenIo};
 
 /// Limits and threads of a loaded model; nothing grows beyond them later.
@@ -41,12 +40,7 @@ impl LoadOptions {
 
     /// What a whole model takes besides its cache when all of its layers stay in memory: weights, buffers, program.
     pub fn bytes_beside_cache(&self, files: &ModelFiles, spec: &ModelSpec) -> u64 {
-        residency::bytes_beside_cache(files, spec, &self.step_limits())
-    }
-
-    pub(crate) fn step_limits(&self) -> StepLimits {
-        let ModelLimits { context, rows_per_step, .. } = self.limits;
-        StepLimits { rows: rows_per_step as usize, context: context as usize, threads: self.pool.threads() }
+        residency::bytes_beside_cache(files, spec, self)
     }
 
     pub(crate) fn compute(&self) -> Compute {

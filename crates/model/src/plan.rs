@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::{CachePages, ModelSpec, PageClass, StageError};
+use crate::{CachePages, ModelLimits, ModelSpec, PageClass, StageError};
 
 /// Logical number of a KV page; every stage keeps its own bytes for the same id.
 pub type PageId = u32;
@@ -55,11 +55,9 @@ pub struct ReservedPages {
 }
 
 /// Limits that a plan must keep to, fixed when a stage is loaded.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct PlanLimits {
-    pub(crate) rows: u32,
-    pub(crate) context: u32,
-    pub(crate) pages: CachePages,
+    pub(crate) model: ModelLimits,
     /// Positions that layers with a window read; zero where there are none.
     pub(crate) window: u32,
 }
@@ -158,8 +156,8 @@ impl PlanLimits {
                 let count = run.pages.len();
                 return Err(format!("has {class:?} pages {}+{count} for positions {oldest} to {end}", run.first));
             }
-            if let Some(page) = run.pages.iter().find(|page| **page >= self.pages.of(class)) {
-                return Err(format!("uses {class:?} page {page} of {}", self.pages.of(class)));
+            if let Some(page) = run.pages.iter().find(|page| **page >= self.model.cache.of(class)) {
+                return Err(format!("uses {class:?} page {page} of {}", self.model.cache.of(class)));
             }
         }
         Ok(())
@@ -175,8 +173,12 @@ impl RowPlaces {
     pub(crate) fn fill(&mut self, plan: &StepPlan, limits: &PlanLimits) -> Result<(), StageError> {
         self.clear();
         let refuse = |problem: String| Err(StageError::Plan { problem });
-        if plan.tokens.is_empty() || plan.tokens.len() > limits.rows as usize {
-            return refuse(format!("{} rows, where 1 to {} are possible", plan.tokens.len(), limits.rows));
+        if plan.tokens.is_empty() || plan.tokens.len() > limits.model.rows_per_step as usize {
+            return refuse(format!(
+                "{} rows, where 1 to {} are possible",
+                plan.tokens.len(),
+                limits.model.rows_per_step
+            ));
         }
         let mut next_row = 0;
         for (index, step) in plan.steps.iter().enumerate() {
@@ -185,8 +187,8 @@ impl RowPlaces {
             }
             next_row = step.rows.end;
             let end = u64::from(step.start) + step.rows.len() as u64;
-            if end > u64::from(limits.context) {
-                return refuse(format!("sequence {index} reaches position {end} of {}", limits.context));
+            if end > u64::from(limits.model.context) {
+                return refuse(format!("sequence {index} reaches position {end} of {}", limits.model.context));
             }
             limits.check_pages(step).or_else(|problem| refuse(format!("sequence {index} {problem}")))?;
             self.extend(index, step, step.rows.clone());

@@ -4,8 +4,7 @@ use std::ops::Range;
 
 use cascadia_weights::{ModelFiles, TensorBytes};
 
-use crate::workspace::StepLimits;
-use crate::{ModelError, ModelSpec};
+use crate::{LoadOptions, ModelError, ModelSpec};
 
 /// Streamed layers in memory at once: the one that computes and the one that is being read.
 pub(crate) const LAYERS_AT_ONCE: u64 = 2;
@@ -40,14 +39,14 @@ impl Residency {
         files: &ModelFiles,
         spec: &ModelSpec,
         range: Range<u32>,
-        (limits, cap): (&StepLimits, Option<MemoryCap>),
+        (options, cap): (&LoadOptions, Option<MemoryCap>),
     ) -> Result<Residency, ModelError> {
         let layers: Vec<_> = range.map(|layer| files.joined(|name| layer_of(name) == Some(layer))).collect();
         let streamed = match cap {
             Some(MemoryCap { memory, cache_bytes }) => {
-                let mut needs = MemoryNeeds::beside_cache(files, spec, &layers, limits);
+                let mut needs = MemoryNeeds::beside_cache(files, spec, &layers, options);
                 needs.fixed = needs.fixed.saturating_add(cache_bytes);
-                let context = limits.context as u32;
+                let context = options.limits.context;
                 needs.streamed(memory).ok_or(ModelError::MemoryTooSmall { memory, least: needs.least(), context })?
             }
             None => Vec::new(),
@@ -57,9 +56,9 @@ impl Residency {
 }
 
 /// What a whole model takes besides its cache when all of its layers stay in memory.
-pub(crate) fn bytes_beside_cache(files: &ModelFiles, spec: &ModelSpec, limits: &StepLimits) -> u64 {
+pub(crate) fn bytes_beside_cache(files: &ModelFiles, spec: &ModelSpec, options: &LoadOptions) -> u64 {
     let layers = [files.joined(|name| layer_of(name).is_some())];
-    let needs = MemoryNeeds::beside_cache(files, spec, &layers, limits);
+    let needs = MemoryNeeds::beside_cache(files, spec, &layers, options);
     needs.layers.iter().fold(needs.fixed, |sum, layer| sum.saturating_add(*layer))
 }
 
@@ -68,7 +67,7 @@ impl MemoryNeeds {
         files: &ModelFiles,
         spec: &ModelSpec,
         layers: &[Vec<TensorBytes>],
-        limits: &StepLimits,
+        options: &LoadOptions,
     ) -> MemoryNeeds {
         let bytes = |parts: &Vec<TensorBytes>| parts.iter().map(|part| part.as_ref().len() as u64).sum::<u64>();
         let all: u64 = files.tensors().iter().map(|tensor| tensor.byte_len()).sum();
@@ -77,7 +76,7 @@ impl MemoryNeeds {
         MemoryNeeds {
             fixed: bytes(&files.joined(|name| layer_of(name).is_none()))
                 .saturating_add(made)
-                .saturating_add(buffer_bytes(files, spec, limits))
+                .saturating_add(buffer_bytes(files, spec, options))
                 .saturating_add(PROGRAM_BYTES),
             layers: layers.iter().map(bytes).collect(),
         }
@@ -113,13 +112,14 @@ fn layer_of(name: &str) -> Option<u32> {
 
 /// What a step writes besides the cache, about: per row the results of a layer's matrices and a few hidden states,
 /// per thread the scores of a group of heads, and the logits.
-fn buffer_bytes(files: &ModelFiles, spec: &ModelSpec, limits: &StepLimits) -> u64 {
+fn buffer_bytes(files: &ModelFiles, spec: &ModelSpec, options: &LoadOptions) -> u64 {
     const HEADS_OF_A_GROUP: usize = 16;
     let matrices =
         files.tensors().iter().filter(|tensor| layer_of(tensor.name()) == Some(0) && tensor.shape().len() > 1);
     let outputs: u64 = matrices.map(|tensor| tensor.shape()[tensor.shape().len() - 2]).sum();
-    let rows = (limits.rows as u64).saturating_mul(outputs.saturating_add(8 * spec.hidden_width() as u64));
-    let scores = (limits.threads * HEADS_OF_A_GROUP) as u64 * limits.context as u64;
+    let rows =
+        u64::from(options.limits.rows_per_step).saturating_mul(outputs.saturating_add(8 * spec.hidden_width() as u64));
+    let scores = (options.pool.threads() * HEADS_OF_A_GROUP) as u64 * u64::from(options.limits.context);
     rows.saturating_add(scores).saturating_add(spec.vocabulary as u64).saturating_mul(4)
 }
 

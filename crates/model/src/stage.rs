@@ -132,12 +132,7 @@ impl LocalStage {
         options: &LoadOptions,
     ) -> Result<LocalStage, ModelError> {
         let cache_pages = options.limits.cache;
-        let limits = PlanLimits {
-            rows: options.limits.rows_per_step,
-            context: options.limits.context,
-            pages: cache_pages,
-            window: spec.window().unwrap_or(0),
-        };
+        let limits = PlanLimits { model: options.limits.clone(), window: spec.window().unwrap_or(0) };
         let catalog = arch::catalog(files)?;
         let meter = options.meter.as_ref();
         let layers = range.clone().map(|index| assemble::layer(&catalog, spec, index as usize, meter));
@@ -145,11 +140,10 @@ impl LocalStage {
         let own = range.start as usize..range.end as usize;
         let per_layer = spec.per_layer.map(|inputs| PerLayerInputs::new(&catalog, spec, inputs, (own.clone(), meter)));
         let compute = options.compute();
-        let step = options.step_limits();
         let layout = KvLayout::new(spec, own, &options.limits.formats)?;
         let cap = options.memory.map(|memory| MemoryCap { memory, cache_bytes: cache_pages.bytes(&layout) });
-        let residency = Residency::new(files, spec, range.clone(), (&step, cap))?;
-        let state = State { cache: KvPool::new(layout, cache_pages)?, workspace: Workspace::new(spec, &step) };
+        let residency = Residency::new(files, spec, range.clone(), (options, cap))?;
+        let state = State { cache: KvPool::new(layout, cache_pages)?, workspace: Workspace::new(spec, options) };
         Ok(LocalStage {
             files: Arc::clone(files),
             first: range.start,

@@ -2,7 +2,6 @@
 
 use cascadia_kernels::{Activations, Attention, AttentionScratch};
 
-use crate::ModelSpec;
 use crate::altup::AltUpWorkspace;
 use crate::experts::ExpertsWorkspace;
 use crate::latent::LatentWorkspace;
@@ -12,6 +11,7 @@ use crate::plan::RowPlaces;
 use crate::rope::RopeTable;
 use crate::sides::SidesWorkspace;
 use crate::spec::{FeedForwardSpec, MixerSpec};
+use crate::{LoadOptions, ModelSpec};
 
 /// Everything a step writes besides the hidden states and the cache.
 pub(crate) struct Workspace {
@@ -41,16 +41,11 @@ pub(crate) struct Workspace {
     pub(crate) altup: AltUpWorkspace,
 }
 
-/// The largest step of a stage.
-pub(crate) struct StepLimits {
-    pub(crate) rows: usize,
-    pub(crate) context: usize,
-    pub(crate) threads: usize,
-}
-
 impl Workspace {
-    pub(crate) fn new(spec: &ModelSpec, limits: &StepLimits) -> Workspace {
-        let rows = limits.rows;
+    /// Room for the largest step of a model that is loaded with these options.
+    pub(crate) fn new(spec: &ModelSpec, options: &LoadOptions) -> Workspace {
+        let (rows, context) = (options.limits.rows_per_step as usize, options.limits.context as usize);
+        let threads = options.pool.threads();
         let mixers = || spec.layers.iter().map(|layer| &layer.mixer.part);
         let kernels = || mixers().map(kernel);
         let greatest = |size: fn(&Attention) -> usize| kernels().map(|kernel| size(&kernel)).max().unwrap_or(0);
@@ -70,9 +65,7 @@ impl Workspace {
         let group = greatest(|shape| shape.heads / shape.kv_heads);
         let widest = kernels().max_by_key(|shape| shape.head);
         let widest = widest.map(|shape| Attention { heads: group * shape.kv_heads, ..shape });
-        let scratch = widest
-            .iter()
-            .flat_map(|shape| (0..limits.threads).map(move |_| AttentionScratch::new(shape, limits.context)));
+        let scratch = widest.iter().flat_map(|shape| (0..threads).map(move |_| AttentionScratch::new(shape, context)));
         let per_layer = spec.per_layer.map_or(0, |inputs| inputs.width);
         let rank = spec.layers.iter().filter_map(|layer| layer.laurel).map(|beside| beside.rank).max().unwrap_or(0);
         let laurel = if rank > 0 { rows * spec.width } else { 0 };
@@ -92,10 +85,10 @@ impl Workspace {
             scratch: scratch.collect(),
             places: RowPlaces::with_capacity(rows),
             sides: SidesWorkspace::new(spec, rows),
-            altup: AltUpWorkspace::new(spec, rows, limits.threads),
-            per_layer: PerLayerWorkspace::new(spec, rows, limits.threads),
+            altup: AltUpWorkspace::new(spec, rows, threads),
+            per_layer: PerLayerWorkspace::new(spec, rows, threads),
             latent: LatentWorkspace::new(latents, rows),
-            experts: ExpertsWorkspace::new(experts, (spec.width, rows, limits.threads)),
+            experts: ExpertsWorkspace::new(experts, (spec.width, rows, threads)),
         }
     }
 }
