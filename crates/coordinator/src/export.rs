@@ -102,7 +102,12 @@ type Choice<'a> = (&'a dyn Fn(&str) -> bool, &'a dyn Fn(&str) -> bool);
 
 impl Export<'_> {
     /// Writes a shard unless it is there already.
-    fn shard(&mut self, file: &str, layers: [u32; 2], (holds, tells): Choice<'_>) -> Result<Shard, CoordinatorError> {
+    fn shard(
+        &mut self,
+        file: &str,
+        layers: [u32; 2],
+        (holds_tensor, keeps_metadata): Choice<'_>,
+    ) -> Result<Shard, CoordinatorError> {
         let ExportJob { files, out, pool, notify, .. } = self.job;
         let path = out.join(file);
         if let Some(shard) = self.finished.find(file, layers)
@@ -110,7 +115,7 @@ impl Export<'_> {
         {
             return Ok(shard);
         }
-        let job = ShardJob { files, out: &path, recipe: self.recipe.as_ref(), holds, tells, pool };
+        let job = ShardJob { files, out: &path, recipe: self.recipe.as_ref(), holds_tensor, keeps_metadata, pool };
         let entries = write_shard(&job, |step| {
             let (file, tensor) = (file.to_owned(), step.tensor.to_owned());
             notify(&FleetEvent::WritingShard { file, tensor, done: step.done, total: step.total });

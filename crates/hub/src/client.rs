@@ -39,11 +39,11 @@ impl<'a> Client<'a> {
             .http_status_as_error(false)
             .max_redirects(0)
             .max_redirects_will_error(false)
-            .timeout_resolve(Some(options.patience))
-            .timeout_connect(Some(options.patience))
-            .timeout_recv_response(Some(options.patience))
-            .timeout_per_read(Some(options.patience))
-            .timeout_per_write(Some(options.patience))
+            .timeout_resolve(Some(options.timeout))
+            .timeout_connect(Some(options.timeout))
+            .timeout_recv_response(Some(options.timeout))
+            .timeout_per_read(Some(options.timeout))
+            .timeout_per_write(Some(options.timeout))
             .build();
         Client { agent: config.new_agent(), options }
     }

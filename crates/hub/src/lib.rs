@@ -30,7 +30,7 @@ pub use self::outline::outline;
 pub const DEFAULT_ENDPOINT: &str = "https://huggingface.co";
 
 /// How long a server may be silent.
-pub const DEFAULT_PATIENCE: Duration = Duration::from_secs(60);
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Where to fetch from and where to keep what was fetched.
 #[derive(Clone, Debug)]
@@ -39,8 +39,8 @@ pub struct HubOptions {
     pub endpoint: String,
     /// Access token for models that need one; the value of `HF_TOKEN`. Only the server of `endpoint` gets to see it.
     pub token: Option<String>,
-    /// How long the server may be silent before a request counts as failed; [`DEFAULT_PATIENCE`].
-    pub patience: Duration,
+    /// How long the server may be silent before a request counts as failed; [`DEFAULT_TIMEOUT`].
+    pub timeout: Duration,
     /// The cache folder that all Hugging Face tools share: `hub` inside `HF_HOME`.
     pub cache: PathBuf,
 }

@@ -92,8 +92,14 @@ impl Workshop {
 
     fn shard(&self, file: &str, layers: Range<u32>, (holds, tells): Choice<'_>) -> Shard {
         let (out, recipe) = (self.folder.path().join(file), self.recipe());
-        let job =
-            ShardJob { files: &self.source, out: &out, recipe: recipe.as_ref(), holds, tells, pool: &Pool::new(1) };
+        let job = ShardJob {
+            files: &self.source,
+            out: &out,
+            recipe: recipe.as_ref(),
+            holds_tensor: holds,
+            keeps_metadata: tells,
+            pool: &Pool::new(1),
+        };
         let entries = write_shard(&job, |_| {}).expect("the shard can be written");
         let (digest, bytes) = Digest::of_file(&out).expect("it was written");
         let tensors = entries.iter().map(|entry| entry.name.clone()).collect();

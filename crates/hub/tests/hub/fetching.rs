@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cascadia_hub::{DEFAULT_PATIENCE, HubModel, HubOptions, fetch};
+use cascadia_hub::{DEFAULT_TIMEOUT, HubModel, HubOptions, fetch};
 use cascadia_weights::{FileKind, ModelFiles};
 use tempfile::TempDir;
 
@@ -19,12 +19,12 @@ pub(crate) struct Fetched {
 }
 
 pub(crate) fn run(name: &str, endpoint: &str, cache: &Path) -> Fetched {
-    run_with(DEFAULT_PATIENCE, name, endpoint, cache)
+    run_with(DEFAULT_TIMEOUT, name, endpoint, cache)
 }
 
-pub(crate) fn run_with(patience: Duration, name: &str, endpoint: &str, cache: &Path) -> Fetched {
+pub(crate) fn run_with(timeout: Duration, name: &str, endpoint: &str, cache: &Path) -> Fetched {
     let (endpoint, token, cache) = (endpoint.to_owned(), Some("secret".to_owned()), cache.to_owned());
-    let options = HubOptions { endpoint, token, patience, cache };
+    let options = HubOptions { endpoint, token, timeout, cache };
     let mut reports = BTreeMap::new();
     let path = fetch(&HubModel::parse(name).unwrap(), &options, &mut |progress| {
         reports.insert(progress.file.to_owned(), (progress.done, progress.total));

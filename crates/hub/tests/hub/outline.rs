@@ -1,6 +1,6 @@
 //! A model on the hub can be looked at without its weights.
 
-use cascadia_hub::{DEFAULT_PATIENCE, HubModel, HubOptions, outline};
+use cascadia_hub::{DEFAULT_TIMEOUT, HubModel, HubOptions, outline};
 use cascadia_weights::{ModelFiles, Tensor};
 use tempfile::TempDir;
 
@@ -20,7 +20,7 @@ fn check(name: &str, repository: Repository) {
     let options = HubOptions {
         endpoint: server.endpoint.clone(),
         token: None,
-        patience: DEFAULT_PATIENCE,
+        timeout: DEFAULT_TIMEOUT,
         cache: cache.path().join("hub"),
     };
     let model = HubModel::parse(name).unwrap();

@@ -75,8 +75,8 @@ fn silence_is_not_waited_out() {
     let stalls = Some((FILE, 1));
     let (server, cache) = (HubServer::start(Repository { stalls, ..quantized() }), TempDir::new().unwrap());
     // Short for a test, long for a server on the same machine.
-    let patience = Duration::from_secs(5);
-    let path = run_with(patience, "org/name", &server.endpoint, cache.path()).path.unwrap();
+    let timeout = Duration::from_secs(5);
+    let path = run_with(timeout, "org/name", &server.endpoint, cache.path()).path.unwrap();
     assert_eq!(std::fs::read(path).unwrap(), quantized().files[FILE]);
     let half = quantized().files[FILE].len() / 2;
     assert_eq!(server.ranges_of(FILE), ["bytes=0-".to_owned(), format!("bytes={half}-")]);

@@ -20,9 +20,9 @@ pub struct ShardJob<'a> {
     /// The formats of the result; `None` keeps those of the source.
     pub recipe: Option<&'a Recipe>,
     /// Which tensors it holds, by their GGUF names; it describes the others.
-    pub holds: &'a dyn Fn(&str) -> bool,
-    /// Which metadata it has, by its keys.
-    pub tells: &'a dyn Fn(&str) -> bool,
+    pub holds_tensor: &'a dyn Fn(&str) -> bool,
+    /// Which metadata it keeps, by its keys.
+    pub keeps_metadata: &'a dyn Fn(&str) -> bool,
     /// The threads to compute with.
     pub pool: &'a Pool,
 }
@@ -41,15 +41,16 @@ pub fn write_shard(
         Some(recipe) => entries(recipe.clone(), &planned)?,
         None => planned.iter().map(|tensor: &Planned| tensor.entry(tensor.dtype)).collect(),
     };
-    let mut fields: Vec<(String, MetadataValue)> = fields.into_iter().filter(|(key, _)| (job.tells)(key)).collect();
+    let mut fields: Vec<(String, MetadataValue)> =
+        fields.into_iter().filter(|(key, _)| (job.keeps_metadata)(key)).collect();
     let file_type = match job.recipe {
         Some(recipe) => Some(recipe.file_type()),
         None => job.files.metadata().value("general.file_type")?,
     };
     fields.extend(file_type.map(format_fields).into_iter().flatten());
     let (chosen, held): (Vec<usize>, Vec<TensorEntry>) =
-        entries.iter().cloned().enumerate().filter(|(_, entry)| (job.holds)(&entry.name)).unzip();
-    fields.push(elsewhere(entries.iter().filter(|entry| !(job.holds)(&entry.name))));
+        entries.iter().cloned().enumerate().filter(|(_, entry)| (job.holds_tensor)(&entry.name)).unzip();
+    fields.push(elsewhere(entries.iter().filter(|entry| !(job.holds_tensor)(&entry.name))));
     let content = Content { fields: &fields, entries: &held, numbers: &numbers, chosen };
     content.write(job.out, (None, job.pool), &mut progress)?;
     job.files.check_intact()?;

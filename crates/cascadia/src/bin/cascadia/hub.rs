@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use cascadia_hub::{
-    DEFAULT_ENDPOINT, DEFAULT_PATIENCE, HubModel, HubOptions, Progress as Transfer, fetch as fetch_model,
+    DEFAULT_ENDPOINT, DEFAULT_TIMEOUT, HubModel, HubOptions, Progress as Transfer, fetch as fetch_model,
     outline as outline_model,
 };
 
@@ -40,7 +40,7 @@ fn options() -> anyhow::Result<HubOptions> {
     Ok(HubOptions {
         endpoint: variable("HF_ENDPOINT").unwrap_or_else(|| DEFAULT_ENDPOINT.to_owned()),
         token: variable("HF_TOKEN").or_else(saved_token).filter(|token| !token.is_empty()),
-        patience: DEFAULT_PATIENCE,
+        timeout: DEFAULT_TIMEOUT,
         cache: home.join("hub"),
     })
 }
