@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cascadia_coordinator::{
-    Coordinator, CoordinatorOptions, Deployment, ExportJob, FirstModel, KEEP, OpenedModel, StatusSink,
+    Coordinator, CoordinatorOptions, Deployment, ExportJob, FirstModel, KEEP, Machines, OpenedModel, PlanDemand,
+    PlannedModel, StatusSink, plan_for_known_machines,
 };
 use cascadia_engine::Engine;
 use cascadia_fleet::{
-    CoordinatorSettings, Digest, FleetEvent, FleetHome, HERE, Invitation, Listener, Manifest, PushJob, RowFormat,
-    StageSplit, StageStatus, default_address, reachable, remote_targets, seconds_now,
+    CoordinatorSettings, Digest, FleetEvent, FleetHome, FleetPlan, HERE, Invitation, Listener, Manifest, PushJob,
+    RowFormat, StageSplit, StageStatus, default_address, reachable, remote_targets, seconds_now,
 };
 use cascadia_model::ModelSpec;
 
@@ -74,16 +75,48 @@ impl Fleet {
         self.open_first(&FirstModel::Exported(deployment), builder, Box::new(drop))
     }
 
+    /// Opens the export that was pushed last, on the machines that it was pushed to.
+    pub fn open_pushed(&self, builder: &ModelBuilder) -> Result<Model, Error> {
+        let first = FirstModel::Pushed { machines: Machines::All, own_stages: Vec::new() };
+        self.open_first(&first, builder, Box::new(drop))
+    }
+
+    /// Plans a model over these machines, exports it, sends them their shards, and opens it.
+    pub fn open_planned(
+        &self,
+        source: impl Into<ModelSource>,
+        machines: Machines,
+        builder: &ModelBuilder,
+    ) -> Result<Model, Error> {
+        self.open_first(&builder.planned(source, machines), builder, Box::new(drop))
+    }
+
+    /// Plans a model over this machine and all members whose speed is known, without exporting it.
+    pub fn plan(&self, source: impl Into<ModelSource>, builder: &ModelBuilder) -> Result<FleetPlan, Error> {
+        let files = source.into().files()?;
+        let demand = PlanDemand { precision: KEEP, context: builder.context, users: builder.parallel };
+        Ok(plan_for_known_machines(self.home(), &files, &demand, &builder.threads.pool())?)
+    }
+
     /// The stages of the model that was opened last: which worker computes each, which are on standby, what it cost.
     pub fn stages(&self) -> Vec<StageStatus> {
         self.coordinator.stages()
     }
 
-    /// Opens a model in another way: one that was pushed, or one that is planned over the workers that connect.
+    /// Opens a model in any of these ways. `status` hears every second how the fleet is.
     pub fn open_first(&self, first: &FirstModel, builder: &ModelBuilder, status: StatusSink) -> Result<Model, Error> {
         let Preparation { options, draft } = builder.prepare()?;
         let opened = self.coordinator.open_first(first, &options, status)?;
         open_led(builder, LedModel { opened, draft }, self.coordinator.wire())
+    }
+}
+
+impl ModelBuilder {
+    /// A model that is planned over machines of a fleet, for the context and the requests of this builder.
+    pub fn planned(&self, source: impl Into<ModelSource>, machines: Machines) -> FirstModel {
+        let source = source.into();
+        let (name, context, users) = (source.name(), self.context, self.parallel);
+        FirstModel::Planned(PlannedModel { name, open: Arc::new(move || source.files()), machines, context, users })
     }
 }
 

@@ -71,7 +71,7 @@
 //! let worker = Worker::builder(folder.path().join("worker"))?;
 //! assert_eq!(worker.join(&invitation.parse()?, "attic")?, "attic");
 //! assert_eq!(fleet.home().member_names()?, ["attic"]);
-//! // worker.start()? there, then fleet.push(&shards, &[("attic", 0), ("here", 1)])? and fleet.open(…)? here.
+//! // Then worker.start()? there, and fleet.push(&shards, &[("attic", 0), ("here", 1)])? and fleet.open_pushed(…)? here.
 //! # Ok(())
 //! # }
 //! # #[cfg(not(all(feature = "embedded-model", feature = "fleet")))]

@@ -41,9 +41,9 @@ pub struct ModelInfo {
 #[derive(Clone, Debug)]
 pub struct ModelBuilder {
     pub(crate) threads: Threads,
-    context: Option<u32>,
+    pub(crate) context: Option<u32>,
     memory: Option<u64>,
-    parallel: u32,
+    pub(crate) parallel: u32,
     draft: Option<ModelSource>,
     template: Option<String>,
     options: ServiceOptions,

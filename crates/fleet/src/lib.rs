@@ -31,7 +31,7 @@ pub use json_file::{read_json, write_json};
 pub use membership::{
     Announcement, Arrival, Identity, Invitation, Listener, Member, Members, Quarantine, join, look_around,
 };
-pub use os::lower_priority;
+pub use os::{Probe, lower_priority};
 pub use planning::{
     Candidate, Cost, FleetPlan, MOST_MACHINES, ModelCosts, PlannedStage, ReplanTimer, StageSplit, Suggestion, Task,
     holds_ends, layer_names, plan, plan_with_stages, possible_starts, predict, suggestions, tells_stage,
@@ -43,6 +43,6 @@ pub use shards::{
 pub use wire::{Hello, Offer, RowFormat, StageLimits, TcpLink, frame, link, verbs};
 pub use workers::{
     Admission, Assignment, Availability, Hours, LinkSpeed, LoadStage, MachineSpeed, ModelWorkers, OwnerLimits,
-    PendingWorker, Probe, Reading, RowShape, StageWorkers, WorkerLink, WorkerOptions, WorkerProcess, WorkerRegistry,
+    PendingWorker, Reading, RowShape, StageWorkers, WorkerLink, WorkerOptions, WorkerProcess, WorkerRegistry,
     WorkerStage, greet, greet_measured, lent_threads, read_machine, watch_owner,
 };

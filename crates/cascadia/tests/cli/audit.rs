@@ -5,8 +5,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::office::{Office, until};
 use crate::program::{cascadia, fixture, json};
+use crate::test_fleet::{TestFleet, until};
 
 const PROMPT: &str = "The harbour at night";
 
@@ -23,19 +23,19 @@ fn copy(from: &Path, to: &Path) {
 #[cfg(unix)]
 #[test]
 fn a_worker_remembers_how_far_the_log_went() {
-    let office = Office::with_machines(1);
-    let (home, shards, earlier) = (office.at("coordinator"), office.at("shards"), office.at("earlier"));
+    let test_fleet = TestFleet::with_machines(1);
+    let (home, shards, earlier) = (test_fleet.at("coordinator"), test_fleet.at("shards"), test_fleet.at("earlier"));
     let verify = |more: &[&str]| cascadia(&[&["audit", "verify", "--home", &home], more].concat());
     assert_eq!(cascadia(&["export", &fixture("llama3"), "--stages", "1", "--out", &shards]).code, 0);
     assert_eq!(json(&verify(&["--json"]))["records"], 2, "an invitation and who used it");
     copy(Path::new(&home), Path::new(&earlier));
-    let worker = office.worker(0);
-    office.push(&shards, &["node-00:stage-0"]).succeeds();
-    let fleet = office.serve("all");
+    let worker = test_fleet.worker(0);
+    test_fleet.push(&shards, &["node-00:stage-0"]).succeeds();
+    let fleet = test_fleet.serve("all");
     fleet.complete(PROMPT, 4);
-    let head = || cascadia(&["worker", "head", "--home", &office.home(0)]);
+    let head = || cascadia(&["worker", "head", "--home", &test_fleet.home(0)]);
     let seen = until(|| Some(head()).filter(|done| done.code == 0)).stdout;
-    let heads = office.at("node-00.json");
+    let heads = test_fleet.at("node-00.json");
     fs::write(&heads, &seen).unwrap();
     // The coordinator's own, what the worker countersigned, and what it remembers: two if that took a minute.
     let known = 2 + serde_json::from_str::<Vec<Value>>(&seen).unwrap().len() as u64;
@@ -50,15 +50,15 @@ fn a_worker_remembers_how_far_the_log_went() {
     assert!(!shown.contains("harbour"), "{shown}");
     drop(fleet);
     // The whole folder as it was before: it agrees with itself, but not with the worker.
-    let now = office.at("now");
+    let now = test_fleet.at("now");
     fs::rename(&home, &now).unwrap();
     copy(Path::new(&earlier), Path::new(&home));
     assert_eq!(verify(&[]).code, 0);
     let done = verify(&["--heads", &heads]);
     assert!(done.code == 1 && done.stderr.contains("were signed"), "{}", done.stderr);
-    let fleet = office.serve(&shards);
+    let fleet = test_fleet.serve(&shards);
     fleet.running.line("node-00 does not countersign the audit log: the log has 3 records, and had ");
     drop((fleet, worker));
-    assert_eq!(cascadia(&["leave", "--home", &office.home(0)]).code, 0);
-    assert!(!Path::new(&office.home(0)).join("worker").exists());
+    assert_eq!(cascadia(&["leave", "--home", &test_fleet.home(0)]).code, 0);
+    assert!(!Path::new(&test_fleet.home(0)).join("worker").exists());
 }

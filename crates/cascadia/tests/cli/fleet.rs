@@ -3,8 +3,8 @@
 use std::net::TcpListener;
 use std::time::Instant;
 
-use crate::office::{Office, PATIENT, Running, Server, until};
 use crate::program::{cascadia, fixture, json};
+use crate::test_fleet::{PATIENT, Running, Server, TestFleet, until};
 
 const PROMPT: &str = "The harbour at night";
 const RAINIER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/model/rainier-33m-q4_k_m.gguf");
@@ -31,15 +31,15 @@ fn an_export_is_the_same_every_time_and_refuses_impossible_cuts() {
 
 #[test]
 fn the_four_commands_give_the_answers_of_one_machine() {
-    let office = Office::with_machines(2);
-    let (shards, whole, model) = (office.at("shards"), office.at("whole.gguf"), fixture("llama3"));
+    let test_fleet = TestFleet::with_machines(2);
+    let (shards, whole, model) = (test_fleet.at("shards"), test_fleet.at("whole.gguf"), fixture("llama3"));
     let done = cascadia(&["export", &model, "--stages", "2", "--precision", "int4", "--out", &shards]);
     assert_eq!(done.code, 0, "{}", done.stderr);
-    let push = office.push(&shards, &["node-00:stage-0", "node-01:stage-1"]);
+    let push = test_fleet.push(&shards, &["node-00:stage-0", "node-01:stage-1"]);
     // One has its shard already, the other is sent it.
-    let given = office.at("shards/stage-0");
+    let given = test_fleet.at("shards/stage-0");
     let workers = [(0, given.as_str()), (1, "/nowhere/stage-1")].map(|(number, shard)| {
-        let home = office.home(number);
+        let home = test_fleet.home(number);
         Running::start(&[
             "worker",
             "start",
@@ -55,7 +55,7 @@ fn the_four_commands_give_the_answers_of_one_machine() {
     });
     push.succeeds();
     workers[1].line("There is no /nowhere/stage-1 here");
-    let fleet = office.serve("node-00,node-01");
+    let fleet = test_fleet.serve("node-00,node-01");
     assert_eq!(cascadia(&["quantize", &model, &whole, "--type", "int4"]).code, 0);
     let one = Server::start(&[&whole]);
     for prompt in [PROMPT, "A ship"] {
@@ -65,16 +65,16 @@ fn the_four_commands_give_the_answers_of_one_machine() {
 
 #[test]
 fn the_coordinator_runs_a_stage_itself() {
-    let office = Office::with_machines(1);
-    let (coordinator, shards) = (office.at("coordinator"), office.at("shards"));
+    let test_fleet = TestFleet::with_machines(1);
+    let (coordinator, shards) = (test_fleet.at("coordinator"), test_fleet.at("shards"));
     let done = cascadia(&["export", &fixture("llama3"), "--stages", "2", "--precision", "keep", "--out", &shards]);
     assert_eq!(done.code, 0, "{}", done.stderr);
-    let _worker = office.worker(0);
-    office.push(&shards, &["node-00:stage-1"]).succeeds();
+    let _worker = test_fleet.worker(0);
+    test_fleet.push(&shards, &["node-00:stage-1"]).succeeds();
     let refused = cascadia(&["serve", "--fleet", "here,node-00", "--home", &coordinator, "--port", "0"]);
     assert!(refused.code == 1 && refused.stderr.contains("no stage was kept here"), "{}", refused.stderr);
     let one = Server::start(&[&fixture("llama3")]);
-    office.push(&shards, &["here:stage-0", "node-00:stage-1"]).succeeds();
+    test_fleet.push(&shards, &["here:stage-0", "node-00:stage-1"]).succeeds();
     for fleet in [&["here,node-00"][..], &["all"], &[&shards, "--own-stage", "0"]] {
         let own = Server::start(&[&["--home", &coordinator, "--fleet"], fleet, &PATIENT].concat());
         assert_eq!(own.complete(PROMPT, 16), one.complete(PROMPT, 16), "{fleet:?}");
@@ -93,8 +93,8 @@ fn the_coordinator_runs_a_stage_itself() {
 
 #[test]
 fn machines_may_join_a_server_that_waits_for_them() {
-    let office = Office::with_machines(0);
-    let (coordinator, shards) = (office.at("coordinator"), office.at("shards"));
+    let test_fleet = TestFleet::with_machines(0);
+    let (coordinator, shards) = (test_fleet.at("coordinator"), test_fleet.at("shards"));
     assert_eq!(cascadia(&["export", &fixture("llama3"), "--splits", "0,1", "--out", &shards]).code, 0);
     let init = ["fleet", "init", "--home", &coordinator, "--no-wait", "--uses", "2"];
     let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port();
@@ -102,7 +102,7 @@ fn machines_may_join_a_server_that_waits_for_them() {
     let line = cascadia(&[&init[..], &["--listen", &listen, "--address", &reached]].concat()).stdout;
     let server = Running::start(&["serve", "--fleet", &shards, "--home", &coordinator, "--port", "0"]);
     server.line("Waiting for a machine for stage 0, stage 1");
-    let join = |number: usize| cascadia(&["join", line.trim(), "--home", &office.home(number), "--name", "pod-0"]);
+    let join = |number: usize| cascadia(&["join", line.trim(), "--home", &test_fleet.home(number), "--name", "pod-0"]);
     for number in 0..2 {
         assert_eq!(join(number).code, 0);
     }
@@ -110,7 +110,16 @@ fn machines_may_join_a_server_that_waits_for_them() {
     assert_eq!(join(2).code, 1, "it lets in two");
     let work = |number: usize| {
         let shard = format!("{shards}/stage-{number}");
-        Running::start(&["worker", "start", "--home", &office.home(number), "--priority", "normal", "--shard", &shard])
+        Running::start(&[
+            "worker",
+            "start",
+            "--home",
+            &test_fleet.home(number),
+            "--priority",
+            "normal",
+            "--shard",
+            &shard,
+        ])
     };
     let _workers = [work(0), work(1)];
     server.line("the page is at");
@@ -118,12 +127,12 @@ fn machines_may_join_a_server_that_waits_for_them() {
 
 #[test]
 fn a_machine_that_is_revoked_computes_no_more() {
-    let office = Office::with_machines(2);
-    let (coordinator, shards) = (office.at("coordinator"), office.at("shards"));
+    let test_fleet = TestFleet::with_machines(2);
+    let (coordinator, shards) = (test_fleet.at("coordinator"), test_fleet.at("shards"));
     assert_eq!(cascadia(&["export", RAINIER, "--stages", "1", "--precision", "keep", "--out", &shards]).code, 0);
-    let workers = [0, 1].map(|number| office.worker(number));
-    office.push(&shards, &["node-00:stage-0", "node-01:stage-0"]).succeeds();
-    let fleet = office.serve("all");
+    let workers = [0, 1].map(|number| test_fleet.worker(number));
+    test_fleet.push(&shards, &["node-00:stage-0", "node-01:stage-0"]).succeeds();
+    let fleet = test_fleet.serve("all");
     let expected = fleet.complete(PROMPT, 400);
     let status = || json(&cascadia(&["fleet", "status", "--json", "--home", &coordinator]));
     let computing = || status()["serving"]["stages"][0]["node"].as_str().map(str::to_owned);
@@ -154,7 +163,7 @@ fn a_machine_that_is_revoked_computes_no_more() {
     assert_eq!(fleet.complete(PROMPT, 400), expected);
     assert!(cascadia(&["fleet", "revoke", &first, "--home", &coordinator]).stderr.contains(&second));
     // The worker itself is turned away; it leaves once it has ended, and nothing of it stays.
-    let home = office.home(number);
+    let home = test_fleet.home(number);
     workers[number].line("the coordinator is gone");
     let refused = cascadia(&["leave", "--home", &home]);
     assert!(refused.code == 1 && refused.stderr.contains("a worker runs with"), "{}", refused.stderr);
@@ -165,16 +174,16 @@ fn a_machine_that_is_revoked_computes_no_more() {
 
 #[test]
 fn a_push_is_not_stopped_by_one_machine_nor_a_worker_by_what_it_kept() {
-    let office = Office::with_machines(3);
-    let shards = office.at("shards");
+    let test_fleet = TestFleet::with_machines(3);
+    let shards = test_fleet.at("shards");
     assert_eq!(cascadia(&["export", &fixture("llama3"), "--stages", "1", "--out", &shards]).code, 0);
     let start = |number: usize, flags: &[&str]| {
-        let fixed = ["worker", "start", "--home", &office.home(number), "--threads", "1", "--priority", "normal"];
+        let fixed = ["worker", "start", "--home", &test_fleet.home(number), "--threads", "1", "--priority", "normal"];
         Running::start(&[&fixed[..], flags].concat())
     };
     // The first has no room, the second a shard, and the third none.
     let workers = [start(0, &["--disk", "1"]), start(1, &[]), start(2, &["--shard", "/nowhere/stage-0"])];
-    let push = office.push(&shards, &["node-00:stage-0", "node-01:stage-0", "node-02:stage-0"]);
+    let push = test_fleet.push(&shards, &["node-00:stage-0", "node-01:stage-0", "node-02:stage-0"]);
     for node in ["node-01", "node-02"] {
         push.line(&format!("{node} holds stage-0.gguf"));
     }
@@ -182,15 +191,15 @@ fn a_push_is_not_stopped_by_one_machine_nor_a_worker_by_what_it_kept() {
     push.fails();
     drop(workers);
     // What a worker kept may be damaged meanwhile: it starts, says so, and is sent it again.
-    let kept = std::path::Path::new(&office.home(1)).join("worker/blobs");
+    let kept = std::path::Path::new(&test_fleet.home(1)).join("worker/blobs");
     let kept = std::fs::read_dir(kept).unwrap().next().expect("a shard").unwrap().path();
     std::fs::remove_file(&kept).unwrap();
     std::fs::write(&kept, "nonsense").unwrap();
     let worker = start(1, &[]);
     worker.line("is damaged or gone; push it again");
-    office.push(&shards, &["node-01:stage-0"]).succeeds();
+    test_fleet.push(&shards, &["node-01:stage-0"]).succeeds();
     worker.line("received shard");
-    let done = cascadia(&["worker", "start", "--home", &office.home(2), "--shard", "/nowhere/stag-0"]);
+    let done = cascadia(&["worker", "start", "--home", &test_fleet.home(2), "--shard", "/nowhere/stag-0"]);
     assert!(done.code == 1 && done.stderr.contains("there is no /nowhere/stag-0"), "{}", done.stderr);
 }
 
@@ -208,14 +217,14 @@ fn outlives(fleet: &Server, expected: &str, mut happens: impl FnMut()) {
 #[cfg(unix)]
 #[test]
 fn a_stream_outlives_machines_that_are_killed_or_hang() {
-    let office = Office::with_machines(4);
-    let shards = office.at("shards");
+    let test_fleet = TestFleet::with_machines(4);
+    let shards = test_fleet.at("shards");
     let done = cascadia(&["export", RAINIER, "--stages", "2", "--precision", "keep", "--out", &shards]);
     assert_eq!(done.code, 0, "{}", done.stderr);
-    let mut workers: Vec<_> = (0..4).map(|number| Some(office.worker(number))).collect();
-    office.push(&shards, &["node-00:stage-0", "node-01:stage-1", "node-02:stage-0", "node-03:stage-1"]).succeeds();
+    let mut workers: Vec<_> = (0..4).map(|number| Some(test_fleet.worker(number))).collect();
+    test_fleet.push(&shards, &["node-00:stage-0", "node-01:stage-1", "node-02:stage-0", "node-03:stage-1"]).succeeds();
     // Those that hang are noticed, while those that only get no processor have some time, and are lost more than once.
-    let coordinator = office.at("coordinator");
+    let coordinator = test_fleet.at("coordinator");
     let flags = ["--fleet", "all", "--home", &coordinator, "--silence-ms", "2000", "--quarantine-minutes", "0"];
     let (one, fleet) = (Server::start(&[]), Server::start(&flags));
     let arrivals = |number: usize| fleet.running.said().matches(&format!("node-{number:02} is ready")).count();
@@ -228,7 +237,7 @@ fn a_stream_outlives_machines_that_are_killed_or_hang() {
     // Whichever of two runs a stage: one of these hits it. The other is there each time; else the stream had to end.
     outlives(&fleet, &expected, || drop(workers[1].take()));
     let before = arrivals(1);
-    workers[1] = Some(office.worker(1));
+    workers[1] = Some(test_fleet.worker(1));
     wait_for(1, before);
     outlives(&fleet, &expected, || drop(workers[3].take()));
     outlives(&fleet, &expected, || signal(&workers[0], "STOP"));
@@ -241,7 +250,7 @@ fn a_stream_outlives_machines_that_are_killed_or_hang() {
     drop(workers[1].take());
     let refused = fleet.answer(PROMPT);
     assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("fleet_degraded"), "{refused}");
-    workers[3] = Some(office.worker(3));
+    workers[3] = Some(test_fleet.worker(3));
     let answer = until(|| Some(fleet.answer(PROMPT)).filter(|answer| answer.starts_with("HTTP/1.1 200")));
     assert!(answer.contains(&one.complete(PROMPT, 4)));
 }

@@ -6,8 +6,8 @@ use std::thread;
 
 use serde_json::{Value, json as object};
 
-use crate::office::{Office, Running, Server, until};
 use crate::program::{cascadia, fixture, json};
+use crate::test_fleet::{Running, Server, TestFleet, until};
 
 pub(crate) const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/model/rainier-33m-q4_k_m.gguf");
 const TOKENS: u32 = 60;
@@ -16,8 +16,8 @@ fn prompts() -> [String; 3] {
     [0, 1, 2].map(|number| format!("Ship number {number} came into the harbour"))
 }
 
-fn export(office: &Office, model: &str, (precision, out): (&str, &str)) -> String {
-    let out = office.at(out);
+fn export(test_fleet: &TestFleet, model: &str, (precision, out): (&str, &str)) -> String {
+    let out = test_fleet.at(out);
     let done = cascadia(&["export", model, "--stages", "2", "--precision", precision, "--out", &out]);
     assert_eq!(done.code, 0, "{}", done.stderr);
     out
@@ -30,16 +30,16 @@ fn answers(server: &Server) -> Vec<String> {
 
 #[test]
 fn a_model_is_replaced_under_load_without_a_failed_request() {
-    let office = Office::with_machines(2);
-    let shards = [("keep", "one"), ("q8_0", "two")].map(|wanted| export(&office, MODEL, wanted));
-    let whole = office.at("whole.gguf");
+    let test_fleet = TestFleet::with_machines(2);
+    let shards = [("keep", "one"), ("q8_0", "two")].map(|wanted| export(&test_fleet, MODEL, wanted));
+    let whole = test_fleet.at("whole.gguf");
     assert_eq!(cascadia(&["quantize", MODEL, &whole, "--type", "q8_0"]).code, 0);
     let one = answers(&Server::start(&[]));
     let two = answers(&Server::start(&[&whole]));
     assert!(one.iter().zip(&two).all(|(one, two)| one != two), "the models cannot be told apart");
-    let workers = [0, 1].map(|number| office.worker(number));
-    office.push(&shards[0], &["node-00:stage-0", "node-01:stage-1"]).succeeds();
-    let fleet = office.serve("all");
+    let workers = [0, 1].map(|number| test_fleet.worker(number));
+    test_fleet.push(&shards[0], &["node-00:stage-0", "node-01:stage-1"]).succeeds();
+    let fleet = test_fleet.serve("all");
     let (begun, pushed) = (AtomicUsize::new(0), AtomicBool::new(false));
     let heard = thread::scope(|scope| {
         let ask = |(at, prompt): (usize, String)| {
@@ -58,7 +58,7 @@ fn a_model_is_replaced_under_load_without_a_failed_request() {
         let clients: Vec<_> = prompts().into_iter().enumerate().map(ask).collect();
         // All of them are in the middle of something, and not only those that got a processor.
         until(|| (begun.load(Ordering::SeqCst) == prompts().len()).then_some(()));
-        let push = office.push(&shards[1], &["node-00:stage-0", "node-01:stage-1"]);
+        let push = test_fleet.push(&shards[1], &["node-00:stage-0", "node-01:stage-1"]);
         let went_well = push.ends();
         pushed.store(true, Ordering::SeqCst);
         assert!(went_well, "the push failed");
@@ -72,45 +72,45 @@ fn a_model_is_replaced_under_load_without_a_failed_request() {
     // The old one goes once its requests have ended; a server that starts later begins with the new one.
     workers.iter().for_each(|worker| drop(worker.line("is no longer needed")));
     drop(fleet);
-    assert_eq!(answers(&office.serve("all")), two);
+    assert_eq!(answers(&test_fleet.serve("all")), two);
 }
 
 #[test]
 fn a_server_that_waits_for_machines_sends_them_what_they_lack() {
-    let office = Office::with_machines(1);
-    let [one, two] = [("int4", "one"), ("q8_0", "two")].map(|wanted| export(&office, &fixture("llama3"), wanted));
-    let coordinator = office.at("coordinator");
-    let _worker = office.worker(0);
+    let test_fleet = TestFleet::with_machines(1);
+    let [one, two] = [("int4", "one"), ("q8_0", "two")].map(|wanted| export(&test_fleet, &fixture("llama3"), wanted));
+    let coordinator = test_fleet.at("coordinator");
+    let _worker = test_fleet.worker(0);
     let serve = ["serve", "--fleet", &one, "--own-stage", "0", "--home", &coordinator, "--port", "0", "--threads", "1"];
     let server = Running::start(&serve);
     server.line("Waiting for a machine for stage 1");
-    let said = office.push(&two, &["here:stage-0", "node-00:stage-1"]).fails();
+    let said = test_fleet.push(&two, &["here:stage-0", "node-00:stage-1"]).fails();
     assert!(said.contains("the server waits for machines with"), "{said}");
-    office.push(&one, &["here:stage-0", "node-00:stage-1"]).succeeds();
+    test_fleet.push(&one, &["here:stage-0", "node-00:stage-1"]).succeeds();
     server.line("the page is at");
 }
 
 #[test]
 fn a_push_that_fails_leaves_the_old_model_serving() {
-    let office = Office::with_machines(2);
-    let [one, two] = [("int4", "one"), ("q8_0", "two")].map(|wanted| export(&office, &fixture("llama3"), wanted));
-    let coordinator = office.at("coordinator");
+    let test_fleet = TestFleet::with_machines(2);
+    let [one, two] = [("int4", "one"), ("q8_0", "two")].map(|wanted| export(&test_fleet, &fixture("llama3"), wanted));
+    let coordinator = test_fleet.at("coordinator");
     // Room for one shard of the first model, and for none beside it.
     let quota = std::fs::metadata(format!("{two}/stage-1.gguf")).expect("it was written").len().to_string();
-    let home = office.home(1);
+    let home = test_fleet.home(1);
     let worker = ["worker", "start", "--home", &home, "--threads", "1", "--priority", "normal", "--disk", &quota];
-    let workers = [office.worker(0), Running::start(&worker)];
+    let workers = [test_fleet.worker(0), Running::start(&worker)];
     let targets = ["node-00:stage-0", "node-01:stage-1"];
-    office.push(&one, &targets).succeeds();
-    let fleet = office.serve("all");
+    test_fleet.push(&one, &targets).succeeds();
+    let fleet = test_fleet.serve("all");
     let expected = fleet.complete("A ship", 12);
     // What they have already is not loaded beside itself.
-    office.push(&one, &targets).succeeds();
+    test_fleet.push(&one, &targets).succeeds();
     fleet.running.line("node-00 has stage 0 already");
-    let said = office.push(&one, &["here:stage-0"]).fails();
+    let said = test_fleet.push(&one, &["here:stage-0"]).fails();
     assert!(said.contains("cannot be added to the model that is served"), "{said}");
     let check = |targets: &[&str], problem: &str| {
-        let said = office.push(&two, targets).fails();
+        let said = test_fleet.push(&two, targets).fails();
         assert!(said.contains(problem), "{said}");
         assert_eq!(fleet.complete("A ship", 12), expected);
     };
@@ -122,7 +122,8 @@ fn a_push_that_fails_leaves_the_old_model_serving() {
     let mut bytes = std::fs::read(&damaged).expect("it was written");
     *bytes.last_mut().expect("it has bytes") ^= 1;
     std::fs::write(&damaged, bytes).expect("it can be written");
-    std::fs::remove_file(format!("{}/worker/blobs/{}", office.home(0), digest(&two, 0))).expect("it was sent before");
+    std::fs::remove_file(format!("{}/worker/blobs/{}", test_fleet.home(0), digest(&two, 0)))
+        .expect("it was sent before");
     check(&["node-00:stage-0", "node-00:stage-1"], "damaged");
     // Machines that come with another version than the one that is served hear it, and so does who looks.
     drop(fleet);
@@ -133,15 +134,15 @@ fn a_push_that_fails_leaves_the_old_model_serving() {
 
 #[test]
 fn a_stream_goes_on_after_the_coordinator_was_killed() {
-    let office = Office::with_machines(1);
-    let shards = office.at("shards");
+    let test_fleet = TestFleet::with_machines(1);
+    let shards = test_fleet.at("shards");
     let done = cascadia(&["export", MODEL, "--stages", "1", "--precision", "keep", "--out", &shards]);
     assert_eq!(done.code, 0, "{}", done.stderr);
-    let _worker = office.worker(0);
-    office.push(&shards, &["node-00:stage-0"]).succeeds();
+    let _worker = test_fleet.worker(0);
+    test_fleet.push(&shards, &["node-00:stage-0"]).succeeds();
     let mut body = object!({"prompt": "The harbour at night", "max_tokens": 80, "temperature": 1, "stream": true});
     body["logit_bias"] = never_ends();
-    let mut fleet = Some(office.serve("all"));
+    let mut fleet = Some(test_fleet.serve("all"));
     let (mut text, mut last) = (String::new(), String::new());
     let first = BufReader::new(fleet.as_ref().expect("it runs").send(&body, ""));
     for (count, line) in first.lines().map_while(Result::ok).enumerate() {
@@ -152,7 +153,7 @@ fn a_stream_goes_on_after_the_coordinator_was_killed() {
         read(&line, &mut text, &mut last);
     }
     assert!(fleet.is_none() && !text.is_empty(), "it ended before it was killed");
-    let fleet = office.serve("all");
+    let fleet = test_fleet.serve("all");
     let rest = BufReader::new(fleet.send(&body, &format!("Last-Event-ID: {last}\r\n")));
     rest.lines().map_while(Result::ok).for_each(|line| read(&line, &mut text, &mut last));
     // The seed is in the name of every event; one process that never failed says the same with it.

@@ -9,13 +9,13 @@ mod hub;
 mod hub_server;
 mod live;
 mod measure;
-mod office;
 mod owner;
 mod planning;
 mod program;
 mod replan;
 mod resume;
 mod run;
+mod test_fleet;
 mod tokenize;
 
 use program::{cascadia, json};

@@ -2,14 +2,14 @@
 
 use std::process::Command;
 
-use crate::office::{Office, Running};
 use crate::program::cascadia;
+use crate::test_fleet::{Running, TestFleet};
 
 #[cfg(target_os = "linux")]
 #[test]
 fn a_worker_goes_last_and_keeps_its_hours() {
-    let office = Office::with_machines(1);
-    let home = office.home(0);
+    let test_fleet = TestFleet::with_machines(1);
+    let home = test_fleet.home(0);
     let limits = |more: &[&str]| cascadia(&[&["worker", "limits", "--home", &home], more].concat());
     let shown = limits(&["--memory", "4G", "--threads", "1", "--cpu", "100%"]);
     assert!(shown.code == 0 && shown.stdout.contains("memory       4.00 GB"), "{shown:?}");

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::office::{Office, PATIENT, Running, Server, until};
 use crate::program::{cascadia, fixture, json};
+use crate::test_fleet::{PATIENT, Running, Server, TestFleet, until};
 
 const PROMPT: &str = "It was a dark night";
 
@@ -32,12 +32,12 @@ fn a_plan_says_who_runs_what() {
 
 #[test]
 fn one_command_plans_cuts_sends_and_serves() {
-    let office = Office::with_machines(2);
-    let (coordinator, model) = (office.at("coordinator"), fixture("llama3"));
+    let test_fleet = TestFleet::with_machines(2);
+    let (coordinator, model) = (test_fleet.at("coordinator"), fixture("llama3"));
     // One of them has no room, so that no measured speed decides into how many stages it is cut.
-    let (home, flags) = (office.home(1), ["--threads", "1", "--priority", "normal", "--memory", "1"]);
+    let (home, flags) = (test_fleet.home(1), ["--threads", "1", "--priority", "normal", "--memory", "1"]);
     let without_room = Running::start(&[&["worker", "start", "--home", &home], &flags[..]].concat());
-    let workers = [office.worker(0), without_room];
+    let workers = [test_fleet.worker(0), without_room];
     // A server plans with those that come within ten seconds: they have started before.
     workers.iter().for_each(|worker| drop(worker.line("cannot reach the coordinator")));
     let serve = || {
@@ -46,7 +46,7 @@ fn one_command_plans_cuts_sends_and_serves() {
     };
     let fleet = serve();
     fleet.running.line("Cutting llama3 into one stage (int4)");
-    let whole = office.at("whole.gguf");
+    let whole = test_fleet.at("whole.gguf");
     assert_eq!(cascadia(&["quantize", &model, &whole, "--type", "int4"]).code, 0);
     let one = Server::start(&[&whole, "--ctx", "128"]);
     assert_eq!(fleet.complete(PROMPT, 16), one.complete(PROMPT, 16));

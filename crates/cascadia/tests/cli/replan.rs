@@ -2,22 +2,22 @@
 
 use std::collections::BTreeSet;
 
-use crate::office::{Office, PATIENT, Running, Server, until};
 use crate::program::{cascadia, json};
+use crate::test_fleet::{PATIENT, Running, Server, TestFleet, until};
 
 const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/model/rainier-33m-q4_k_m.gguf");
 const PROMPT: &str = "It was a dark night";
 
 #[test]
 fn a_model_is_planned_again_when_a_machine_is_gone_for_good() {
-    let office = Office::with_machines(3);
-    let coordinator = office.at("coordinator");
+    let test_fleet = TestFleet::with_machines(3);
+    let coordinator = test_fleet.at("coordinator");
     let worker = |number: usize, memory: &str| {
-        let (home, one) = (office.home(number), ["--threads", "1", "--priority", "normal"]);
+        let (home, one) = (test_fleet.home(number), ["--threads", "1", "--priority", "normal"]);
         Running::start(&[&["worker", "start", "--home", &home, "--memory", memory], &one[..]].concat())
     };
     // Two of them have no room for anything yet, so all of it is computed by the first.
-    let first = office.worker(0);
+    let first = test_fleet.worker(0);
     let without_room = [worker(1, "1"), worker(2, "1")];
     // A server plans with those that come within ten seconds: they have started before.
     without_room.iter().chain([&first]).for_each(|worker| drop(worker.line("cannot reach the coordinator")));

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::json as object;
 
 use crate::live::{never_ends, read};
-use crate::office::{Server, until};
+use crate::test_fleet::{Server, until};
 
 /// Streams that run when the server is killed.
 const STREAMS: usize = 3;

@@ -143,6 +143,23 @@ fn model_names_stay_in_arch() {
 }
 
 #[test]
+fn only_os_modules_read_the_files_of_a_system() {
+    check(&|file| {
+        let is_source = file.path.starts_with("crates/") && file.path.contains("/src/");
+        let is_os = file.path.ends_with("/os.rs") || file.path.contains("/os/");
+        let folders = ["proc/", "sys/class/", "sys/devices/"];
+        let literals = || folders.iter().filter(|folder| file.code_and_literals.contains(&format!("\"/{folder}")));
+        let relative = || folders.iter().filter(|folder| file.code_and_literals.contains(&format!("\"{folder}")));
+        match is_source && !is_os {
+            true => {
+                literals().chain(relative()).map(|folder| format!("reads /{folder} outside an os module")).collect()
+            }
+            false => Vec::new(),
+        }
+    });
+}
+
+#[test]
 fn nothing_is_left_unfinished() {
     // Split, so that this file does not contain them.
     let marks = ["TO_DO", "FIX_ME", "XX_X", "db_g!(", "to_do!(", "unimple_mented!("].map(|mark| mark.replace('_', ""));

@@ -2,12 +2,11 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use cascadia::{Fleet, FleetBuilder, FleetModel, Model, ModelBuilder, Server, ServerBuilder, Threads};
-use cascadia_coordinator::{CoordinatorOptions, DEFAULT_USERS, Deployment, FirstModel, Machines, PlannedModel};
+use cascadia::{FleetBuilder, FleetModel, Model, ModelBuilder, Server, ServerBuilder, Threads};
+use cascadia_coordinator::{CoordinatorOptions, Deployment, FirstModel, Machines};
 use cascadia_fleet::{MANIFEST_FILE, RowFormat, Timeouts};
 use cascadia_server::{Limits, LogFormat, ResumeLogOptions, ServerOptions, TlsFiles, start_logs};
 use serde_json::Value;
@@ -50,19 +49,9 @@ fn serve_fleet(
     fleet: &str,
     (builder, server): (ModelBuilder, &ServerBuilder),
 ) -> anyhow::Result<Server> {
-    let led: Fleet =
-        FleetBuilder::from_home(home(flags.home.as_deref())?).options(coordinator_options(flags)).resume()?;
+    let led = FleetBuilder::from_home(home(flags.home.as_deref())?).options(coordinator_options(flags)).resume()?;
     let first = match &flags.model {
-        Some(model) => {
-            let source = find(model)?;
-            FirstModel::Planned(PlannedModel {
-                name: source.name(),
-                open: Arc::new(move || source.files()),
-                machines: Machines::parse(fleet),
-                context: flags.ctx,
-                users: flags.parallel.unwrap_or(DEFAULT_USERS),
-            })
-        }
+        Some(model) => builder.planned(find(model)?, Machines::parse(fleet)),
         None if Path::new(fleet).join(MANIFEST_FILE).exists() => {
             FirstModel::Exported(Deployment { folder: fleet.into(), own_stages: flags.own_stage.clone(), plan: None })
         }

@@ -125,25 +125,25 @@ impl Drop for Running {
 }
 
 /// A coordinator and the machines that have joined it, which are called node-00, node-01 and so on.
-pub(crate) struct Office {
+pub(crate) struct TestFleet {
     folder: tempfile::TempDir,
 }
 
-impl Office {
-    pub(crate) fn with_machines(count: usize) -> Office {
-        let (office, address) = (Office { folder: tempfile::tempdir().unwrap() }, own_address());
+impl TestFleet {
+    pub(crate) fn with_machines(count: usize) -> TestFleet {
+        let (test_fleet, address) = (TestFleet { folder: tempfile::tempdir().unwrap() }, own_address());
         for number in 0..count {
-            let home = office.at("coordinator");
+            let home = test_fleet.at("coordinator");
             // The port that is free for the first is kept.
             let listen = ["--listen", address.as_str()];
             let listen = if number == 0 { &listen[..] } else { &[] };
             let init = Running::start(&[&["fleet", "init", "--home", &home], listen].concat());
             let line = init.line("cas1-");
-            let done = cascadia(&["join", line.trim(), "--home", &office.home(number)]);
+            let done = cascadia(&["join", line.trim(), "--home", &test_fleet.home(number)]);
             assert_eq!(done.code, 0, "{}", done.stderr);
             init.succeeds();
         }
-        office
+        test_fleet
     }
 
     pub(crate) fn at(&self, name: &str) -> String {
@@ -171,12 +171,12 @@ impl Office {
     }
 }
 
-/// Any port at an address that no other test uses, where this machine has one: while no program of an office listens,
+/// Any port at an address that no other test uses, where this machine has one: while no program of a fleet listens,
 /// its port is taken by none of another.
 fn own_address() -> String {
     static OFFICES: AtomicUsize = AtomicUsize::new(0);
-    let (process, office) = (std::process::id(), OFFICES.fetch_add(1, Ordering::Relaxed));
-    let own = format!("127.{}.{}.{}:0", 1 + process / 256 % 250, process % 256, 1 + office % 250);
+    let (process, test_fleet) = (std::process::id(), OFFICES.fetch_add(1, Ordering::Relaxed));
+    let own = format!("127.{}.{}.{}:0", 1 + process / 256 % 250, process % 256, 1 + test_fleet % 250);
     if TcpListener::bind(&own).is_ok() { own } else { "127.0.0.1:0".to_owned() }
 }
 

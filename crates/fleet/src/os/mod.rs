@@ -1,6 +1,10 @@
 //! What the operating system tells of disks, memory and time, and how it shares processors.
 
+mod probe;
+
 use std::path::Path;
+
+pub use probe::Probe;
 
 /// Bytes that are free where `folder` is; nothing where the system does not say.
 pub(crate) fn free_bytes(folder: &Path) -> Option<u64> {
