@@ -53,7 +53,7 @@ pub fn model_costs(
 fn experts_used(part: &FeedForwardSpec) -> f64 {
     let experts = match part {
         FeedForwardSpec::Experts(experts) => experts,
-        FeedForwardSpec::Sides(sides) => &sides.experts.part,
+        FeedForwardSpec::DenseAndExperts(sides) => &sides.experts.part,
         FeedForwardSpec::Dense(_) => return 1.0,
     };
     experts.used as f64 / experts.count.max(1) as f64

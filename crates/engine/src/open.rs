@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cascadia_kernels::{OpsSlot, Pool};
 use cascadia_model::{
-    CacheDemand, CachePages, EnergyMeter, KvFormats, KvLayout, LoadOptions, LoadedModel, ModelLimits, ModelSpec,
+    ActivationStats, CacheDemand, CachePages, KvFormats, KvLayout, LoadOptions, LoadedModel, ModelLimits, ModelSpec,
     PAGE_TOKENS, PageClass, Profile, Stage, TokenIo, load_stage,
 };
 use cascadia_weights::ModelFiles;
@@ -46,7 +46,7 @@ pub struct OpenOptions {
     /// The most bytes the process may take; layers that do not fit are read again in every step.
     pub memory: Option<u64>,
     /// Measures the activations that meet each matrix; `None` unless the model is run to be calibrated.
-    pub meter: Option<EnergyMeter>,
+    pub stats: Option<ActivationStats>,
 }
 
 /// How many keys and values a model may keep at a time.
@@ -87,7 +87,7 @@ impl OpenOptions {
             pool,
             profile: Arc::default(),
             memory: None,
-            meter: None,
+            stats: None,
         }
     }
 }
@@ -208,7 +208,7 @@ fn limits(files: &ModelFiles, options: &OpenOptions) -> Result<(ModelSpec, LoadO
         pool: Arc::clone(&options.pool),
         profile: Arc::clone(&options.profile),
         memory: options.memory,
-        meter: options.meter.clone(),
+        stats: options.stats.clone(),
     };
     let rest = options.memory.map(|memory| memory.saturating_sub(load_options.bytes_beside_cache(files, &spec)));
     let demand = CacheDemand { context, rows_per_step, sequences: 1 };

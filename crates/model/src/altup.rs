@@ -68,7 +68,7 @@ impl LayerAltUp {
             step.ops.attention.mix(weights, count, CachedRows::new(Stored::F32(before), width), streams);
         });
         self.copy_active(step, hidden, active);
-        step.profile.mark(Kind::Streams);
+        step.profile.mark(Kind::AltUp);
     }
 
     /// Corrects all streams by what `active`, as the layer has computed it, differs from its prediction; `active` becomes
@@ -96,7 +96,7 @@ impl LayerAltUp {
         if let Some(scale) = &self.scale {
             step.pool.chunks(active, width, |_, _, row| row.iter_mut().zip(scale).for_each(|(out, by)| *out *= by));
         }
-        step.profile.mark(Kind::Streams);
+        step.profile.mark(Kind::AltUp);
     }
 
     /// Adds rows of one stream to every stream but the first.

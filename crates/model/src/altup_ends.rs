@@ -6,7 +6,7 @@ use crate::catalog::Catalog;
 use crate::projection::Projection;
 use crate::spec::AltUpSpec;
 use crate::step::Step;
-use crate::{EnergyMeter, ModelError};
+use crate::{ActivationStats, ModelError};
 
 /// The mean square below which a projection is not scaled up any further.
 const LEAST_SQUARE: f32 = 1e-5;
@@ -28,7 +28,7 @@ impl AltUpEnds {
         catalog: &Catalog<'_>,
         spec: &AltUpSpec,
         (width, rows): (usize, usize),
-        meter: Option<&EnergyMeter>,
+        stats: Option<&ActivationStats>,
     ) -> Result<AltUpEnds, ModelError> {
         let others = spec.count - 1;
         let projections = |name: &str| -> Result<Vec<Projection>, ModelError> {
@@ -37,7 +37,7 @@ impl AltUpEnds {
                 _ => catalog.experts(name, others, Shape { rows: width, columns: width })?,
             };
             let projection =
-                |(index, matrix): (usize, Matrix)| Projection::new(name, matrix, None).measured_as(index, meter);
+                |(index, matrix): (usize, Matrix)| Projection::new(name, matrix, None).measured_as(index, stats);
             Ok(matrices.into_iter().enumerate().map(projection).collect())
         };
         Ok(AltUpEnds {

@@ -5,6 +5,7 @@ use cascadia_kernels::{Matrix, Shape};
 use crate::altup::LayerAltUp;
 use crate::catalog::Catalog;
 use crate::decoder::{BranchNorms, Layer};
+use crate::dense_and_experts::DenseAndExperts;
 use crate::experts::{Experts, SharedExpert};
 use crate::feed_forward::{Dense, FeedForward};
 use crate::latent::LatentAttention;
@@ -14,22 +15,21 @@ use crate::norm::Norm;
 use crate::per_layer::PerLayerBranch;
 use crate::projection::{GroupedProjection, Projection};
 use crate::router::Router;
-use crate::sides::Sides;
 use crate::spec::{
-    AltUpSpec, AttentionSpec, Branch, CacheSource, DenseSpec, ExpertsSpec, FeedForwardSpec, Gate, HeadNorm, LatentSpec,
-    LaurelSpec, MixerSpec, NormKind, NormSpec, PerLayerSpec, SharedExpertSpec, SidesSpec, ValueSource,
+    AltUpSpec, AttentionSpec, Branch, CacheSource, DenseAndExpertsSpec, DenseSpec, ExpertsSpec, FeedForwardSpec, Gate,
+    HeadNorm, LatentSpec, LaurelSpec, MixerSpec, NormKind, NormSpec, PerLayerSpec, SharedExpertSpec, ValueSource,
 };
-use crate::{EnergyMeter, ModelError, ModelSpec};
+use crate::{ActivationStats, ModelError, ModelSpec};
 
 /// Builds layer `index` of the model.
 pub(crate) fn layer(
     catalog: &Catalog<'_>,
     spec: &ModelSpec,
     index: usize,
-    meter: Option<&EnergyMeter>,
+    stats: Option<&ActivationStats>,
 ) -> Result<Layer, ModelError> {
     let layer = &spec.layers[index];
-    let parts = Parts { catalog, spec, layer: index, meter };
+    let parts = Parts { catalog, spec, layer: index, stats };
     let output_scale = || catalog.require_vector(&parts.name("layer_output_scale.weight"), 1);
     let output_scale = layer.output_scaled.then(output_scale).transpose()?;
     Ok(Layer {
@@ -42,7 +42,9 @@ pub(crate) fn layer(
         feed_forward: match &layer.feed_forward.part {
             FeedForwardSpec::Dense(dense) => FeedForward::Dense(Box::new(parts.dense(dense, "")?)),
             FeedForwardSpec::Experts(experts) => FeedForward::Experts(Box::new(parts.experts(experts)?)),
-            FeedForwardSpec::Sides(sides) => FeedForward::Sides(Box::new(parts.sides(sides)?)),
+            FeedForwardSpec::DenseAndExperts(dense_and_experts) => {
+                FeedForward::DenseAndExperts(Box::new(parts.dense_and_experts(dense_and_experts)?))
+            }
         },
         feed_forward_norms: parts.norms(&layer.feed_forward)?,
         order: layer.order,
@@ -58,7 +60,7 @@ struct Parts<'a> {
     catalog: &'a Catalog<'a>,
     spec: &'a ModelSpec,
     layer: usize,
-    meter: Option<&'a EnergyMeter>,
+    stats: Option<&'a ActivationStats>,
 }
 
 impl Parts<'_> {
@@ -180,7 +182,7 @@ impl Parts<'_> {
             let bias = || self.catalog.expert_vectors(&self.name(&format!("{name}.bias")), count, shape.rows);
             let weight = self.name(&format!("{name}.weight"));
             let matrices = self.catalog.experts(&weight, count, shape)?;
-            Ok(GroupedProjection::new(&weight, matrices, spec.each.bias.then(bias).transpose()?, self.meter))
+            Ok(GroupedProjection::new(&weight, matrices, spec.each.bias.then(bias).transpose()?, self.stats))
         };
         let (into, out) = (Shape { rows: inner, columns: width }, Shape { rows: width, columns: inner });
         let expert_scales = || self.catalog.require_vector(&self.name("ffn_down_exps.scale"), count);
@@ -202,10 +204,10 @@ impl Parts<'_> {
         })
     }
 
-    fn sides(&self, spec: &SidesSpec) -> Result<Sides, ModelError> {
+    fn dense_and_experts(&self, spec: &DenseAndExpertsSpec) -> Result<DenseAndExperts, ModelError> {
         let mut weight = self.catalog.require_vector(&self.name("ffn_gate_inp.scale"), self.spec.width)?;
         weight.iter_mut().for_each(|number| *number *= spec.router_scale);
-        Ok(Sides {
+        Ok(DenseAndExperts {
             dense: self.dense(&spec.dense.part, "")?,
             dense_norms: self.norms(&spec.dense)?,
             router_norm: Norm::by_mean_square(weight, self.spec.norm.epsilon),
@@ -257,7 +259,7 @@ impl Parts<'_> {
         let matrix = self.catalog.matrix(&weight, shape)?;
         let bias = self.name(&format!("{name}.bias"));
         let bias = if biased { Some(self.catalog.require_vector(&bias, shape.rows)?) } else { None };
-        Ok(Projection::new(&weight, matrix, bias).measured(self.meter))
+        Ok(Projection::new(&weight, matrix, bias).measured(self.stats))
     }
 
     /// Several projections of the hidden states that the file keeps as one, each with its number of rows.

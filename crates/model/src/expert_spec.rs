@@ -90,7 +90,7 @@ pub struct SharedExpertSpec {
 
 /// A dense part and experts that both read the hidden states, and whose results are added.
 #[derive(Clone, Debug, PartialEq)]
-pub struct SidesSpec {
+pub struct DenseAndExpertsSpec {
     /// What all tokens share.
     pub dense: Branch<DenseSpec>,
     /// What each token uses a few of.

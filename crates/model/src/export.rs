@@ -149,7 +149,7 @@ fn sizes(spec: &ModelSpec) -> Vec<(&'static str, MetadataValue)> {
     // Where some layers have experts, theirs has a setting of its own.
     let dense = spec.layers.iter().filter_map(|layer| match &layer.feed_forward.part {
         FeedForwardSpec::Dense(dense) => Some(dense.inner),
-        FeedForwardSpec::Sides(sides) => Some(sides.dense.part.inner),
+        FeedForwardSpec::DenseAndExperts(dense_and_experts) => Some(dense_and_experts.dense.part.inner),
         FeedForwardSpec::Experts(_) => None,
     });
     let experts = spec.layers[0].feed_forward.part.experts().map(|experts| experts.each.inner);

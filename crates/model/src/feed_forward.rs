@@ -3,9 +3,9 @@
 use cascadia_kernels::Activation;
 
 use crate::Kind;
+use crate::dense_and_experts::DenseAndExperts;
 use crate::experts::Experts;
 use crate::projection::Projection;
-use crate::sides::Sides;
 use crate::step::Step;
 use crate::workspace::Workspace;
 
@@ -16,7 +16,7 @@ pub(crate) enum FeedForward {
     /// Each token uses a few of many.
     Experts(Box<Experts>),
     /// Both, side by side.
-    Sides(Box<Sides>),
+    DenseAndExperts(Box<DenseAndExperts>),
 }
 
 /// down(activation(gate(x)) × up(x)), or down(activation(up(x))) without a gate.
@@ -35,7 +35,7 @@ impl FeedForward {
         match self {
             FeedForward::Dense(dense) => dense.run(step, workspace),
             FeedForward::Experts(experts) => experts.run(step, workspace),
-            FeedForward::Sides(sides) => sides.run(step, workspace),
+            FeedForward::DenseAndExperts(dense_and_experts) => dense_and_experts.run(step, workspace),
         }
     }
 }

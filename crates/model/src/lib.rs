@@ -1,6 +1,7 @@
 //! Turns model files plus a `ModelSpec` into layers and runs them: forward pass, KV memory, stages.
 #![forbid(unsafe_code)]
 
+mod activation_stats;
 mod altup;
 mod altup_ends;
 mod arch;
@@ -9,8 +10,8 @@ mod assemble;
 mod catalog;
 mod compute;
 mod decoder;
+mod dense_and_experts;
 mod embedding;
-mod energy;
 mod error;
 mod expert_spec;
 mod experts;
@@ -33,15 +34,14 @@ mod residency;
 mod rope;
 mod router;
 mod settings;
-mod sides;
 mod spec;
 mod stage;
 mod step;
 mod token_io;
 mod workspace;
 
+pub use activation_stats::{ActivationStats, ColumnStats, MatrixId};
 pub use compute::Compute;
-pub use energy::{ColumnEnergy, EnergyMeter, MatrixId};
 pub use error::{ModelError, StageError};
 pub use export::{ExportedTensor, GgufExport, gguf_export};
 pub use kv::{CacheDemand, CacheFormat, CachePages, KvFormat, KvFormats, KvLayout, PageClass, PerClass};
@@ -51,10 +51,10 @@ pub use plan::{PAGE_TOKENS, PageId, PageRun, ReservedPages, SequenceStep, StepPl
 pub use profile::{Kind, Place, Profile, TraceEvent, Work};
 pub use rope::{DynamicScaling, LongScaling, RopeScaling, RopeSpec, RopeStyle, WavelengthScaling, YarnScaling};
 pub use spec::{
-    AlibiSpec, AltUpSpec, AttentionSpec, Branch, BranchOrder, CacheSource, DenseSpec, EmbeddingSpec, ExpertGroups,
-    ExpertsSpec, FeedForwardSpec, Gate, GateBounds, GroupRank, HeadNorm, HeadSpec, LatentSpec, LaurelSpec, LayerSpec,
-    MixerSpec, ModelSpec, NormKind, NormSpec, PerLayerSpec, RouterScores, RouterSpec, SharedExpertSpec, SidesSpec,
-    ValueSource,
+    AlibiSpec, AltUpSpec, AttentionSpec, Branch, BranchOrder, CacheSource, DenseAndExpertsSpec, DenseSpec,
+    EmbeddingSpec, ExpertGroups, ExpertsSpec, FeedForwardSpec, Gate, GateBounds, GroupRank, HeadNorm, HeadSpec,
+    LatentSpec, LaurelSpec, LayerSpec, MixerSpec, ModelSpec, NormKind, NormSpec, PerLayerSpec, RouterScores,
+    RouterSpec, SharedExpertSpec, ValueSource,
 };
 pub use stage::{Hidden, LocalStage, NumericsClass, Placement, Stage, StageCache, StageTraits};
 pub use token_io::TokenIo;

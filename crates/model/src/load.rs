@@ -7,7 +7,9 @@ use cascadia_kernels::{OpsSlot, Pool};
 use cascadia_weights::ModelFiles;
 
 use crate::residency;
-use crate::{Compute, EnergyMeter, KvLayout, LocalStage, ModelError, ModelLimits, ModelSpec, Profile, Stage, TokenIo};
+use crate::{
+    ActivationStats, Compute, KvLayout, LocalStage, ModelError, ModelLimits, ModelSpec, Profile, Stage, TokenIo,
+};
 
 /// Limits and threads of a loaded model; nothing grows beyond them later.
 #[derive(Clone)]
@@ -23,14 +25,14 @@ pub struct LoadOptions {
     /// The most bytes the process may take; layers that do not fit are read again in every step.
     pub memory: Option<u64>,
     /// Measures the activations that meet each matrix; costs time, so only when it is wanted.
-    pub meter: Option<EnergyMeter>,
+    pub stats: Option<ActivationStats>,
 }
 
 impl LoadOptions {
     /// The best kernels of this CPU, no cap on memory, and counters that nobody else reads.
     pub fn new(limits: ModelLimits, pool: Arc<Pool>) -> LoadOptions {
         let (ops, profile) = (OpsSlot::default(), Arc::default());
-        LoadOptions { limits, ops, pool, profile, memory: None, meter: None }
+        LoadOptions { limits, ops, pool, profile, memory: None, stats: None }
     }
 
     /// Where a whole model keeps its keys and values.

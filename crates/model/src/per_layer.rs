@@ -14,7 +14,7 @@ use crate::projection::Projection;
 use crate::spec::PerLayerSpec;
 use crate::step::Step;
 use crate::workspace::Workspace;
-use crate::{EnergyMeter, Kind, ModelError, ModelSpec, StageError};
+use crate::{ActivationStats, Kind, ModelError, ModelSpec, StageError};
 
 const PROJECTION: &str = "per_layer_model_proj.weight";
 
@@ -79,7 +79,7 @@ impl PerLayerInputs {
         catalog: &Catalog<'_>,
         model: &ModelSpec,
         spec: PerLayerSpec,
-        (layers, meter): (Range<usize>, Option<&EnergyMeter>),
+        (layers, stats): (Range<usize>, Option<&ActivationStats>),
     ) -> Result<PerLayerInputs, ModelError> {
         let (width, all) = (spec.width, spec.width * model.layers.len());
         let projection = catalog.matrix(PROJECTION, Shape { rows: all, columns: model.width })?;
@@ -87,7 +87,7 @@ impl PerLayerInputs {
             embedding: Embedding::new(catalog, model)?,
             table: catalog.matrix("per_layer_token_embd.weight", Shape { rows: spec.tokens, columns: all })?,
             projection: Projection::new(PROJECTION, projection.rows(layers.start * width..layers.end * width), None)
-                .measured(meter),
+                .measured(stats),
             norm: Norm::new(catalog, "per_layer_proj_norm", width, model.norm)?,
             layers,
             spec,

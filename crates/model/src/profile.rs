@@ -34,7 +34,7 @@ kinds! {
     Embedding: "embedding",
     WaitForWeights: "wait for weights",
     Norm: "norm",
-    Streams: "streams",
+    AltUp: "altup",
     Laurel: "low rank",
     AttentionInput: "attention in (q, k, v)",
     Rope: "rope",

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cascadia_kernels::{Activations, Groups, Matrix, multiply_groups};
 
-use crate::EnergyMeter;
+use crate::ActivationStats;
 use crate::step::Step;
 
 /// One linear map of a layer.
@@ -14,7 +14,7 @@ pub(crate) struct Projection {
     matrix: Matrix,
     bias: Option<Vec<f32>>,
     /// Which of the tensor's matrices it is, and where the activations are measured, when somebody asked for it.
-    meter: Option<(usize, EnergyMeter)>,
+    stats: Option<(usize, ActivationStats)>,
 }
 
 /// Several linear maps of one shape, of which each row takes one: those of experts, or of heads.
@@ -22,7 +22,7 @@ pub(crate) struct GroupedProjection {
     name: Arc<str>,
     matrices: Vec<Matrix>,
     biases: Option<Vec<Vec<f32>>>,
-    meter: Option<EnergyMeter>,
+    stats: Option<ActivationStats>,
 }
 
 /// Rows sorted by the map that they take.
@@ -36,20 +36,20 @@ pub(crate) struct RowGroups<'a> {
 
 impl Projection {
     pub(crate) fn new(name: &str, matrix: Matrix, bias: Option<Vec<f32>>) -> Projection {
-        Projection { name: name.into(), matrix, bias, meter: None }
+        Projection { name: name.into(), matrix, bias, stats: None }
     }
 
     /// The same, measuring the activations that it meets.
-    pub(crate) fn measured(self, meter: Option<&EnergyMeter>) -> Projection {
-        self.measured_as(0, meter)
+    pub(crate) fn measured(self, stats: Option<&ActivationStats>) -> Projection {
+        self.measured_as(0, stats)
     }
 
     /// The same, for one of several matrices of a tensor.
-    pub(crate) fn measured_as(self, index: usize, meter: Option<&EnergyMeter>) -> Projection {
-        if let Some(meter) = meter {
-            meter.expect(&self.name, index, self.matrix.shape().columns);
+    pub(crate) fn measured_as(self, index: usize, stats: Option<&ActivationStats>) -> Projection {
+        if let Some(stats) = stats {
+            stats.expect(&self.name, index, self.matrix.shape().columns);
         }
-        Projection { meter: meter.map(|meter| (index, meter.clone())), ..self }
+        Projection { stats: stats.map(|stats| (index, stats.clone())), ..self }
     }
 
     /// Outputs per row.
@@ -65,20 +65,20 @@ impl Projection {
     /// Several maps with so many outputs each, which the file keeps as one. All meet the same activations, so the first
     /// measures for the whole tensor.
     pub(crate) fn split<const N: usize>(self, outputs: [usize; N]) -> [Projection; N] {
-        let Projection { name, matrix, bias, mut meter } = self;
+        let Projection { name, matrix, bias, mut stats } = self;
         let mut start = 0;
         outputs.map(|outputs| {
             let range = start..start + outputs;
             start += outputs;
             let bias = bias.as_ref().map(|bias| bias[range.clone()].to_vec());
-            Projection { name: Arc::clone(&name), matrix: matrix.rows(range), bias, meter: meter.take() }
+            Projection { name: Arc::clone(&name), matrix: matrix.rows(range), bias, stats: stats.take() }
         })
     }
 
     /// out = x × matrixᵀ + bias.
     pub(crate) fn apply(&self, x: &mut Activations, out: &mut [f32], step: &Step<'_>) {
-        if let Some((index, meter)) = &self.meter {
-            meter.add(&self.name, &x.float(), |_| *index);
+        if let Some((index, stats)) = &self.stats {
+            stats.add(&self.name, &x.float(), |_| *index);
         }
         self.matrix.multiply(x, out, step.ops, step.pool);
         step.profile.work(self.matrix.bytes(), self.matrix.operations(x.rows()));
@@ -89,18 +89,18 @@ impl Projection {
 }
 
 impl GroupedProjection {
-    /// Maps with these matrices and biases, measuring the activations that they meet if there is a meter.
+    /// Maps with these matrices and biases, measuring the activations that they meet where statistics are wanted.
     pub(crate) fn new(
         name: &str,
         matrices: Vec<Matrix>,
         biases: Option<Vec<Vec<f32>>>,
-        meter: Option<&EnergyMeter>,
+        stats: Option<&ActivationStats>,
     ) -> GroupedProjection {
-        if let Some(meter) = meter {
+        if let Some(stats) = stats {
             let columns = matrices[0].shape().columns;
-            (0..matrices.len()).for_each(|index| meter.expect(name, index, columns));
+            (0..matrices.len()).for_each(|index| stats.expect(name, index, columns));
         }
-        GroupedProjection { name: name.into(), matrices, biases, meter: meter.cloned() }
+        GroupedProjection { name: name.into(), matrices, biases, stats: stats.cloned() }
     }
 
     /// Outputs per row.
@@ -110,8 +110,8 @@ impl GroupedProjection {
 
     /// out = x × matrixᵀ + bias, with the map of each row.
     pub(crate) fn apply(&self, groups: RowGroups<'_>, x: &mut Activations, out: &mut [f32], step: &Step<'_>) {
-        if let Some(meter) = &self.meter {
-            meter.add(&self.name, &x.float(), |row| groups.member_of(row));
+        if let Some(stats) = &self.stats {
+            stats.add(&self.name, &x.float(), |row| groups.member_of(row));
         }
         let RowGroups { members, starts } = groups;
         multiply_groups(&self.matrices, Groups { members, starts }, x, out, (step.ops, step.pool));

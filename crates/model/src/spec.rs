@@ -4,7 +4,7 @@ use cascadia_kernels::{Activation, Dtype};
 use cascadia_weights::ModelFiles;
 
 pub use crate::expert_spec::{
-    ExpertGroups, ExpertsSpec, GateBounds, GroupRank, RouterScores, RouterSpec, SharedExpertSpec, SidesSpec,
+    DenseAndExpertsSpec, ExpertGroups, ExpertsSpec, GateBounds, GroupRank, RouterScores, RouterSpec, SharedExpertSpec,
 };
 use crate::{ModelError, RopeSpec, arch};
 
@@ -285,7 +285,7 @@ pub enum FeedForwardSpec {
     /// Many small parts, of which a router picks a few for each token.
     Experts(ExpertsSpec),
     /// Both, side by side.
-    Sides(Box<SidesSpec>),
+    DenseAndExperts(Box<DenseAndExpertsSpec>),
 }
 
 /// A feed-forward part that all tokens share.
@@ -343,7 +343,7 @@ impl FeedForwardSpec {
         match self {
             FeedForwardSpec::Dense(dense) => Some(dense),
             FeedForwardSpec::Experts(experts) => experts.shared.as_ref().map(|shared| &shared.part),
-            FeedForwardSpec::Sides(sides) => Some(&sides.dense.part),
+            FeedForwardSpec::DenseAndExperts(dense_and_experts) => Some(&dense_and_experts.dense.part),
         }
     }
 
@@ -352,7 +352,7 @@ impl FeedForwardSpec {
         match self {
             FeedForwardSpec::Dense(_) => None,
             FeedForwardSpec::Experts(experts) => Some(experts),
-            FeedForwardSpec::Sides(sides) => Some(&sides.experts.part),
+            FeedForwardSpec::DenseAndExperts(dense_and_experts) => Some(&dense_and_experts.experts.part),
         }
     }
 }

@@ -134,11 +134,11 @@ impl LocalStage {
         let cache_pages = options.limits.cache;
         let limits = PlanLimits { model: options.limits.clone(), window: spec.window().unwrap_or(0) };
         let catalog = arch::catalog(files)?;
-        let meter = options.meter.as_ref();
-        let layers = range.clone().map(|index| assemble::layer(&catalog, spec, index as usize, meter));
+        let stats = options.stats.as_ref();
+        let layers = range.clone().map(|index| assemble::layer(&catalog, spec, index as usize, stats));
         let layers = layers.collect::<Result<_, _>>()?;
         let own = range.start as usize..range.end as usize;
-        let per_layer = spec.per_layer.map(|inputs| PerLayerInputs::new(&catalog, spec, inputs, (own.clone(), meter)));
+        let per_layer = spec.per_layer.map(|inputs| PerLayerInputs::new(&catalog, spec, inputs, (own.clone(), stats)));
         let compute = options.compute();
         let layout = KvLayout::new(spec, own, &options.limits.formats)?;
         let cap = options.memory.map(|memory| MemoryCap { memory, cache_bytes: cache_pages.bytes(&layout) });

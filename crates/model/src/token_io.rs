@@ -41,8 +41,8 @@ impl TokenIo {
             true => (embedding.tokens.clone(), "token_embd.weight"),
             false => (assemble::vocabulary_matrix(&catalog, "output.weight", spec)?, "output.weight"),
         };
-        let meter = options.meter.as_ref();
-        let altup = spec.altup.map(|altup| AltUpEnds::new(&catalog, &altup, (spec.width, rows_per_step), meter));
+        let stats = options.stats.as_ref();
+        let altup = spec.altup.map(|altup| AltUpEnds::new(&catalog, &altup, (spec.width, rows_per_step), stats));
         let bias = spec.head.bias.then(|| catalog.require_vector("output.bias", spec.vocabulary)).transpose()?;
         Ok(TokenIo {
             files: Arc::clone(files),
@@ -50,7 +50,7 @@ impl TokenIo {
             spare: Vec::new(),
             altup: altup.transpose()?,
             norm: Norm::new(&catalog, "output_norm", spec.width, spec.norm)?,
-            output: Projection::new(output_name, output, bias).measured(meter),
+            output: Projection::new(output_name, output, bias).measured(stats),
             scale: spec.head.scale,
             soft_cap: spec.head.soft_cap,
             rows_per_step,
@@ -140,7 +140,7 @@ impl TokenIo {
             }
             Some(altup) => {
                 altup.merge(&hidden.values, rows, &mut self.gathered, &step);
-                step.profile.mark(Kind::Streams);
+                step.profile.mark(Kind::AltUp);
             }
         }
         self.norm.apply(&self.gathered, self.normed.reset(rows.len(), width), &step);

@@ -3,13 +3,13 @@
 use cascadia_kernels::{Activations, Attention, AttentionScratch};
 
 use crate::altup::AltUpWorkspace;
+use crate::dense_and_experts::DenseAndExpertsWorkspace;
 use crate::experts::ExpertsWorkspace;
 use crate::latent::LatentWorkspace;
 use crate::mixer::kernel;
 use crate::per_layer::PerLayerWorkspace;
 use crate::plan::RowPlaces;
 use crate::rope::RopeTable;
-use crate::sides::SidesWorkspace;
 use crate::spec::{FeedForwardSpec, MixerSpec};
 use crate::{LoadOptions, ModelSpec};
 
@@ -37,7 +37,7 @@ pub(crate) struct Workspace {
     pub(crate) experts: ExpertsWorkspace,
     pub(crate) latent: LatentWorkspace,
     pub(crate) per_layer: PerLayerWorkspace,
-    pub(crate) sides: SidesWorkspace,
+    pub(crate) dense_and_experts: DenseAndExpertsWorkspace,
     pub(crate) altup: AltUpWorkspace,
 }
 
@@ -84,7 +84,7 @@ impl Workspace {
             ropes: spec.ropes.iter().map(|rope| RopeTable::with_capacity(rows, rope)).collect(),
             scratch: scratch.collect(),
             places: RowPlaces::with_capacity(rows),
-            sides: SidesWorkspace::new(spec, rows),
+            dense_and_experts: DenseAndExpertsWorkspace::new(spec, rows),
             altup: AltUpWorkspace::new(spec, rows, threads),
             per_layer: PerLayerWorkspace::new(spec, rows, threads),
             latent: LatentWorkspace::new(latents, rows),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cascadia_engine::{Engine, EngineError, OpenOptions, Source};
 use cascadia_kernels::Pool;
-use cascadia_model::EnergyMeter;
+use cascadia_model::ActivationStats;
 use cascadia_quantize::{Importance, QuantizeError, QuantizeJob, quantize};
 use cascadia_weights::ModelFiles;
 
@@ -14,15 +14,15 @@ fn path(name: &str) -> PathBuf {
 }
 
 /// What a model measures on a few tokens, cut into steps of so many rows.
-fn measured(model: &str, rows_per_step: u32) -> EnergyMeter {
-    let meter = EnergyMeter::default();
+fn measured(model: &str, rows_per_step: u32) -> ActivationStats {
+    let stats = ActivationStats::default();
     let pool = Arc::new(Pool::new(2));
     let options =
-        OpenOptions { context: Some(64), rows_per_step, meter: Some(meter.clone()), ..OpenOptions::new(pool) };
+        OpenOptions { context: Some(64), rows_per_step, stats: Some(stats.clone()), ..OpenOptions::new(pool) };
     let mut session = Engine::open(Source::Path(&path(model)), &options).unwrap().into_session();
     let tokens: Vec<u32> = (0..40).map(|index| index * 13 % 90).collect();
     session.feed_each(&tokens, |_, _| Ok::<_, EngineError>(())).unwrap();
-    meter
+    stats
 }
 
 fn bytes_with(importance: Option<&Importance>, kind: &str) -> Result<Vec<u8>, QuantizeError> {

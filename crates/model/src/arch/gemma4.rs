@@ -14,7 +14,7 @@ use super::{Family, GgufHabits, Source};
 use crate::names::{Half, Rename, common_but, same};
 use crate::rope::RopeStyle;
 use crate::settings::{Key, json_float};
-use crate::spec::{Branch, FeedForwardSpec, HeadNorm, PerLayerSpec, SidesSpec, ValueSource};
+use crate::spec::{Branch, DenseAndExpertsSpec, FeedForwardSpec, HeadNorm, PerLayerSpec, ValueSource};
 use crate::{ModelError, ModelSpec};
 
 const LOCAL_HEAD: Key = Key { json: &["head_dim"], gguf: &["attention.key_length_swa"] };
@@ -83,13 +83,13 @@ fn spec(source: &Source<'_>) -> Result<ModelSpec, ModelError> {
     }
     spec.per_layer = per_layer(source, spec.width)?;
     if settings.config()["enable_moe_block"] == true || source.catalog.has("blk.0.ffn_gate_inp.weight") {
-        sides(source, &mut spec)?;
+        dense_and_experts(source, &mut spec)?;
     }
     Ok(spec)
 }
 
 /// Puts experts beside the dense part of every layer that has a router.
-fn sides(source: &Source<'_>, spec: &mut ModelSpec) -> Result<(), ModelError> {
+fn dense_and_experts(source: &Source<'_>, spec: &mut ModelSpec) -> Result<(), ModelError> {
     let parts: Vec<FeedForwardSpec> = spec.layers.iter().map(|layer| layer.feed_forward.part.clone()).collect();
     with_experts(source, spec, |experts| {
         experts.router.normalized = true;
@@ -103,7 +103,7 @@ fn sides(source: &Source<'_>, spec: &mut ModelSpec) -> Result<(), ModelError> {
             let dense = Branch { norm_before: norm_before.take(), part: dense, norm_after: Some("post_ffw_norm_1") };
             let (before, after) = (Some("pre_ffw_norm_2"), Some("post_ffw_norm_2"));
             let experts = Branch { norm_before: before, part: experts.clone(), norm_after: after };
-            *part = FeedForwardSpec::Sides(Box::new(SidesSpec { dense, experts, router_scale }));
+            *part = FeedForwardSpec::DenseAndExperts(Box::new(DenseAndExpertsSpec { dense, experts, router_scale }));
         }
     }
     Ok(())

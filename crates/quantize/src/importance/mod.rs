@@ -6,7 +6,7 @@ mod legacy;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use cascadia_model::EnergyMeter;
+use cascadia_model::ActivationStats;
 use cascadia_weights::{ModelFiles, WeightsError};
 
 use crate::QuantizeError;
@@ -43,13 +43,13 @@ impl Importance {
         Importance { source: path.to_owned(), tensors }.checked()
     }
 
-    /// What a meter saw while a model ran over the text at `source`.
-    pub fn measured(meter: &EnergyMeter, source: &Path) -> Result<Importance, QuantizeError> {
+    /// What was measured while a model ran over the text at `source`.
+    pub fn measured(stats: &ActivationStats, source: &Path) -> Result<Importance, QuantizeError> {
         let mut tensors: BTreeMap<String, Vec<f32>> = BTreeMap::new();
         // In the order of names and matrices, so that those of one tensor follow each other.
-        for ((tensor, _), energy) in meter.read() {
-            let rows = energy.rows.max(1) as f64;
-            let means = energy.sums.iter().map(|sum| (sum / rows) as f32);
+        for ((tensor, _), columns) in stats.read() {
+            let rows = columns.rows.max(1) as f64;
+            let means = columns.sums.iter().map(|sum| (sum / rows) as f32);
             tensors.entry(tensor).or_default().extend(means);
         }
         Importance { source: source.to_owned(), tensors }.checked()

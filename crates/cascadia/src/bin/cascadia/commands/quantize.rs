@@ -9,7 +9,7 @@ use cascadia::ModelSource;
 use cascadia_engine::{Engine, OpenOptions, Session, Source};
 use cascadia_eval::{Reference, perplexity};
 use cascadia_kernels::Pool;
-use cascadia_model::EnergyMeter;
+use cascadia_model::ActivationStats;
 use cascadia_quantize::{
     Depth, Importance, Keep, Measured, MixSearch, PackJob, QuantizeError, QuantizeJob, QuantizeProgress,
     QuantizeSummary, Recipe, pack, quantize as convert,
@@ -108,25 +108,25 @@ impl Command<'_> {
             return Ok(Some(Importance::read(path)?));
         }
         let Some(path) = &self.flags.calibrate else { return Ok(None) };
-        let meter = EnergyMeter::default();
-        let (mut session, text) = self.open(path, Some(meter.clone()))?;
+        let stats = ActivationStats::default();
+        let (mut session, text) = self.open(path, Some(stats.clone()))?;
         let bar = Progress::new("calibrating");
         perplexity(&mut session, &text.tokens, text.cut, |done, total| bar.set(done as u64, total as u64))
             .with_context(|| format!("cannot calibrate on {}", path.display()))?;
-        Ok(Some(Importance::measured(&meter, path)?))
+        Ok(Some(Importance::measured(&stats, path)?))
     }
 
     /// The source model and a text for it.
-    fn open(&self, text: &Path, meter: Option<EnergyMeter>) -> anyhow::Result<(Session, ScoredText)> {
+    fn open(&self, text: &Path, stats: Option<ActivationStats>) -> anyhow::Result<(Session, ScoredText)> {
         let limits = WindowLimits { windows: self.flags.windows, window: self.flags.window };
         let files = self.source.files()?;
         let text = ScoredText::read(text, &files, limits)?;
-        Ok((Engine::from_files(files, &self.options(meter))?.into_session(), text))
+        Ok((Engine::from_files(files, &self.options(stats))?.into_session(), text))
     }
 
-    fn options(&self, meter: Option<EnergyMeter>) -> OpenOptions {
+    fn options(&self, stats: Option<ActivationStats>) -> OpenOptions {
         let context = Some(self.flags.window);
-        OpenOptions { context, meter, ..OpenOptions::new(Arc::clone(&self.pool)) }
+        OpenOptions { context, stats, ..OpenOptions::new(Arc::clone(&self.pool)) }
     }
 
     /// Searches the smallest mix within a target. The loss is the largest of three: how much perplexity grows, how much
