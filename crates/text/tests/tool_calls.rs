@@ -154,10 +154,10 @@ fn what_is_no_call_is_text() {
     ] {
         let read = read_every_way(&AnswerFormat { calls: Some(format(name)), ..AnswerFormat::default() }, text);
         assert_eq!(read.calls, [], "{name}: {text}");
-        let squeeze = |text: &str| text.split_whitespace().collect::<String>();
+        let without_spaces = |text: &str| text.split_whitespace().collect::<String>();
         assert_eq!(
-            squeeze(&read.content).replace("</tool_call>", ""),
-            squeeze(shown).replace("</tool_call>", ""),
+            without_spaces(&read.content).replace("</tool_call>", ""),
+            without_spaces(shown).replace("</tool_call>", ""),
             "{name}: {text}"
         );
     }

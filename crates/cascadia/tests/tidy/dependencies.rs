@@ -25,8 +25,12 @@ const LAYERS: [(&str, &[&str]); 12] = [
 ];
 
 /// External crates that only the named crates may use directly.
-const CONFINED: [(&str, &[&str]); 4] =
-    [("anyhow", &["cascadia"]), ("clap", &["cascadia"]), ("memmap2", &["weights"]), ("ureq", &["hub", "eval"])];
+const CONFINED: [(&str, &[&str]); 4] = [
+    ("anyhow", &["cascadia"]),
+    ("clap", &["cascadia"]),
+    ("memmap2", &["weights", "model"]),
+    ("ureq", &["hub", "eval"]),
+];
 
 /// A crate uses only crates of the layers below it.
 pub(crate) fn layers(files: &[SourceFile]) -> Vec<String> {

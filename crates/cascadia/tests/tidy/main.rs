@@ -45,6 +45,13 @@ const FAMILIES_ALLOWED: [&str; 5] = [
     "crates/cascadia/src/",
 ];
 
+/// Words that no identifier contains; the table in STYLE.md says what to write instead.
+const BANNED_WORDS: &str = "quay harbour dock docked guest berth crew manners travel teller desk voice door doors \
+    lively squeeze squeezed ticket shipment lookout impatience guess lane lanes";
+
+/// Those that mean something in the arithmetic of vectors.
+const VECTOR_WORDS: [&str; 2] = ["lane", "lanes"];
+
 #[test]
 fn every_file_says_what_it_holds() {
     check(&|file| match file.text.starts_with("//! ") {
@@ -138,6 +145,29 @@ fn model_names_stay_in_arch() {
             problems.extend(FAMILIES.iter().filter(|family| starts_a_word(&line, family)).map(|family| {
                 format!("line {}: `{family}`: say the difference as data in crates/model/src/arch", number + 1)
             }));
+        }
+        problems
+    });
+}
+
+#[test]
+fn identifiers_use_the_words_of_the_field() {
+    check(&|file| {
+        let is_kernel = file.path.starts_with("crates/kernels/");
+        let is_banned = |word: &str| {
+            BANNED_WORDS.split(' ').any(|banned| banned == word) && !(is_kernel && VECTOR_WORDS.contains(&word))
+        };
+        let identifiers = |line: &str| -> Vec<String> {
+            line.split(|c: char| !c.is_alphanumeric() && c != '_').map(str::to_owned).collect()
+        };
+        let mut problems = Vec::new();
+        for (number, line) in file.code.lines().enumerate() {
+            for identifier in identifiers(line) {
+                let banned = source::words(&identifier).into_iter().find(|word| is_banned(word));
+                problems.extend(banned.map(|word| {
+                    format!("line {}: `{identifier}`: `{word}` is a private metaphor, see STYLE.md", number + 1)
+                }));
+            }
         }
         problems
     });

@@ -168,6 +168,30 @@ fn body_length(code: &str) -> Option<usize> {
     None
 }
 
+/// The words of an identifier in lower case: those of `StageWorkers`, `stage_workers` and `STAGE_WORKERS` are the same.
+pub(crate) fn words(identifier: &str) -> Vec<String> {
+    let (mut words, mut before) = (vec![String::new()], '_');
+    for character in identifier.chars() {
+        if character == '_' || (character.is_uppercase() && !before.is_uppercase()) {
+            words.push(String::new());
+        }
+        if let Some(word) = words.last_mut().filter(|_| character != '_') {
+            word.extend(character.to_lowercase());
+        }
+        before = character;
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+#[test]
+fn identifiers_are_made_of_words() {
+    for identifier in ["StageWorkers", "stage_workers", "STAGE_WORKERS", "_stageWorkers"] {
+        assert_eq!(words(identifier), ["stage", "workers"], "{identifier}");
+    }
+    assert_eq!(words(""), [""; 0]);
+}
+
 #[test]
 fn tells_code_from_literals_and_comments() {
     let check = |text: &str, code: &str| {

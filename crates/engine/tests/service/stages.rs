@@ -136,9 +136,9 @@ fn several_steps_under_way_change_no_token() {
     let alone = setup().alone(&requests());
     let places = [[false, false], [true, false], [false, true], [true, true]];
     // Losses follow no rhythm: one that met the same tokens every time would look like their fault.
-    let weather: [fn(u32) -> Option<Loss>; 2] =
+    let losses: [fn(u32) -> Option<Loss>; 2] =
         [|_| None, |run| (run.wrapping_mul(0x9e37_79b1) >> 27 == 7).then_some(Loss::Computing)];
-    for (lost, here) in weather.into_iter().flat_map(|lost| places.map(|here| (lost, here))) {
+    for (lost, here) in losses.into_iter().flat_map(|lost| places.map(|here| (lost, here))) {
         let service = start_stages(lost, &here);
         for (updates, alone) in submit(&service, &requests()).iter().zip(&alone) {
             let heard = hear(updates);
