@@ -43,6 +43,6 @@ pub use shards::{
 pub use wire::{Hello, Offer, RowFormat, StageLimits, TcpLink, frame, link, verbs};
 pub use workers::{
     Admission, Assignment, Availability, Hours, LinkSpeed, LoadStage, MachineSpeed, ModelWorkers, OwnerLimits,
-    PendingWorker, Reading, RowShape, StageWorkers, WorkerLink, WorkerOptions, WorkerProcess, WorkerRegistry,
-    WorkerStage, greet, greet_measured, lent_threads, read_machine, watch_owner,
+    PendingWorker, Reading, Reconnect, RowShape, StageWorkers, WorkerLink, WorkerOptions, WorkerProcess,
+    WorkerRegistry, WorkerStage, greet, greet_measured, lent_threads, read_machine, watch_owner,
 };

@@ -38,13 +38,13 @@ struct Pending {
     events: VecDeque<Entry>,
     missed: u64,
     /// One of each key, the latest.
-    witnesses: Vec<Kept>,
+    witnesses: Vec<WitnessedHead>,
 }
 
 /// What a worker has countersigned last.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Kept {
+struct WitnessedHead {
     node: String,
     witness: Witness,
 }
@@ -131,7 +131,7 @@ impl Auditor {
             return Ok(());
         }
         self.keep(&witnesses)?;
-        let kept = |new: &Kept| witnesses.iter().any(|kept| kept.witness == new.witness);
+        let kept = |new: &WitnessedHead| witnesses.iter().any(|kept| kept.witness == new.witness);
         hold(&self.pending).witnesses.retain(|new| !kept(new));
         Ok(())
     }
@@ -168,7 +168,9 @@ impl Auditor {
                 let worker = witness.seal.pin();
                 let is_its = members.name_of(worker).as_deref() == Some(node) && witness.is_signed_by(worker);
                 match is_its && witness.seen.is_signed_by(self.identity.pin()) {
-                    true => replace(&mut hold(&self.pending).witnesses, Kept { node: node.to_owned(), witness }),
+                    true => {
+                        replace(&mut hold(&self.pending).witnesses, WitnessedHead { node: node.to_owned(), witness })
+                    }
                     false => refused("it countersigned something else".to_owned()),
                 }
             }
@@ -178,9 +180,9 @@ impl Auditor {
     }
 
     /// Keeps the last head that each worker has seen.
-    fn keep(&self, new: &[Kept]) -> Result<(), FleetError> {
+    fn keep(&self, new: &[WitnessedHead]) -> Result<(), FleetError> {
         let path = self.log.folder().join("witnesses.json");
-        let mut kept: Vec<Kept> = read_json(&path)?.unwrap_or_default();
+        let mut kept: Vec<WitnessedHead> = read_json(&path)?.unwrap_or_default();
         new.iter().for_each(|new| replace(&mut kept, new.clone()));
         write_json(&path, &kept)
     }
@@ -190,14 +192,14 @@ impl AuditLog {
     /// The heads that lie beside the log: the last that was signed, and those that workers have countersigned.
     pub fn own_heads(&self) -> Result<Vec<SignedHead>, FleetError> {
         let head: Option<SignedHead> = read_json(&self.folder().join("head.json"))?;
-        let kept: Option<Vec<Kept>> = read_json(&self.folder().join("witnesses.json"))?;
+        let kept: Option<Vec<WitnessedHead>> = read_json(&self.folder().join("witnesses.json"))?;
         let seen = kept.unwrap_or_default().into_iter().map(|kept| kept.witness.seen);
         Ok(head.into_iter().chain(seen).collect())
     }
 }
 
 /// Puts in what a worker has countersigned, in place of what it did before.
-fn replace(kept: &mut Vec<Kept>, new: Kept) {
+fn replace(kept: &mut Vec<WitnessedHead>, new: WitnessedHead) {
     kept.retain(|old| old.witness.seal.pin() != new.witness.seal.pin());
     kept.push(new);
 }

@@ -1,5 +1,5 @@
 //! A worker's answer to heads of the audit log: remembered on a thread of its own, because a disk may take longer than
-//! a sign of life.
+//! a heartbeat.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};

@@ -1,4 +1,4 @@
-//! The files of the audit log: lines are added at the end, and are on the disk before anyone goes on.
+//! The files of the audit log: lines are added at the end, and are on the disk before anyone continues.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};

@@ -80,7 +80,7 @@ fn forge(log: &AuditLog, records: &[Record]) {
     fs::write(only_file(log), text).expect("it can be written");
 }
 
-/// Writes a log in place of another that says that it has let go of so many records.
+/// Writes a log in place of another that says that it has dropped so many records.
 fn forge_after(log: &AuditLog, count: u64) {
     let position = Position { count, hash: Digest::of(b"anything") };
     let forget =
@@ -206,7 +206,7 @@ fn a_crash_loses_at_most_the_record_that_was_being_written() {
         fs::write(&path, &after[..cut]).expect("it can be written");
         let torn = (cut - before.len()) as u64;
         assert_eq!(office.verify().map(|verdict| (verdict.end.count, verdict.torn)), Ok((3, torn)));
-        log.append(entry(4)).expect("it goes on");
+        log.append(entry(4)).expect("it continues");
         let notes: Vec<(Verb, u64)> =
             records(&log)[3..].iter().map(|record| (record.entry.verb, record.count)).collect();
         match torn {
@@ -243,7 +243,7 @@ fn files_roll_over_and_old_ones_are_let_go_openly() {
     let other =
         SignedHead::new(&office.coordinator, Position { hash, ..verdict.begin }, seconds_now()).expect("a key signs");
     assert!(verify(&[other], &[]).is_err_and(|problem| problem.contains("not those that were signed")));
-    // Nobody else may let go of more.
+    // Nobody else may drop more.
     fs::remove_file(&files[0]).expect("it is there");
     let problem = verify(&heads, &[]).expect_err("a file is missing");
     assert!(problem.contains("are missing"), "{problem}");
@@ -282,7 +282,7 @@ fn a_worker_remembers_a_long_past_in_little_space() {
     for count in 1..=300 {
         let hash = Digest::of(&u64::to_le_bytes(count));
         let head = SignedHead::new(&office.coordinator, Position { count, hash }, seconds_now()).expect("a key signs");
-        let witness = worker.see(head).expect("it goes on");
+        let witness = worker.see(head).expect("it continues");
         assert!(witness.is_signed_by(witness.seal.pin()) && !witness.is_signed_by(office.coordinator.pin()));
     }
     let counts: Vec<u64> = Witnesses::read(&office.heads()).unwrap().iter().map(|seen| seen.seen.head.count).collect();

@@ -91,7 +91,7 @@ impl AuditLog {
                     if index == 0 {
                         (verdict.begin, verdict.end) = (begin, begin);
                     } else if begin != verdict.end {
-                        return Err(refuse("it does not go on where the file before ends".to_owned()));
+                        return Err(refuse("it does not continue where the file before ends".to_owned()));
                     }
                     continue;
                 }
@@ -105,9 +105,9 @@ impl AuditLog {
         let refuse =
             |why: String| FleetError::file(self.folder(), format!("records up to {missing} are missing; {why}"));
         if missing > gone {
-            return Err(refuse(format!("the log says that it let go of {gone}")));
+            return Err(refuse(format!("the log says that it dropped {gone}")));
         }
-        // Only who has filled so many files lets go of the oldest, and begins a new one then.
+        // Only who has filled so many files drops the oldest, and begins a new one then.
         let expected = self.limits().files.max(1) - 1;
         match missing > 0 && full < expected {
             true => Err(refuse(format!("{full} full files are here, and {expected} are kept before any goes"))),

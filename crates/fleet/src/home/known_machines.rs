@@ -22,7 +22,7 @@ pub type KnownMachines = BTreeMap<String, KnownMachine>;
 pub struct KnownMachine {
     /// What it can do.
     pub speed: MachineSpeed,
-    /// The way to it.
+    /// The link to it.
     pub link: LinkSpeed,
     /// When, in seconds since 1970.
     pub time: u64,
@@ -51,7 +51,7 @@ pub fn gather(
     remember(home, found)
 }
 
-/// Remembers what was just measured of machines, and of the ways to them.
+/// Remembers what was just measured of machines, and of the links to them.
 pub fn remember(
     home: &FleetHome,
     measured: BTreeMap<String, (MachineSpeed, LinkSpeed)>,

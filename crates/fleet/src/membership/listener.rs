@@ -1,4 +1,4 @@
-//! The coordinator's one port: members are let in, invited machines may join, nobody else hears a word.
+//! The coordinator's one port: members are admitted, invited machines may join, nobody else gets an answer.
 
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::path::Path;
@@ -20,7 +20,7 @@ use crate::wire::verbs::Expecting;
 use crate::{Clock, Digest, FleetError, Identity, Invitation, Members, TcpLink};
 
 /// A pause when the system has no more connections to give.
-const BREATH: Duration = Duration::from_millis(50);
+const RETRY: Duration = Duration::from_millis(50);
 /// How long a coordinator may take to answer a machine that wants to join: it writes down who joins first, and a disk
 /// may take its time. Who gives up before that is a member and does not know it.
 const JOINING: Duration = Duration::from_secs(30);
@@ -40,7 +40,7 @@ pub enum Arrival {
     Member {
         /// Its name.
         node: String,
-        /// The way to it.
+        /// The connection.
         link: Box<TcpLink>,
     },
     /// A machine has joined.
@@ -84,22 +84,22 @@ impl Listener {
     pub fn run(self, arrive: impl Fn(Arrival) + Send + Sync + 'static) {
         let Listener { socket, config, members, announcement } = self;
         let (shared, arrive) = (Arc::new((config, members)), Arc::new(arrive));
-        let [proving, welcomed] = [0, 1].map(|_| ConnectionSlots::default());
+        let [proving, admitted] = [0, 1].map(|_| ConnectionSlots::default());
         thread::spawn(move || {
             let _announcement = announcement;
             for socket in socket.incoming() {
                 // A connection that failed before it began, or more at once than can be: both may come again.
                 let Ok(socket) = socket else {
-                    Clock::system().sleep(BREATH);
+                    Clock::system().sleep(RETRY);
                     continue;
                 };
                 let Some(slot) = proving.take() else { continue };
-                let (shared, arrive, welcomed) = (Arc::clone(&shared), Arc::clone(&arrive), welcomed.clone());
+                let (shared, arrive, admitted) = (Arc::clone(&shared), Arc::clone(&arrive), admitted.clone());
                 thread::spawn(move || {
                     let arrival = answer(socket, &shared.0, &shared.1);
                     drop(slot);
                     // Members that find no place come again.
-                    if let (Some(arrival), Some(_slot)) = (arrival, welcomed.take()) {
+                    if let (Some(arrival), Some(_slot)) = (arrival, admitted.take()) {
                         arrive(arrival);
                     }
                 });

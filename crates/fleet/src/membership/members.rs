@@ -52,7 +52,7 @@ pub struct Members {
     path: PathBuf,
     /// Where every change is written down first, if anywhere.
     log: Option<AuditLog>,
-    /// What was in it when it was last asked who goes on taking part.
+    /// What was in it when it was last asked who still takes part.
     seen: Mutex<Content>,
     clock: Clock,
 }
@@ -83,7 +83,7 @@ impl Members {
         self.read().ok()?.find(|member| member.key == key).map(|member| member.name.clone())
     }
 
-    /// Whether a machine of this name may go on taking part. A disk that fails takes nobody out: while the file cannot be
+    /// Whether a machine of this name may still take part. A disk that fails takes nobody out: while the file cannot be
     /// read, that is who was in it when this was asked before.
     pub fn has(&self, name: &str) -> bool {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,6 @@
-//! What the operating system tells of disks, memory and time, and how it shares processors.
+//! What the operating system tells of disks, memory, processors and time, and how it shares them.
+
+mod probe;
 
 mod probe;
 

@@ -53,7 +53,7 @@ pub struct Candidate {
     pub name: String,
     /// What it can do.
     pub speed: MachineSpeed,
-    /// The way to it; none to the coordinator itself, which comes first.
+    /// The link to it; none to the coordinator itself, which comes first.
     pub link: Option<LinkSpeed>,
 }
 

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_the_same_bytes_in_any_company() {
+    fn a_row_is_the_same_bytes_in_any_batch() {
         for (wire, width, row_bytes) in [
             (RowFormat::F32, 64, 256),
             (RowFormat::F16, 64, 128),

@@ -40,7 +40,7 @@ pub enum Kind {
     Have = 12,
     /// A piece of it.
     Chunk = 13,
-    /// A worker that is busy is still there. Not a [`Kind::Pong`]: who asks wants to hear from it now, and signs of life
+    /// A worker that is busy is still there. Not a [`Kind::Pong`]: who asks wants to hear from it now, and heartbeats
     /// that nobody has read yet may be old.
     Beat = 14,
     /// How far the coordinator's audit log goes, signed.

@@ -22,7 +22,7 @@ pub enum Expecting {
     Welcome,
     /// A worker says who it is.
     Greeting,
-    /// A worker answers while the way to it is measured.
+    /// A worker answers while the link to it is measured.
     Measure,
     /// The coordinator decides what this worker should do.
     Assignment,

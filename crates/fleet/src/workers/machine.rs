@@ -1,4 +1,4 @@
-//! What a machine can do, as it measures itself, and what the way to it costs.
+//! What a machine can do, as it measures itself, and what the link to it costs.
 
 use cascadia_kernels::{Ops, Peak, Pool, peak_speed, read_speed};
 use serde::{Deserialize, Serialize};
@@ -31,7 +31,7 @@ pub struct MachineSpeed {
     pub threads: u32,
 }
 
-/// The way to a machine and back.
+/// The link to a machine and back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkSpeed {
     /// Microseconds until a short message is answered.

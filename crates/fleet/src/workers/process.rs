@@ -19,6 +19,7 @@ use crate::wire::tcp::TcpLink;
 use crate::workers::availability::Availability;
 use crate::workers::machine::MachineSpeed;
 use crate::workers::owner::{lent_threads, watch_owner};
+use crate::workers::reconnect::Reconnect;
 use crate::workers::worker::{Assignment, WorkerStage, greet_measured};
 use crate::{Digest, FleetError, FleetHome, Identity, Witnesses, WorkerSettings, look_around};
 
@@ -26,13 +27,6 @@ use crate::{Digest, FleetError, FleetHome, Identity, Witnesses, WorkerSettings, 
 const PROGRAM: &str = env!("CARGO_PKG_VERSION");
 /// Bytes of shards that are kept unless the owner says otherwise.
 const DISK: u64 = 50_000_000_000;
-
-/// The longest pause between two attempts to connect.
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
-/// The same for a shard that was refused so often in a row that it is not needed soon.
-const REFUSED_PAUSE: Duration = Duration::from_secs(30);
-const ENOUGH_REFUSALS: u32 = 3;
 
 /// How long to listen for where the coordinator is now.
 const LOOKING: Duration = Duration::from_secs(1);
@@ -197,8 +191,8 @@ impl WorkerProcess {
 
     /// Works for the coordinator, and connects again whenever the connection is lost, for as long as there is a use.
     fn connect_again(self: &Arc<WorkerProcess>, mut held: Option<(u64, WorkerStage)>) {
-        let (mut pause, mut refusals) = (SHORTEST_PAUSE, 0_u32);
-        let (coordinator, clock) = (self.settings().coordinator, self.slots.clock());
+        let (mut reconnect, coordinator) = (Reconnect::default(), self.settings().coordinator);
+        let clock = self.slots.clock();
         while !self.is_stopped() {
             let (begin, next) = (clock.now(), self.slots.lock().next);
             let ended = match self.availability.reason() {
@@ -215,14 +209,10 @@ impl WorkerProcess {
             if held.as_ref().is_some_and(|(number, _)| self.releases(*number, &ended)) {
                 return;
             }
-            refusals = if ended.refused { refusals.saturating_add(1) } else { 0 };
-            if let Some((_, stage)) = held.as_mut().filter(|_| refusals == ENOUGH_REFUSALS) {
+            let pause = reconnect.ended(clock.since(begin), ended.refused);
+            if let Some((_, stage)) = held.as_mut().filter(|_| reconnect.became_unneeded()) {
                 stage.unload();
             }
-            let longest = if refusals < ENOUGH_REFUSALS { LONGEST_PAUSE } else { REFUSED_PAUSE };
-            // A connection that lasted a while was a good one.
-            let lasted = clock.since(begin) > LONGEST_PAUSE && !ended.refused;
-            pause = if lasted { SHORTEST_PAUSE } else { (2 * pause).min(longest) };
             let (mut slots, end) = (self.slots.lock(), clock.now() + pause);
             while slots.next == next && !self.is_stopped() && clock.now() < end {
                 slots = self.slots.wait(slots, Some(end));

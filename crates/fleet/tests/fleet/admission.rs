@@ -261,7 +261,7 @@ fn workers_that_do_not_fit_hear_why() {
 #[test]
 fn machines_that_say_nothing_do_not_pile_up() {
     let (model_workers, ends, is_over) = (model_workers(), Mutex::new(Vec::new()), AtomicBool::new(false));
-    // Who is let go before all are there comes again: after a time in which it said nothing, or because the one who
+    // Who is released before all are there comes again: after a time in which it said nothing, or because the one who
     // looks whether they are had a place at that moment.
     let come = || {
         while !is_over.load(Ordering::SeqCst) {

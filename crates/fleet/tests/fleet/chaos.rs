@@ -89,7 +89,7 @@ impl Drill {
             .expect("there are no faults at first");
     }
 
-    /// The tokens of all sequences after all stages, how many late frames were left aside, and how many steps went on
+    /// The tokens of all sequences after all stages, how many late frames were left aside, and how many steps continued
     /// with another machine.
     fn run(mut self) -> (Vec<Vec<u32>>, [u64; 2]) {
         let minute = Duration::from_secs(60);

@@ -169,7 +169,7 @@ fn a_death_at_a_named_point_changes_no_token() {
 }
 
 #[test]
-fn a_push_goes_on_after_a_death_at_a_named_point() {
+fn a_push_continues_after_a_death_at_a_named_point() {
     let from = tempfile::tempdir().expect("a folder");
     let shard = shard(from.path(), 3 * MIB + 4567);
     for (point, moment, name) in points(&PUSH) {

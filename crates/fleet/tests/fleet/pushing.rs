@@ -1,4 +1,4 @@
-//! Files reach a worker whole, once, within its limits, and an interrupted push goes on where it was.
+//! Files reach a worker whole, once, within its limits, and an interrupted push continues where it was.
 
 use std::fs;
 use std::path::Path;
@@ -55,7 +55,7 @@ pub(crate) fn check(
 }
 
 #[test]
-fn a_file_arrives_once_and_goes_on_where_it_was() {
+fn a_file_arrives_once_and_continues_where_it_was() {
     let [from, to] = [0, 1].map(|_| tempfile::tempdir().expect("a folder"));
     let shard = shard(from.path(), 3 * MIB + 4567);
     let (here, there) = (from.path(), (to.path(), u64::MAX));

@@ -49,7 +49,7 @@ pub(crate) fn tokens(engine: Engine, draft_rows: u32) -> (Vec<Vec<u32>>, u64) {
         handle.submit(job).expect("there is room");
         updates
     };
-    // Alone, because guesses are dear in company; and all in the same steps.
+    // Alone, because speculation is expensive in a batch; and all in the same steps.
     let alone: Vec<_> = jobs().into_iter().map(|job| hear(&submit(job))).collect();
     let updates: Vec<_> = jobs().into_iter().map(submit).collect();
     assert!(updates.iter().map(hear).eq(alone.iter().cloned()), "jobs change each other");

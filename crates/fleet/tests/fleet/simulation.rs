@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use cascadia_fleet::clock::{Simulation, Trace};
 use cascadia_fleet::link::{LinkFaults, timed_pair};
 use cascadia_fleet::{
-    Availability, Clock, Digest, Member, Members, ModelWorkers, OwnerLimits, Quarantine, Reading, RemoteStage,
-    ReplanTimer, StageStatus, Timeouts, WorkerRegistry, WorkerStage,
+    Availability, Clock, Digest, Member, Members, ModelWorkers, OwnerLimits, Quarantine, Reading, Reconnect,
+    RemoteStage, ReplanTimer, StageStatus, Timeouts, WorkerRegistry, WorkerStage,
 };
 use cascadia_model::{Hidden, Placement, Stage, StageError, StageTraits, StepPlan};
 
@@ -31,8 +31,6 @@ const CHECK: Duration = Duration::from_secs(1);
 const REPLAN: Duration = Duration::from_secs(15);
 /// The first time that a machine is held back.
 const HELD_BACK: Duration = Duration::from_secs(8);
-/// How long a worker waits before it connects again, at first and at most.
-const PAUSES: Range<Duration> = Duration::from_millis(250)..Duration::from_secs(4);
 /// A step may last so long: waiting for a machine, asking those that waited, computing, hearing the last words of one
 /// that left, and letting a standby catch up. Whatever takes longer has missed a deadline.
 const LONGEST_STEP: Duration = Duration::from_secs(4 + 2 + 10 + 9 + 1 + 4);
@@ -178,7 +176,7 @@ impl Machine {
 
     /// Connects and works, again and again, as the process of a worker does.
     fn run(mut self, world: &Arc<World>) {
-        let mut pause = PAUSES.start;
+        let (mut reconnect, mut pause) = (Reconnect::default(), Duration::from_secs(1));
         while !world.is_over.load(Ordering::SeqCst) && self.gone.is_none_or(|gone| world.clock.now() < gone) {
             if self.availability.reason().is_none() {
                 let begin = world.clock.now();
@@ -188,8 +186,7 @@ impl Machine {
                 // Who does not fit, or falls silent, has no place; it comes again.
                 world.clock.spawn(move || drop(admitting.registry.admit(Box::new(here), &node)));
                 self.worker.serve(&mut there);
-                let held = world.clock.since(begin) > PAUSES.end;
-                pause = if held { PAUSES.start } else { (2 * pause).min(PAUSES.end) };
+                pause = reconnect.ended(world.clock.since(begin), false);
             }
             world.clock.sleep(pause);
         }

@@ -147,7 +147,7 @@ fn where_both_are_slow_nothing_changes() {
         let drill = Drill::new(model_workers().on_clock(clock));
         let [first, second] = ["first", "second"].map(|node| drill.bring(node));
         drill.compute(0, 0..KNOWN);
-        // The one that would go on is slow before the other is.
+        // The one that would take over is slow before the other is.
         second.store(true, Ordering::SeqCst);
         drill.compute_until(|status| status.slow == ["second"]);
         first.store(true, Ordering::SeqCst);

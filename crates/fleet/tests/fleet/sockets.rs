@@ -215,7 +215,7 @@ fn members_that_say_nothing_do_not_pile_up() {
         assert!(Clock::system().since(begin) < Duration::from_secs(60), "not everyone is let in");
         Clock::system().sleep(Duration::from_millis(10));
     }
-    // Those who come now are let go at once.
+    // Those who come now are disconnected at once.
     (0..9).map(dial).for_each(|mut link| hears_nothing(&mut link));
     assert_eq!(talking.load(Ordering::Relaxed), 256);
     drop(held);

@@ -45,7 +45,7 @@ fn every_format_has_its_bytes() {
 }
 
 #[test]
-fn no_format_minds_company_guesses_or_losses() {
+fn no_format_minds_batches_drafts_or_losses() {
     for model in ["llama3", "gemma3"] {
         let mut workshop = Workshop::new(model, Some("int4"));
         let manifest = workshop.export(&[0, 2]);
@@ -86,7 +86,7 @@ fn rows_that_cannot_be_written_are_an_error_of_their_step_alone() {
     for sequence in 0..4 {
         let error = step(&stage, sequence, 70_000.0).expect_err("it is too large");
         assert!(matches!(&error, StageError::Plan { problem } if problem.contains("--wire f32")), "{error}");
-        step(&stage, sequence, 7.0).expect("the machine goes on");
+        step(&stage, sequence, 7.0).expect("the machine continues");
     }
     assert_eq!((stage.status().steps, stage.status().lost), (4, 0));
 }

@@ -104,8 +104,8 @@ fn a_third_machine_shows_which_of_two_is_wrong() {
             assert_eq!(stages[0].status().doubted, [""; 0]);
             // Who was released for another comes back in its own time; who of both computes depends on how quick they are.
             let status = look_after(clock, &stages[0], |status| status.standby.is_some());
-            let company = BTreeSet::from([status.node.as_deref(), status.standby.as_deref()]);
-            assert_eq!(company, BTreeSet::from([Some("third"), Some(right)]));
+            let pair = BTreeSet::from([status.node.as_deref(), status.standby.as_deref()]);
+            assert_eq!(pair, BTreeSet::from([Some("third"), Some(right)]));
             // It stays out until people say otherwise.
             let distrusted = || members.all().expect("a list").into_iter().find(|member| member.distrusted.is_some());
             assert_eq!(distrusted().map(|member| member.name).as_deref(), Some(wrong));
