@@ -17,6 +17,7 @@ use crate::planning::layer_names;
 use crate::wire::codec::Codec;
 use crate::wire::frame::Frame;
 use crate::wire::link::LinkError;
+use crate::wire::plan_codec::MOST_ENDED;
 use crate::workers::model_workers::ModelWorkers;
 use crate::workers::stage_workers::StageWorkers;
 use crate::workers::worker_link::{StepReply, StepTerms, WorkerLink};
@@ -43,6 +44,8 @@ pub struct RemoteStage {
     uses_standby: bool,
     tally: Arc<Tally>,
     status: Mutex<StageStatus>,
+    /// Sequences that have ended, which workers hear with the next step.
+    ended: Mutex<Vec<u64>>,
     state: Monitor<State>,
 }
 
@@ -96,6 +99,7 @@ impl RemoteStage {
             uses_standby: true,
             tally: Arc::default(),
             status: Mutex::new(StageStatus { layers: [start, end], ..StageStatus::default() }),
+            ended: Mutex::default(),
             state: Monitor::new(
                 &clock,
                 State {
@@ -215,9 +219,10 @@ impl RemoteStage {
         // First, because a step that is not sent must leave no trace in what both ends remember.
         self.terms.codec.encode(&hidden.values, &mut row_bytes).map_err(Failure::Plan)?;
         state.row_bytes = Arc::new(row_bytes);
-        let sent = worker.send(plan, &state.row_bytes);
+        let ended = self.take_ended();
+        let sent = worker.send(plan, &ended, &state.row_bytes);
         // Whatever became of that: if the machine is lost, its standby answers.
-        state.standbys.tell((&worker.node, self.now()), |standby| standby.step(plan, &state.row_bytes));
+        state.standbys.tell((&worker.node, self.now()), |standby| standby.step(plan, &ended, &state.row_bytes));
         let sent = sent?;
         let answer = worker.answer(plan.tokens.len() as u16, &self.terms, &self.workers, &mut state.frame);
         let late = worker.take_late();
@@ -225,6 +230,13 @@ impl RemoteStage {
         let computed = self.judge(plan, (&worker.node, answer?), (&state.frame, hidden), &mut state.suspected)?;
         state.standbys.tell((&worker.node, self.now()), |standby| standby.compare(state.frame.rows()));
         Ok(computed)
+    }
+
+    /// As many sequences that have ended as fit into a step.
+    fn take_ended(&self) -> Vec<u64> {
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = ended.len().min(MOST_ENDED);
+        ended.drain(..count).collect()
     }
 
     /// The time that rows took, once they are in `hidden` and are numbers; or who is at fault.
@@ -324,7 +336,8 @@ impl RemoteStage {
 
     /// Takes a spare as a standby if there is none. After enough equal steps, machines are no longer in doubt.
     fn find_standby(&self, state: &mut State) {
-        let State { current: Some(WorkerLink { node, .. }), standbys, .. } = state else { return };
+        let State { current: Some(worker), standbys, .. } = state else { return };
+        let node = &worker.node;
         let in_doubt = |standby: &Standby| self.workers.doubts(&standby.node) || self.workers.doubts(node);
         let is_tried = |standby: &&Standby| standby.agreed() >= TRIAL && in_doubt(standby);
         if let Some(standby) = standbys.standby.as_ref().filter(is_tried) {
@@ -336,7 +349,7 @@ impl RemoteStage {
         }
         let rests = standbys.rests(self.now()) && !self.workers.doubts(node);
         if self.uses_standby && standbys.standby.is_none() && !rests {
-            let spare = self.workers.take_beside(node);
+            let spare = self.workers.take_beside(worker);
             standbys.standby = spare.map(|spare| Standby::start(spare, &self.workers, self.terms, &self.tally));
         }
         self.show_standby(state);
@@ -473,6 +486,10 @@ impl State {
 impl Stage for RemoteStage {
     fn layers(&self) -> Range<u32> {
         self.layers.clone()
+    }
+
+    fn end_sequence(&self, id: u64) {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner).push(id);
     }
 
     fn traits(&self) -> StageTraits {

@@ -23,7 +23,7 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 /// What a standby is told, in this order.
 enum Command {
     /// Compute this. Rows are the same bytes that went to the machine that computes.
-    Step { plan: StepPlan, row_bytes: Arc<Vec<u8>> },
+    Step { plan: StepPlan, ended: Vec<u64>, row_bytes: Arc<Vec<u8>> },
     /// What that machine made of it.
     Compare(Digest),
     /// Say whether the last step was compared, once it was.
@@ -111,9 +111,9 @@ impl Standby {
     }
 
     /// Gives it a step; `false` if it has too many to do.
-    pub(crate) fn step(&mut self, plan: &StepPlan, row_bytes: &Arc<Vec<u8>>) -> bool {
+    pub(crate) fn step(&mut self, plan: &StepPlan, ended: &[u64], row_bytes: &Arc<Vec<u8>>) -> bool {
         self.told += 1;
-        self.command(Command::Step { plan: plan.clone(), row_bytes: Arc::clone(row_bytes) })
+        self.command(Command::Step { plan: plan.clone(), ended: ended.to_vec(), row_bytes: Arc::clone(row_bytes) })
     }
 
     /// Tells it which rows the machine that computes gave for that step; `false` if it has too much to do.
@@ -189,7 +189,7 @@ impl Follower {
         let mut went_well = self.ask();
         while went_well.is_ok() {
             went_well = match commands.receive(Some(self.now() + HEARTBEAT)) {
-                Ok(Command::Step { plan, row_bytes }) => self.run(&plan, &row_bytes),
+                Ok(Command::Step { plan, ended, row_bytes }) => self.run(&plan, &ended, &row_bytes),
                 Ok(Command::Compare(digest)) => match self.compare(digest) {
                     Ok(false) => return StandbyEnd::Differs(self.followed.worker),
                     compared => compared.map(|_| {
@@ -231,13 +231,13 @@ impl Follower {
     }
 
     /// Computes a step as every other machine does. What a step makes of rows that are not held is of no use to anyone.
-    fn run(&mut self, plan: &StepPlan, row_bytes: &[u8]) -> Result<(), LinkError> {
+    fn run(&mut self, plan: &StepPlan, ended: &[u64], row_bytes: &[u8]) -> Result<(), LinkError> {
         if self.now().saturating_duration_since(self.asked) >= HEARTBEAT {
             self.belongs()?;
         }
         let Followed { worker, coverage, answer, frame } = &mut self.followed;
         self.step += 1;
-        worker.send(plan, row_bytes)?;
+        worker.send(plan, ended, row_bytes)?;
         let came = worker.answer(plan.tokens.len() as u16, &self.terms, &self.workers, frame)?;
         self.progress.is_slow.store(worker.pace.is_slow(), Ordering::Relaxed);
         let held = coverage.holds(plan);

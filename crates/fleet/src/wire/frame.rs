@@ -8,7 +8,7 @@ use crate::wire::verbs::Expecting;
 /// Bytes before the payload of a frame.
 pub const HEADER_BYTES: usize = 20;
 /// The version of everything on the wire.
-pub const WIRE_VERSION: u8 = 2;
+pub const WIRE_VERSION: u8 = 3;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub enum Kind {
     Hello = 1,
     /// The coordinator says what to load.
     Welcome = 2,
-    /// The worker has loaded it.
+    /// The worker has loaded it; the table names the class of its numerics.
     Ready = 3,
     /// Something cannot be done, and why.
     Refused = 4,

@@ -1,7 +1,7 @@
 //! The plan of a step on the wire: only what has changed since the last step of the same sequence.
 //!
-//! Both ends remember the pages of some sequences in numbered slots. A sequence that goes on in its own pages costs
-//! three or four bytes a step.
+//! Both ends remember the identity and the pages of some sequences in numbered slots. A sequence that continues in its
+//! own pages costs three or four bytes a step.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,10 @@ use crate::wire::link::LinkError;
 /// Sequences that both ends remember.
 const SLOTS: usize = 1024;
 
-/// The slot forgets what it held.
+/// Sequences whose end is told with one step; more wait for the next.
+pub(crate) const MOST_ENDED: usize = 64;
+
+/// The slot forgets what it held; the identity of its new sequence follows.
 const FRESH: u8 = 1;
 /// The sequence has other than one row.
 const ROWS: u8 = 2;
@@ -26,6 +29,7 @@ const KNOWN: u8 = FRESH | ROWS | START | (PAGES * ((1 << PageClass::ALL.len()) -
 /// What both ends know of a sequence.
 #[derive(Clone, Debug, Default)]
 struct Slot {
+    id: Option<u64>,
     next: u32,
     runs: PerClass<Run>,
 }
@@ -43,6 +47,8 @@ pub(crate) struct PlanEncoder {
     /// The sequence in each slot, and the step that used it last.
     used: Vec<(u64, u64)>,
     by_sequence: HashMap<u64, usize>,
+    /// Slots whose sequences have ended.
+    free: Vec<usize>,
     steps: u64,
     sends_tokens: bool,
 }
@@ -59,13 +65,19 @@ impl PlanEncoder {
     /// Nothing is known yet. Tokens are sent only to stages that cannot do without.
     pub(crate) fn new(sends_tokens: bool) -> PlanEncoder {
         let (slots, used) = (Vec::new(), Vec::new());
-        PlanEncoder { slots, used, by_sequence: HashMap::new(), steps: 0, sends_tokens }
+        PlanEncoder { slots, used, by_sequence: HashMap::new(), free: Vec::new(), steps: 0, sends_tokens }
     }
 
-    /// Appends the plan to `out`; `None` if it has more sequences than there are slots.
-    pub(crate) fn write(&mut self, plan: &StepPlan, out: &mut Vec<u8>) -> Option<()> {
+    /// Appends the plan to `out`, after the sequences that have ended, of which there are at most [`MOST_ENDED`]; `None`
+    /// if it has more sequences than there are slots.
+    pub(crate) fn write(&mut self, plan: &StepPlan, ended: &[u64], out: &mut Vec<u8>) -> Option<()> {
         self.steps += 1;
-        put(plan.steps.len() as u32, out);
+        put(ended.len() as u64, out);
+        for id in ended {
+            put(*id, out);
+            self.free.extend(self.by_sequence.remove(id));
+        }
+        put(plan.steps.len() as u64, out);
         for step in &plan.steps {
             let (slot, fresh) = self.slot(step.id)?;
             put(slot as u32, out);
@@ -88,7 +100,9 @@ impl PlanEncoder {
             self.used[slot].1 = self.steps;
             return Some((slot, false));
         }
-        let slot = if self.slots.len() < SLOTS {
+        let slot = if let Some(slot) = self.free.pop() {
+            slot
+        } else if self.slots.len() < SLOTS {
             self.slots.push(Slot::default());
             self.used.push((sequence, 0));
             self.slots.len() - 1
@@ -109,6 +123,10 @@ impl Slot {
         let flags_at = out.len();
         out.push(0);
         let mut flags = fresh;
+        if fresh != 0 {
+            self.id = Some(step.id);
+            put(step.id, out);
+        }
         if step.rows.len() != 1 {
             flags |= ROWS;
             put(step.rows.len() as u32, out);
@@ -136,8 +154,9 @@ impl Slot {
         let flags = input.byte()?;
         (flags & !KNOWN == 0).then_some(())?;
         if flags & FRESH != 0 {
-            *self = Slot::default();
+            *self = Slot { id: Some(input.long_number()?), ..Slot::default() };
         }
+        let id = self.id?;
         let rows = if flags & ROWS != 0 { input.number()? } else { 1 };
         let start = if flags & START != 0 { input.number()? } else { self.next };
         for class in PageClass::ALL {
@@ -148,7 +167,7 @@ impl Slot {
             }
         }
         self.next = start.checked_add(rows)?;
-        let (id, rows) = (0, first..first.checked_add(rows)?);
+        let rows = first..first.checked_add(rows)?;
         let held = self.runs.iter().filter(|(_, run)| !run.pages.is_empty());
         let runs = held.map(|(class, Run { first, pages })| PageRun { class, first: *first, pages: pages.clone() });
         Some(SequenceStep { id, rows, start, runs: runs.collect() })
@@ -172,18 +191,31 @@ impl PlanDecoder {
     /// The longest table of a step of `rows` rows.
     pub(crate) fn most_bytes(&self, rows: u32) -> u32 {
         // A list of pages for each class, and all other numbers of a sequence; five bytes are the longest number.
-        let sequence = 5 * (PageClass::ALL.len() as u64 * (self.pages as u64 + 3) + 4);
+        // Identities are twice as long.
+        let sequence = 5 * (PageClass::ALL.len() as u64 * (self.pages as u64 + 3) + 6);
         let sequences = u64::from(rows).min(SLOTS as u64);
-        u32::try_from(5 + sequences * sequence + 4 * u64::from(rows)).unwrap_or(u32::MAX)
+        let ended = 5 + 10 * MOST_ENDED as u64;
+        u32::try_from(5 + ended + sequences * sequence + 4 * u64::from(rows)).unwrap_or(u32::MAX)
     }
 
-    /// The plan of a step of `rows` rows.
-    pub(crate) fn read(&mut self, table: &[u8], rows: u16) -> Result<StepPlan, LinkError> {
+    /// The plan of a step of `rows` rows, and the sequences that have ended before it.
+    pub(crate) fn read(&mut self, table: &[u8], rows: u16) -> Result<(StepPlan, Vec<u64>), LinkError> {
         self.parse(table, u32::from(rows)).ok_or_else(|| LinkError::Broken("it sent a plan that makes no sense".into()))
     }
 
-    fn parse(&mut self, table: &[u8], rows: u32) -> Option<StepPlan> {
+    /// The sequences that have not ended.
+    pub(crate) fn sequences(&self) -> impl Iterator<Item = u64> {
+        self.slots.iter().filter_map(|slot| slot.id)
+    }
+
+    fn parse(&mut self, table: &[u8], rows: u32) -> Option<(StepPlan, Vec<u64>)> {
         let mut input = Input(table);
+        let ended = input.number()? as usize;
+        (ended <= MOST_ENDED).then_some(())?;
+        let ended = (0..ended).map(|_| input.long_number()).collect::<Option<Vec<u64>>>()?;
+        for slot in self.slots.iter_mut().filter(|slot| slot.id.is_some_and(|id| ended.contains(&id))) {
+            *slot = Slot::default();
+        }
         let count = input.number()?;
         (count <= rows).then_some(())?;
         let mut plan = StepPlan::default();
@@ -203,12 +235,13 @@ impl PlanDecoder {
             true => input.words(rows as usize)?,
             false => vec![0; rows as usize],
         };
-        (next == rows && input.0.is_empty()).then_some(plan)
+        (next == rows && input.0.is_empty()).then_some((plan, ended))
     }
 }
 
 /// Appends a number: seven bits a byte, least first.
-fn put(mut number: u32, out: &mut Vec<u8>) {
+fn put(number: impl Into<u64>, out: &mut Vec<u8>) {
+    let mut number = number.into();
     while number >= 0x80 {
         out.push(number as u8 | 0x80);
         number >>= 7;
@@ -235,12 +268,19 @@ impl Input<'_> {
     }
 
     fn number(&mut self) -> Option<u32> {
-        let mut number = 0u64;
-        for shift in [0, 7, 14, 21, 28] {
+        self.long_number().and_then(|number| u32::try_from(number).ok())
+    }
+
+    fn long_number(&mut self) -> Option<u64> {
+        let mut number = 0;
+        for shift in (0..u64::BITS).step_by(7) {
             let byte = self.byte()?;
-            number |= u64::from(byte & 0x7f) << shift;
+            let part = u64::from(byte & 0x7f);
+            // Nothing may be lost at the upper end.
+            (part << shift >> shift == part).then_some(())?;
+            number |= part << shift;
             if byte < 0x80 {
-                return u32::try_from(number).ok();
+                return Some(number);
             }
         }
         None

@@ -12,7 +12,7 @@ use crate::wire::message::{Hello, MOST_MESSAGE, StageLimits, reason, refuse};
 use crate::wire::verbs::Expecting;
 use crate::workers::pending::PendingWorker;
 use crate::workers::stage_workers::{AdmissionRules, StageWorkers};
-use crate::workers::worker_link::WorkerLink;
+use crate::workers::worker_link::{Connection, WorkerLink};
 use crate::{Clock, Digest, Manifest, Members, Quarantine, Shard};
 
 /// How long a worker may take to load its shard.
@@ -125,13 +125,13 @@ impl ModelWorkers {
         let welcome = Outgoing { epoch, ..Outgoing::message(Kind::Welcome, &limits) };
         welcome.send(&mut *link, &mut buffer)?;
         receive(&mut *link, &Bounds::table(Expecting::Load, MOST_MESSAGE), &mut frame, Wait::For(LOADING))?;
-        match frame.header.kind {
-            Kind::Ready if frame.header.epoch == epoch => {}
+        let numerics = match frame.header.kind {
+            Kind::Ready if frame.header.epoch == epoch => reason(frame.table())?,
             Kind::Refused => return Err(LinkError::Broken(format!("{node} says: {}", reason(frame.table())?))),
             kind => return Err(LinkError::Broken(format!("{node} answered {kind:?} when it should load its shard"))),
-        }
+        };
         let sends_tokens = self.manifest.numerics.stages_need_tokens;
-        match self.stages[stage].put(WorkerLink::new(link, epoch, &node, sends_tokens)) {
+        match self.stages[stage].put(WorkerLink::new(Connection { link, epoch, node, numerics }, sends_tokens)) {
             true => Ok(stage),
             false => Err(LinkError::Broken(format!("enough machines wait for stage {stage}"))),
         }

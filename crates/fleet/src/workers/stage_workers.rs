@@ -78,11 +78,12 @@ impl StageWorkers {
         None
     }
 
-    /// Takes a worker that waits and can be the standby of another; those in doubt first, so that it shows which of
-    /// them is wrong.
-    pub(crate) fn take_beside(&self, node: &str) -> Option<WorkerLink> {
+    /// Takes a worker that waits and can be the standby of another, because both compute the same bits; those in doubt
+    /// first, so that it shows which of them is wrong.
+    pub(crate) fn take_beside(&self, beside: &WorkerLink) -> Option<WorkerLink> {
         let mut waiting = self.waiting();
-        let others = (0..waiting.len()).filter(|&at| waiting[at].node != node);
+        let fits = |other: &WorkerLink| other.node != beside.node && other.numerics == beside.numerics;
+        let others = (0..waiting.len()).filter(|&at| fits(&waiting[at]));
         let ranked = others.filter_map(|at| Some((self.rank(&waiting[at].node)?, at)));
         let (_, best) = ranked.min_by_key(|((is_doubted, losses), at)| (!is_doubted, *losses, *at))?;
         waiting.remove(best)

@@ -102,8 +102,9 @@ impl WorkerStage {
             Outgoing { epoch, ..Outgoing::message(Kind::Refused, &message) }.send(link, &mut buffer)?;
             return Err(LinkError::Broken(problem));
         }
-        Outgoing { epoch, ..Outgoing::message(Kind::Ready, &[]) }.send(link, &mut buffer)?;
         let Some((limits, stage)) = &self.loaded else { return Err(LinkError::Closed) };
+        let numerics = Writer::default().text(stage.traits().numerics.0).0;
+        Outgoing { epoch, ..Outgoing::message(Kind::Ready, &numerics) }.send(link, &mut buffer)?;
         let table = PlanDecoder::new(self.shape.needs_tokens, limits.model.context);
         let codec = Codec::new(limits.wire, self.shape.hidden_width);
         let bounds = Bounds {
@@ -132,6 +133,8 @@ impl WorkerStage {
             };
             heartbeat.end();
             beating.join(None);
+            // The next coordinator numbers its sequences anew.
+            work.table.sequences().for_each(|sequence| work.stage.end_sequence(sequence));
             ended
         })
     }
@@ -249,7 +252,8 @@ impl Work<'_> {
 
     fn run(&mut self, frame: &Frame) -> Result<(), LinkError> {
         let rows = frame.header.rows;
-        let plan = self.table.read(frame.table(), rows)?;
+        let (plan, ended) = self.table.read(frame.table(), rows)?;
+        ended.into_iter().for_each(|sequence| self.stage.end_sequence(sequence));
         self.step = frame.header.step;
         self.hidden.values.resize(usize::from(rows) * self.hidden.width, 0.0);
         if !self.codec.decode(frame.rows(), &mut self.hidden.values) {

@@ -35,6 +35,14 @@ pub(crate) enum StepReply {
     Refused(String),
 }
 
+/// A connection on which a worker has said that it is ready.
+pub(crate) struct Connection {
+    pub(crate) link: Box<dyn Link>,
+    pub(crate) epoch: u32,
+    pub(crate) node: String,
+    pub(crate) numerics: String,
+}
+
 /// A worker that has loaded its stage.
 pub struct WorkerLink {
     /// The connection.
@@ -43,6 +51,8 @@ pub struct WorkerLink {
     pub epoch: u32,
     /// The worker's name.
     pub node: String,
+    /// The class of its numerics: rows of one class can be compared.
+    pub(crate) numerics: String,
     /// Records of the audit log that it was told of.
     told: u64,
     /// The last step that was sent.
@@ -58,11 +68,13 @@ pub struct WorkerLink {
 
 impl WorkerLink {
     /// A worker that has been sent nothing yet. Tokens go only to stages that need them.
-    pub(crate) fn new(link: Box<dyn Link>, epoch: u32, node: &str, sends_tokens: bool) -> WorkerLink {
+    pub(crate) fn new(connection: Connection, sends_tokens: bool) -> WorkerLink {
+        let Connection { link, epoch, node, numerics } = connection;
         WorkerLink {
             link,
             epoch,
-            node: node.to_owned(),
+            node,
+            numerics,
             told: 0,
             step: 0,
             late: 0,
@@ -100,12 +112,12 @@ impl WorkerLink {
         }
     }
 
-    /// Sends a step with its rows; says how many bytes that were.
-    pub(crate) fn send(&mut self, plan: &StepPlan, row_bytes: &[u8]) -> Result<usize, LinkError> {
+    /// Sends a step with its rows, after the sequences that have ended; says how many bytes that were.
+    pub(crate) fn send(&mut self, plan: &StepPlan, ended: &[u64], row_bytes: &[u8]) -> Result<usize, LinkError> {
         let broken = |problem: &str| LinkError::Broken(problem.to_owned());
         self.step = self.step.checked_add(1).ok_or_else(|| broken("its steps cannot be numbered any more"))?;
         self.plan_bytes.clear();
-        let written = self.plan.write(plan, &mut self.plan_bytes);
+        let written = self.plan.write(plan, ended, &mut self.plan_bytes);
         written.ok_or_else(|| broken("the step has more sequences than it can remember"))?;
         self.pace.begin(plan, self.link.clock().now());
         let frame = Outgoing {

@@ -1,14 +1,17 @@
 //! A standby continues where a machine is lost, without computing anything again, and changes nothing where it is slow
 //! or lost itself.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cascadia_fleet::frame::Kind;
 use cascadia_fleet::link::{LinkFaults, fair};
 use cascadia_fleet::{Clock, ModelWorkers, RemoteStage, StageStatus, Timeouts};
-use cascadia_model::{Hidden, PageClass, PageRun, Placement, SequenceStep, Stage, StageError, StageTraits, StepPlan};
+use cascadia_model::{
+    Hidden, NumericsClass, PageClass, PageRun, Placement, SequenceStep, Stage, StageError, StageTraits, StepPlan,
+};
 
 use crate::hash_model::{Cache, Chance, HashStage, STAGES, WIDTH, generate, model_workers, simulated, worker_on};
 
@@ -264,5 +267,91 @@ fn spares_only_wait_where_people_say_so() {
         stage.check();
         let status = stage.status();
         assert_eq!((status.standby, status.spares), (None, vec!["spare".to_owned()]));
+    });
+}
+
+/// A stage of hashes that says it computes other bits.
+struct OtherNumerics(HashStage);
+
+impl Stage for OtherNumerics {
+    fn layers(&self) -> std::ops::Range<u32> {
+        self.0.layers()
+    }
+
+    fn traits(&self) -> StageTraits {
+        StageTraits { numerics: NumericsClass("other"), ..self.0.traits() }
+    }
+
+    fn run(&self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {
+        self.0.run(plan, hidden)
+    }
+}
+
+#[test]
+fn rows_are_compared_only_within_a_class_of_numerics() {
+    simulated(|clock| {
+        let model_workers = model_workers().on_clock(clock);
+        admit_worker(&model_workers, "first", (0, || hashes(0)), [fair(), fair()]);
+        admit_worker(&model_workers, "other", (0, || OtherNumerics(hashes(0))), [fair(), fair()]);
+        let stage = RemoteStage::new(&model_workers, 0, PATIENCE);
+        step(&stage, &plan(0, 0, 0)).expect("it computes");
+        let status = stage.status();
+        assert_eq!((status.standby, status.spares), (None, vec!["other".to_owned()]));
+        admit_worker(&model_workers, "same", (0, || hashes(0)), [fair(), fair()]);
+        step(&stage, &plan(0, 1, 0)).expect("it computes");
+        assert_eq!(stage.status().standby.as_deref(), Some("same"));
+    });
+}
+
+/// A stage that counts the sequences which have not ended.
+struct Counting {
+    inner: HashStage,
+    sequences: Arc<Mutex<BTreeSet<u64>>>,
+}
+
+impl Stage for Counting {
+    fn layers(&self) -> std::ops::Range<u32> {
+        self.inner.layers()
+    }
+
+    fn traits(&self) -> StageTraits {
+        self.inner.traits()
+    }
+
+    fn run(&self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {
+        self.sequences.lock().unwrap().extend(plan.steps.iter().map(|step| step.id));
+        self.inner.run(plan, hidden)
+    }
+
+    fn end_sequence(&self, id: u64) {
+        assert!(self.sequences.lock().unwrap().remove(&id), "{id} was never there, or has ended before");
+    }
+}
+
+#[test]
+fn workers_hear_of_the_sequences_they_compute_and_of_their_end() {
+    simulated(|clock| {
+        let (model_workers, all) =
+            (model_workers().on_clock(clock), [0, 1].map(|_| Arc::<Mutex<BTreeSet<u64>>>::default()));
+        for (node, sequences) in ["first", "second"].into_iter().zip(&all) {
+            let sequences = Arc::clone(sequences);
+            let counting = move || Counting { inner: hashes(0), sequences: Arc::clone(&sequences) };
+            admit_worker(&model_workers, node, (0, counting), [fair(), fair()]);
+        }
+        let stage = RemoteStage::new(&model_workers, 0, PATIENCE);
+        let known = || all.each_ref().map(|sequences| Vec::from_iter(sequences.lock().unwrap().iter().copied()));
+        for (sequence, start) in [(3, 0), (5, 0), (5, 1)] {
+            step(&stage, &plan(sequence, start, 0)).expect("it computes");
+            clock.sleep(Duration::from_millis(1));
+        }
+        assert_eq!(known(), [[3, 5], [3, 5]]);
+        stage.end_sequence(3);
+        step(&stage, &plan(5, 2, 0)).expect("it computes");
+        clock.sleep(Duration::from_millis(1));
+        assert_eq!(known(), [[5], [5]]);
+        // What a coordinator leaves behind ends with its connection.
+        drop((stage, model_workers));
+        clock.sleep(Duration::from_secs(1));
+        assert_eq!(known(), [[0; 0], [0; 0]]);
     });
 }
