@@ -2,8 +2,6 @@
 
 mod probe;
 
-mod probe;
-
 use std::path::Path;
 
 pub use probe::Probe;

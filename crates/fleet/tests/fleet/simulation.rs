@@ -299,14 +299,8 @@ struct Outcome {
     trace: Trace,
 }
 
-fn run(seed: u64) -> Outcome {
-    let simulation = Simulation::new(seed);
-    let (clock, mut chance) = (simulation.clock().clone(), Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
-    // Every fourth fleet has a list of members, and most have trouble.
-    let folder = (seed % 4 == 1).then(|| tempfile::tempdir().expect("a folder"));
-    let world = Arc::new(World::new(&clock, folder.as_ref().map(Roster::new)));
-    let begin = clock.now();
-    let soon = |chance: &mut Chance, seconds: u64| begin + Duration::from_millis(chance.below(1000 * seconds));
+/// The machines of a fleet, what happens to them, and who belongs to it.
+fn populate(world: &Arc<World>, seed: u64, chance: &mut Chance) {
     let mut names = BTreeSet::new();
     let mut machines = Vec::new();
     for stage in 0..STAGES {
@@ -314,8 +308,8 @@ fn run(seed: u64) -> Outcome {
         let is_orphaned = chance.below(16) == 0;
         for number in 0..1 + chance.below(3) {
             let node = format!("node-{stage}{number}");
-            let mut machine = Machine::new(&world, (node.clone(), stage), Chance(chance.below(1 << 40)));
-            machine.gone = is_orphaned.then(|| soon(&mut chance, 5));
+            let mut machine = Machine::new(world, (node.clone(), stage), Chance(chance.below(1 << 40)));
+            machine.gone = is_orphaned.then(|| world.clock.now() + soon(chance, 5));
             if seed.is_multiple_of(8) {
                 machine.troubles = 0;
             }
@@ -327,30 +321,52 @@ fn run(seed: u64) -> Outcome {
     names.extend((1..32).map(|number| format!("planned-{number}")));
     if let Some(roster) = &world.members {
         roster.write(&names);
-        let (world, victim, at) = (Arc::clone(&world), machines[0].node.clone(), soon(&mut chance, 10));
-        clock.spawn(move || {
-            world.clock.sleep(at.saturating_duration_since(world.clock.now()));
-            let roster = world.members.as_ref().expect("it has a list");
-            names.remove(&victim);
-            roster.write(&names);
-            roster.revoked.lock().unwrap().insert(victim, world.clock.now());
-        });
+        revoke(world, names, machines[0].node.clone(), soon(chance, 10));
     }
     if chance.below(4) == 0 {
-        // An owner pulls the plug for a while.
-        let (world, availability) = (Arc::clone(&world), Arc::clone(&machines[0].availability));
-        let at = soon(&mut chance, 10);
-        clock.spawn(move || {
-            world.clock.sleep(at.saturating_duration_since(world.clock.now()));
-            let battery = Reading { on_battery: Some(true), ..Reading::default() };
-            availability.update(&OwnerLimits::default(), &battery, world.clock.now());
-            while availability.reason().is_some() {
-                world.clock.sleep(Duration::from_secs(5));
-                availability.update(&OwnerLimits::default(), &Reading::default(), world.clock.now());
-            }
-        });
+        unplug(world, Arc::clone(&machines[0].availability), soon(chance, 10));
     }
     machines.into_iter().for_each(|machine| world.start(machine));
+}
+
+fn soon(chance: &mut Chance, seconds: u64) -> Duration {
+    Duration::from_millis(chance.below(1000 * seconds))
+}
+
+/// Takes a machine out of the list of members after a while.
+fn revoke(world: &Arc<World>, mut names: BTreeSet<String>, victim: String, after: Duration) {
+    let world = Arc::clone(world);
+    world.clock.clone().spawn(move || {
+        world.clock.sleep(after);
+        let roster = world.members.as_ref().expect("it has a list");
+        names.remove(&victim);
+        roster.write(&names);
+        roster.revoked.lock().unwrap().insert(victim, world.clock.now());
+    });
+}
+
+/// An owner pulls the plug of a machine after a while, and puts it back.
+fn unplug(world: &Arc<World>, availability: Arc<Availability>, after: Duration) {
+    let clock = world.clock.clone();
+    world.clock.spawn(move || {
+        clock.sleep(after);
+        let battery = Reading { on_battery: Some(true), ..Reading::default() };
+        availability.update(&OwnerLimits::default(), &battery, clock.now());
+        while availability.reason().is_some() {
+            clock.sleep(Duration::from_secs(5));
+            availability.update(&OwnerLimits::default(), &Reading::default(), clock.now());
+        }
+    });
+}
+
+fn run(seed: u64) -> Outcome {
+    let simulation = Simulation::new(seed);
+    let (clock, mut chance) = (simulation.clock().clone(), Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+    // Every fourth fleet has a list of members, and most have trouble.
+    let folder = (seed % 4 == 1).then(|| tempfile::tempdir().expect("a folder"));
+    let world = Arc::new(World::new(&clock, folder.as_ref().map(Roster::new)));
+    let begin = clock.now();
+    populate(&world, seed, &mut chance);
     let stages = (0..STAGES).map(|stage| RemoteStage::new(&world.model_workers, stage, Timeouts::default()));
     let stages: Arc<[RemoteStage]> = stages.collect();
     let (watched, watching, looks) = (Arc::clone(&stages), Arc::clone(&world), Chance(chance.below(1 << 40)));
