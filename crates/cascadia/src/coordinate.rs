@@ -45,7 +45,7 @@ impl Fleet {
         self.coordinator.home()
     }
 
-    /// Lets so many machines join within a time; see [`Worker::join`](crate::Worker::join).
+    /// Lets so many machines join within a time; see [`WorkerBuilder::join`](crate::WorkerBuilder::join).
     pub fn invite(&self, machines: u32, within: Duration) -> Result<Invitation, Error> {
         let home = self.home();
         let addresses = reachable(&home.coordinator()?.listen);
