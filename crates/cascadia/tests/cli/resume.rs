@@ -16,7 +16,7 @@ use crate::test_fleet::{Server, until};
 const STREAMS: usize = 3;
 /// Tokens of each.
 const TOKENS: u64 = 120;
-/// The most of them that have to be drawn again where the disk, and the thread that writes there, keep up.
+/// The most of them that have to be sampled again where the disk, and the thread that writes there, keep up.
 const AGAIN: u64 = 32;
 
 /// What a client has of a stream.
@@ -95,13 +95,13 @@ fn check(kills: u64, most_again: u64) {
             expected.listen(never_killed.send(&body, ""));
             assert_eq!(heard.text, expected.text, "kill {kill}, stream {stream}");
         }
-        let again = counted(&server, "drawn");
-        assert!(again <= most_again * STREAMS as u64, "kill {kill}: {again} tokens were drawn again");
+        let again = counted(&server, "recomputed");
+        assert!(again <= most_again * STREAMS as u64, "kill {kill}: {again} tokens were sampled again");
         assert!(counted(&server, "known") > 0, "kill {kill}");
         (most, sum) = (again.max(most), sum + again);
     }
     eprintln!(
-        "{kills} kills, {STREAMS} streams each: {sum} tokens drawn again, at most {most} after one kill; at most \
+        "{kills} kills, {STREAMS} streams each: {sum} tokens sampled again, at most {most} after one kill; at most \
          {slowest:?} from a start to serving"
     );
 }
