@@ -1,0 +1,442 @@
+//! The state machine itself: `admit` takes a job in, `plan` says what to compute in the next step, `commit` says what came
+//! of it.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use cascadia_model::StageCache;
+
+use super::limits::{PromptRows, ScheduleCounters, ScheduleLimits, Sharing};
+use super::memory::{Memory, Reach};
+use super::plan::{Advance, JobRows, Plan};
+use super::prefix::PrefixKey;
+use super::sequence::{Needs, Sequence, State, Work};
+use super::tenants::{Place, TenantShare, Tenants};
+use crate::service::JobId;
+
+/// Plans between a preemption and the next start, so that a preempted sequence does not come back at once and push out
+/// another.
+const COOL_DOWN_PLANS: u32 = 16;
+
+/// Every so many plans, rows of prompts go to the oldest that runs, whoever's it is.
+const PLANS_PER_OLDEST: u64 = 8;
+
+/// With fewer rows of prompts than this, a step costs hardly less than with this many.
+const WORTHWHILE_ROWS: usize = 16;
+
+/// All sequences, those that wait and those that run.
+#[derive(Debug)]
+pub struct Scheduler {
+    limits: ScheduleLimits,
+    sequences: BTreeMap<JobId, Sequence>,
+    running: Vec<JobId>,
+    tenants: Tenants,
+    memory: Memory,
+    counters: ScheduleCounters,
+    /// Sequences whose cache is no longer held since somebody last asked.
+    released: Vec<JobId>,
+    /// Plans until something may start again.
+    cool_down: u32,
+    now: f64,
+    plans: u64,
+}
+
+impl Scheduler {
+    /// Nothing to do.
+    pub fn new(mut limits: ScheduleLimits) -> Scheduler {
+        limits.model.rows_per_step = limits.model.rows_per_step.max(1);
+        limits.parallel = limits.parallel.clamp(1, limits.model.rows_per_step);
+        limits.steps_in_flight = limits.steps_in_flight.max(1);
+        limits.draft_rows = match limits.cache {
+            StageCache::Paged => limits.draft_rows.min(limits.model.rows_per_step - limits.parallel),
+            StageCache::PerSequence => 0,
+        };
+        limits.prompt_rows = limits.prompt_rows.at_least_one();
+        Scheduler {
+            sequences: BTreeMap::new(),
+            running: Vec::new(),
+            tenants: Tenants::new(limits.weights.clone(), limits.patience_seconds),
+            memory: Memory::new(limits.model.cache, limits.window),
+            counters: ScheduleCounters::default(),
+            released: Vec::new(),
+            cool_down: 0,
+            now: 0.0,
+            plans: 0,
+            limits,
+        }
+    }
+
+    /// Takes a job in. Its tokens must fit into the context, and the context into the pages.
+    pub fn admit(&mut self, work: Work, now: f64) {
+        let salt = match self.limits.sharing {
+            Sharing::WithinTenant => work.tenant.0,
+            Sharing::Everyone => 0,
+        };
+        self.tenants.wait((work.tenant, work.priority), work.id, (Place::Back, now));
+        self.sequences.insert(work.id, Sequence::new(work, PrefixKey { salt, ..PrefixKey::default() }));
+    }
+
+    /// Forgets a job. If it is in a plan, its pages are freed when that is committed.
+    pub fn remove(&mut self, id: JobId) {
+        let Some(sequence) = self.sequences.get_mut(&id) else { return };
+        if sequence.state == State::InFlight {
+            sequence.ending = true;
+            return;
+        }
+        let Some(sequence) = self.sequences.remove(&id) else { return };
+        let tenant = sequence.work.tenant;
+        match sequence.state {
+            State::Waiting => self.tenants.remove(tenant, id),
+            State::Ready | State::InFlight => {
+                self.running.retain(|running| *running != id);
+                self.tenants.stop(tenant);
+                // There is room now.
+                self.cool_down = 0;
+            }
+        }
+        self.memory.release(sequence.holding);
+        self.released.push(id);
+    }
+
+    /// Sequences whose cache was released since this was last asked: those that ended, and those that begin again.
+    pub fn take_released(&mut self) -> Vec<JobId> {
+        std::mem::take(&mut self.released)
+    }
+
+    /// Forgets the jobs whose time is over, and names them.
+    pub fn expire(&mut self, now: f64) -> Vec<JobId> {
+        let late = self
+            .sequences
+            .values()
+            .filter(|sequence| !sequence.ending && sequence.work.deadline.is_some_and(|deadline| deadline <= now));
+        let late: Vec<JobId> = late.map(|sequence| sequence.work.id).collect();
+        late.iter().for_each(|id| self.remove(*id));
+        late
+    }
+
+    /// Sequences whose next step continues an answer, with how many draft tokens fit into it.
+    pub fn drafting(&self) -> Vec<(JobId, usize)> {
+        let ready =
+            |sequence: &&Sequence| sequence.state == State::Ready && sequence.streams() && !sequence.runs_alone();
+        let running = self.running.iter().filter_map(|id| self.sequences.get(id));
+        let streams: Vec<&Sequence> = running.filter(ready).collect();
+        let each = self.limits.draft_rows as usize / streams.len().max(1);
+        let room =
+            |sequence: &Sequence| (self.limits.model.context as usize).saturating_sub(sequence.work.tokens.len());
+        streams.iter().map(|sequence| (sequence.work.id, each.min(room(sequence)))).collect()
+    }
+
+    /// Gives a sequence draft tokens; its next plan has rows for them too.
+    pub fn set_draft(&mut self, id: JobId, draft: Vec<u32>) {
+        if let Some(sequence) = self.sequences.get_mut(&id).filter(|sequence| sequence.state == State::Ready) {
+            sequence.draft = draft;
+        }
+    }
+
+    /// What to compute next; `None` when nothing can be.
+    pub fn plan(&mut self, now: f64) -> Option<Plan> {
+        self.now = now;
+        self.tenants.tidy();
+        self.start_waiting(now);
+        self.cool_down = self.cool_down.saturating_sub(1);
+        let mut plan = Plan::default();
+        plan.step.generation = self.memory.generation();
+        let mut ready = self.ready();
+        let alone = ready.iter().copied().find(|id| self.sequences[id].runs_alone());
+        // Where there is no room for one that must run alone, others continue until there is.
+        if alone.is_none_or(|id| self.place(id, self.limits.model.rows_per_step as usize, &mut plan) == 0) {
+            self.place_answers(&ready, &mut plan);
+            self.sort_prompts(&mut ready);
+            self.place_prompts(&ready, &mut plan);
+        }
+        (!plan.jobs.is_empty()).then_some(plan)
+    }
+
+    /// A row for every answer; where several plans are in flight, for this one's share of them.
+    fn place_answers(&mut self, ready: &[JobId], plan: &mut Plan) {
+        let streams = self.running.iter().filter(|id| self.sequences[id].streams()).count();
+        let share = streams.div_ceil(self.limits.steps_in_flight as usize);
+        for id in ready {
+            // One that was preempted meanwhile is placed nowhere.
+            if self.sequences[id].streams() && plan.jobs.len() < share {
+                self.place(*id, 1, plan);
+            }
+        }
+    }
+
+    /// Chunks of prompts, in this order. Where the prompt of one tenant is finished, others wait for the next step: they
+    /// would make its first token late, and a step that reads all weights for a few rows more gains little by them.
+    fn place_prompts(&mut self, ready: &[JobId], plan: &mut Plan) {
+        let answers = plan.step.tokens.len();
+        let streams = self.running.iter().any(|id| self.sequences[id].streams());
+        let PromptRows { alone, beside_answers } = self.limits.prompt_rows;
+        let limit = if streams { beside_answers } else { alone };
+        let mut budget = (self.limits.model.rows_per_step as usize - answers).min(limit as usize);
+        let mut finished = None;
+        for id in ready {
+            let Some(sequence) = self.sequences.get(id).filter(|sequence| !sequence.streams()) else { continue };
+            let tenant = sequence.work.tenant;
+            let enough = plan.step.tokens.len() - answers >= WORTHWHILE_ROWS;
+            if budget == 0 {
+                break;
+            }
+            if enough && finished.is_some_and(|first| first != tenant) {
+                continue;
+            }
+            let rows = self.place(*id, budget, plan);
+            budget -= rows;
+            if rows > 0 && plan.jobs.last().is_some_and(|job| !job.wanted.is_empty()) {
+                finished = finished.or(Some(tenant));
+            }
+        }
+    }
+
+    /// The order in which prompts get rows: by priority, then the tenant that was served least. Now and then it is the
+    /// oldest, so that a prompt that was begun is never left behind for good.
+    fn sort_prompts(&mut self, ready: &mut [JobId]) {
+        self.plans += 1;
+        if self.plans.is_multiple_of(PLANS_PER_OLDEST) {
+            return ready.sort();
+        }
+        ready.sort_by(|one, other| {
+            let [one, other] = [one, other].map(|id| &self.sequences[id].work);
+            let [one_time, other_time] = [one, other].map(|work| self.tenants.time(work.tenant));
+            other.priority.cmp(&one.priority).then(one_time.total_cmp(&other_time)).then(one.id.cmp(&other.id))
+        });
+    }
+
+    /// Running sequences that are in no plan, the most important first.
+    fn ready(&self) -> Vec<JobId> {
+        let mut ready: Vec<JobId> = self.running.clone();
+        ready.retain(|id| self.sequences[id].state == State::Ready);
+        ready.sort_by_key(|id| (Reverse(self.sequences[id].work.priority), *id));
+        ready
+    }
+
+    /// Lets waiting jobs run while there is room for all their tokens, and a page to spare for each that runs already.
+    fn start_waiting(&mut self, now: f64) {
+        while self.running.len() < self.limits.parallel as usize {
+            let Some(id) = self.tenants.next(now) else { break };
+            let first = self.running.is_empty();
+            let Some(sequence) = self.sequences.get_mut(&id) else { break };
+            let holding = match sequence.work.needs {
+                Needs::NextToken if self.limits.cache == StageCache::Paged => {
+                    self.memory.reuse(sequence.key, &sequence.work.tokens)
+                }
+                Needs::NextToken | Needs::EveryRow => self.memory.nothing(sequence.key),
+            };
+            let length = (sequence.work.tokens.len() + 1).min(self.limits.model.context as usize);
+            let reserve = self.running.len() as u32;
+            if !(first || self.cool_down == 0 && self.memory.has_room(&holding, length, reserve)) {
+                self.memory.release(holding);
+                break;
+            }
+            sequence.holding = holding;
+            sequence.computed = sequence.holding.tokens();
+            sequence.state = State::Ready;
+            self.running.push(id);
+            self.tenants.start((sequence.work.tenant, sequence.work.priority), id, now);
+        }
+    }
+
+    /// Puts up to `rows` tokens of a sequence into the plan, and its draft tokens; returns the rows it got.
+    fn place(&mut self, id: JobId, rows: usize, plan: &mut Plan) -> usize {
+        let ready = self.sequences.get(&id).filter(|sequence| sequence.state == State::Ready);
+        let Some(sequence) = ready else { return 0 };
+        let room = self.limits.model.rows_per_step as usize - plan.step.tokens.len();
+        let rows = rows.min(sequence.remaining()).min(room);
+        let known_end = sequence.computed + rows;
+        let drafted = match known_end == sequence.work.tokens.len() {
+            true => sequence.draft.len().min(room - rows),
+            false => 0,
+        };
+        let end = (known_end + drafted).min(self.limits.model.context as usize);
+        let end = self.make_room(id, end);
+        let Some(sequence) = self.sequences.get_mut(&id) else { return 0 };
+        let start = sequence.computed;
+        if end <= start {
+            return 0;
+        }
+        let tokens = &sequence.work.tokens;
+        let known_end = known_end.min(end);
+        sequence.draft.truncate(end - known_end);
+        let computed = tokens[start..known_end].iter().chain(&sequence.draft).copied();
+        let rows = plan.step.add(id.0, start as u32, computed, sequence.holding.runs(end));
+        let wanted_from = match sequence.work.needs {
+            Needs::EveryRow => start,
+            Needs::NextToken if known_end == tokens.len() => known_end - 1,
+            Needs::NextToken => end,
+        };
+        let wanted = rows.start + (wanted_from - start) as u32..rows.end;
+        let reused = (!sequence.begun).then_some(start);
+        self.counters.recomputed_tokens += known_end.min(sequence.reached).saturating_sub(start) as u64;
+        self.counters.prompt_tokens +=
+            known_end.min(sequence.prompt).saturating_sub(start.max(sequence.reached)) as u64;
+        self.counters.reused_tokens += reused.unwrap_or(0) as u64;
+        self.counters.drafted_tokens += sequence.draft.len() as u64;
+        sequence.begun = true;
+        sequence.state = State::InFlight;
+        let (count, drafted) = (rows.len(), sequence.draft.len() as u32);
+        plan.jobs.push(JobRows { id, rows, wanted, position: wanted_from as u32, drafted, reused });
+        self.tenants.charge(sequence.work.tenant, count as u64);
+        count
+    }
+
+    /// Gets pages for a sequence up to position `end`; returns how far they reach. Cached prefixes go first, then the
+    /// least important sequences that are in no plan, and as a last resort what is cached below its owner's floor.
+    fn make_room(&mut self, id: JobId, end: usize) -> usize {
+        loop {
+            let Some(sequence) = self.sequences.get_mut(&id) else { return 0 };
+            let computed = sequence.computed;
+            let reached = self.memory.grow(&mut sequence.holding, computed, end, Reach::Fair);
+            if reached > computed {
+                return reached;
+            }
+            match self.ready().last() {
+                Some(&victim) if victim != id => self.preempt(victim),
+                _ if self.running.len() > 1 => return reached,
+                _ => {
+                    let Some(sequence) = self.sequences.get_mut(&id) else { return 0 };
+                    return self.memory.grow(&mut sequence.holding, computed, end, Reach::Everything);
+                }
+            }
+        }
+    }
+
+    /// Frees the pages of a sequence and puts it back into the queue. Its tokens stay, so nothing is reported twice.
+    fn preempt(&mut self, id: JobId) {
+        self.counters.preemptions += 1;
+        self.cool_down = COOL_DOWN_PLANS;
+        self.requeue(id);
+    }
+
+    /// Puts a sequence that is in no plan back to the front of its queue.
+    pub(super) fn requeue(&mut self, id: JobId) {
+        let Some(sequence) = self.sequences.get_mut(&id) else { return };
+        let holding = std::mem::take(&mut sequence.holding);
+        sequence.computed = 0;
+        sequence.state = State::Waiting;
+        sequence.draft.clear();
+        let owner = (sequence.work.tenant, sequence.work.priority);
+        self.tenants.stop(owner.0);
+        self.tenants.wait(owner, id, (Place::Front, self.now));
+        self.running.retain(|running| *running != id);
+        self.memory.release(holding);
+        self.released.push(id);
+    }
+
+    /// Takes in the results of a plan, one for each of its jobs in order.
+    pub fn commit(&mut self, plan: Plan, results: Vec<Advance>) {
+        assert_eq!(plan.jobs.len(), results.len(), "every job has a result");
+        for (job, advance) in plan.jobs.iter().zip(results) {
+            self.settle(job.id, job.rows.len(), &advance);
+        }
+    }
+
+    /// A machine was lost while it computed this plan: each job in it may be why, and has steps of its own when it
+    /// happens again. Says how often a job was lost in a step that it had for itself; zero of several.
+    pub fn suspect(&mut self, plan: &Plan) -> u32 {
+        for job in &plan.jobs {
+            let Some(sequence) = self.sequences.get_mut(&job.id) else { continue };
+            sequence.suspect_next(job.rows.len());
+            // The first two losses made it suspect; those of its own steps follow.
+            sequence.lost_alone += u32::from(plan.jobs.len() == 1 && sequence.losses > 2);
+        }
+        let [job] = plan.jobs.as_slice() else { return 0 };
+        self.sequences.get(&job.id).map_or(0, |sequence| sequence.lost_alone)
+    }
+
+    /// The caches of a stage are gone: the plan was not computed, and everything that ran must be computed again. Plans
+    /// that were in flight with this one and meet the same loss change nothing but their own sequences.
+    pub fn lose(&mut self, plan: Plan) {
+        for job in &plan.jobs {
+            if let Some(sequence) = self.sequences.get_mut(&job.id) {
+                sequence.state = State::Ready;
+                sequence.draft.clear();
+                sequence.lost = false;
+            }
+        }
+        let known = plan.step.generation < self.memory.generation();
+        let affected: Vec<JobId> =
+            if known { plan.jobs.iter().map(|job| job.id).collect() } else { self.running.clone() };
+        // Each goes to the front of its queue, so that the first of them is there in the end.
+        for id in affected.into_iter().rev() {
+            match self.sequences.get_mut(&id) {
+                Some(sequence) if sequence.state == State::InFlight => sequence.lost = true,
+                Some(sequence) if sequence.ending => self.remove(id),
+                Some(_) => self.requeue(id),
+                None => {}
+            }
+        }
+        if !known {
+            self.memory.forget();
+        }
+    }
+
+    fn settle(&mut self, id: JobId, rows: usize, advance: &Advance) {
+        let Some(sequence) = self.sequences.get_mut(&id) else { return };
+        sequence.state = State::Ready;
+        let start = sequence.computed;
+        let ends = match advance {
+            Advance::Computed(tokens) | Advance::Finished(tokens) => {
+                sequence.advance(start, rows - sequence.draft.len(), tokens);
+                self.memory.settle(&mut sequence.holding, &sequence.work.tokens, sequence.computed);
+                sequence.alone = false;
+                matches!(advance, Advance::Finished(_))
+            }
+            Advance::Again => {
+                sequence.alone = true;
+                false
+            }
+        };
+        sequence.draft.clear();
+        let lost = std::mem::take(&mut sequence.lost);
+        if ends || sequence.ending {
+            sequence.ending = false;
+            self.remove(id);
+        } else if lost || (*advance == Advance::Again && self.limits.cache == StageCache::PerSequence) {
+            self.requeue(id);
+        }
+    }
+
+    /// Changes how many rows of prompts a step may have.
+    pub fn set_prompt_rows(&mut self, rows: PromptRows) {
+        self.limits.prompt_rows = rows.at_least_one();
+    }
+
+    /// The tokens of a job, prompt and answer.
+    pub fn tokens(&self, id: JobId) -> Option<&[u32]> {
+        self.sequences.get(&id).map(|sequence| sequence.work.tokens.as_slice())
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.sequences.is_empty()
+    }
+
+    /// Jobs that were preempted, and wait again.
+    pub fn preempted(&self) -> usize {
+        let again = |sequence: &&Sequence| sequence.state == State::Waiting && sequence.begun;
+        self.sequences.values().filter(again).count()
+    }
+
+    /// Jobs that run.
+    pub fn running(&self) -> usize {
+        self.running.len()
+    }
+
+    /// Pages and their holders.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// What it has done so far.
+    pub fn counters(&self) -> ScheduleCounters {
+        self.counters
+    }
+
+    /// What every tenant has and was given.
+    pub fn shares(&self) -> Vec<TenantShare> {
+        self.tenants.shares()
+    }
+}
