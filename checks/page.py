@@ -286,7 +286,7 @@ def asks_for_a_key(page, address, key):
     time.sleep(1.2)
     check(page.count("#question[open]") == 0, "the dashboard asked again by itself")
     page.click("#notices button")
-    for entered, expected in [("wrong", "does not know this key"), (key, None)]:
+    for entered, expected in [("wrong", "does not accept this key"), (key, None)]:
         until(lambda: page.count("#question[open]") == 1, "the question for a key")
         page.write(entered)
         page.press("enter")
