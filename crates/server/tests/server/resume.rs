@@ -24,12 +24,12 @@ fn with_log(folder: &Path) -> Running {
     Running::serve(model(CONTEXT), logging(folder))
 }
 
-/// Sampled, and never ended by the model.
+/// Sampled from a seed, and never ended by the model: every run of a test meets the same answer.
 fn body(server: &Running, prompt: &str) -> Value {
     let never: Value = server.end_tokens.iter().map(|token| (token.to_string(), json!(-100))).collect();
     let messages = json!([{"role": "user", "content": prompt}]);
-    json!({"messages": messages, "max_tokens": 120, "temperature": 1.0, "stream": true, "logit_bias": never,
-           "stream_options": {"include_usage": true}})
+    json!({"messages": messages, "max_tokens": 120, "temperature": 1.0, "seed": 7, "stream": true,
+           "logit_bias": never, "stream_options": {"include_usage": true}})
 }
 
 fn head(last: &str, length: usize) -> String {
@@ -180,7 +180,7 @@ fn formats_and_tool_calls_resume_from_the_log_too() {
     let note = json!({"text": {"type": "string", "minLength": 60, "maxLength": 80}});
     let parameters = json!({"type": "object", "properties": note, "required": ["text"]});
     let tool = json!({"type": "function", "function": {"name": "note", "parameters": parameters}});
-    let pattern = json!({"type": "regex", "pattern": "([a-z]{2,9} ){12}end"});
+    let pattern = json!({"type": "regex", "pattern": "([a-d]{2,9} ){12}end"});
     let cases =
         [json!({"response_format": pattern, "stop": "en"}), json!({"tools": [tool], "tool_choice": "required"})];
     for case in cases {

@@ -112,7 +112,8 @@ fn a_stream_resumes_after_the_last_event_its_reader_saw() {
     let (server, started_anew) = (Running::shared(), Running::start(ServerOptions::default()));
     // Sampled, and long enough to be cut.
     let never: Value = server.end_tokens.iter().map(|token| (token.to_string(), json!(-100))).collect();
-    let body = json!({"prompt": "a", "max_tokens": 40, "temperature": 1.0, "stream": true, "logit_bias": never});
+    let body = json!({"prompt": "a", "max_tokens": 40, "temperature": 1.0, "seed": 7, "stream": true,
+                      "logit_bias": never});
     let ask = |server: &Running, body: &Value, last: &str| {
         server.request("POST /v1/completions", &[("last-event-id", last)], body.to_string().as_bytes())
     };
