@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cascadia_engine::{Engine, EngineError, OpenOptions};
 use cascadia_fleet::{
     Arrivals, Auditor, CoordinatorSettings, Digest, Entry, FleetError, FleetEvent, FleetHome, FleetPlan, FleetStatus,
     HERE, Listener, Manifest, ModelWorkers, OwnStage, PushJob, PushRequest, Quarantine, RemoteStage, RowFormat, Shard,
-    StageLimits, StageStatus, Timeouts, Verb, WorkerRegistry, remote_targets, seconds_now,
+    StageLimits, StageStatus, Timeouts, Verb, WorkerRegistry, remote_targets,
 };
 use cascadia_model::{LoadOptions, Stage};
 use cascadia_weights::ModelFiles;
@@ -266,7 +266,7 @@ impl Coordinator {
             if let Some(request) = PushRequest::take(&self.home) {
                 self.push_while_waiting(workers.manifest(), &request);
             }
-            thread::sleep(POLL);
+            self.registry.clock().sleep(POLL);
         }
     }
 
@@ -396,7 +396,7 @@ impl Coordinator {
     pub fn missing(&self) -> Vec<usize> {
         let planned = lock(&self.running).last().filter(|running| running.plan.is_some()).cloned();
         let Some(RunningModel { stages, .. }) = planned else { return Vec::new() };
-        let held_back = self.quarantine.held_back(Instant::now());
+        let held_back = self.quarantine.held_back(self.registry.clock().now());
         (0..stages.len()).filter(|stage| stages[*stage].status().lacks_machine(&held_back)).collect()
     }
 
@@ -429,7 +429,7 @@ impl Coordinator {
     /// Asks all workers for heartbeats for as long as the process runs, and shows how they are.
     fn beat(&self, status: StatusSink) {
         let (registry, running, home) = (Arc::clone(&self.registry), Arc::clone(&self.running), self.home.clone());
-        let quarantine = Arc::clone(&self.quarantine);
+        let (quarantine, clock) = (Arc::clone(&self.quarantine), registry.clock().clone());
         let members = home.members();
         let mut feed = StatusFeed::new(status, Arc::clone(&members));
         // On a thread of its own, because a disk may take longer than workers wait for a heartbeat.
@@ -446,16 +446,16 @@ impl Coordinator {
                 if let Some(RunningModel { workers, stages, plan }) = all.last() {
                     let (model, plan) = (workers.manifest().model, plan.clone());
                     let stages = stages.iter().map(ServedStage::status).collect();
-                    let held_back = quarantine.held_back(Instant::now()).into_iter();
+                    let held_back = quarantine.held_back(clock.now()).into_iter();
                     let quarantined = held_back.map(|(node, left)| (node, left.as_secs())).collect();
-                    let status = FleetStatus { time: seconds_now(), model, stages, plan, quarantined };
+                    let status = FleetStatus { time: clock.unix_seconds(), model, stages, plan, quarantined };
                     feed.update(&status);
                     // One too many is left out.
                     let _ = show.try_send(status);
                 }
                 // A model that was replaced ends with the last who holds it.
                 drop(all);
-                thread::sleep(HEARTBEAT);
+                clock.sleep(HEARTBEAT);
             }
         });
     }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cascadia_fleet::{
     Candidate, Digest, FleetEvent, FleetPlan, HERE, KnownMachines, MachineSpeed, Manifest, Shard, candidates, remember,
@@ -97,17 +97,17 @@ impl PlannedModel {
         (files, precision): (&ModelFiles, &str),
         (pool, patience): (&Pool, Duration),
     ) -> Result<FleetPlan, CoordinatorError> {
-        let home = coordinator.home();
+        let (home, clock) = (coordinator.home(), coordinator.registry().clock());
         let (asked, with_here) = self.machines.members(home)?;
         if !asked.is_empty() {
             home.notify(FleetEvent::Measuring { nodes: asked.clone() });
         }
-        let connected = remember(home, coordinator.registry().measure(&asked, Instant::now() + patience))?;
+        let connected = remember(home, coordinator.registry().measure(&asked, clock.now() + patience))?;
         let absent: Vec<String> = asked.into_iter().filter(|node| !connected.contains_key(node)).collect();
         if !absent.is_empty() {
             home.notify(FleetEvent::Absent { nodes: absent });
         }
-        let (mut steady, held_back) = (connected.clone(), coordinator.quarantine().held_back(Instant::now()));
+        let (mut steady, held_back) = (connected.clone(), coordinator.quarantine().held_back(clock.now()));
         steady.retain(|node, _| !held_back.contains_key(node));
         let here = MachineSpeed::measure_here(pool);
         let demand = PlanDemand { precision, context: self.context, users: self.users };

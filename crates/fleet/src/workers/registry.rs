@@ -55,7 +55,8 @@ impl WorkerRegistry {
         WorkerRegistry { waiting: Monitor::new(clock, BTreeMap::new()), ..WorkerRegistry::default() }
     }
 
-    fn clock(&self) -> &Clock {
+    /// The clock that it waits by.
+    pub fn clock(&self) -> &Clock {
         self.waiting.clock()
     }
 
