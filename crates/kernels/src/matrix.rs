@@ -7,17 +7,20 @@ use crate::activations::{ActivationForm, Activations};
 use crate::blocks::SUPER_BLOCK;
 use crate::layout::{GROUP_ROWS, Layout, for_each_block};
 use crate::ops::{InterleavedRows, Ops, WeightRows};
+use crate::runs::{FourRuns, Reading, Tiling};
 use crate::scalar::decode_row;
 use crate::{Dtype, Pool, TileMut};
 
 /// Bytes that outlive whoever reads them, usually a range of a mapped file.
 pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
-/// Weight rows that one task multiplies: enough to hide the cost of claiming it, few enough to balance the threads.
-/// Whole groups of interleaved rows.
+/// Neighbouring weight rows that one task multiplies: enough to hide the cost of claiming it, few enough to balance the
+/// threads. Whole groups of interleaved rows.
 const ROWS_PER_TASK: usize = 32;
 /// The same where there are at least [`MANY`] columns.
 const MOST_ROWS_PER_TASK: usize = 256;
+/// Up to this many columns, reading a weight takes longer than multiplying it, and kernels take rows in any order.
+const FEW: usize = 3;
 /// Columns from which the work on a weight outweighs the cost of reading it.
 const MANY: usize = 64;
 
@@ -59,6 +62,7 @@ pub struct Matrix {
     dtype: Dtype,
     layout: Layout,
     shape: Shape,
+    reading: Reading,
 }
 
 /// Rows of activations in groups, each of which is multiplied with one of several matrices.
@@ -86,13 +90,19 @@ pub fn multiply_groups(
     assert_eq!(x.float().length(), shape.columns, "activations as wide as the matrix");
     assert_eq!(groups.starts.len(), groups.members.len() + 1, "a first row for every group, and an end");
     assert_eq!(x.float().count() * shape.rows, out.len(), "room for every output");
-    let rows_per_task = match x.float().count() / groups.members.len() {
-        ..MANY => ROWS_PER_TASK,
+    let most_columns = groups.starts.windows(2).map(|group| group[1] - group[0]).max().unwrap_or(0);
+    let tiling = match x.float().count() / groups.members.len() {
+        ..=FEW if most_columns <= FEW && matrix(0).reads_streams() => {
+            Tiling::streams(shape.rows, pool.threads().div_ceil(groups.members.len()))
+        }
+        ..MANY => Tiling::neighbours(shape.rows, ROWS_PER_TASK),
         // Rows that share a column of x while it is in a near cache.
-        MANY.. => (shape.rows / (4 * pool.threads())).clamp(ROWS_PER_TASK, MOST_ROWS_PER_TASK),
+        MANY.. => {
+            let share = (shape.rows / (4 * pool.threads())).clamp(ROWS_PER_TASK, MOST_ROWS_PER_TASK);
+            Tiling::neighbours(shape.rows, share.next_multiple_of(ROWS_PER_TASK))
+        }
     };
-    let rows_per_task = rows_per_task.next_multiple_of(ROWS_PER_TASK);
-    pool.group_tiles(out, (shape.rows, rows_per_task), groups.starts, |group, mut tile| {
+    pool.tiles(out, tiling, groups.starts, |group, mut tile| {
         matrix(group).multiply_tile(x, groups.starts[group]..groups.starts[group + 1], &mut tile, ops);
     });
 }
@@ -108,9 +118,15 @@ impl Matrix {
         let length = (*bytes).as_ref().len();
         let size = |rows: usize| layout.matrix_bytes(dtype, rows as u64, shape.columns as u64);
         match (size(1), size(shape.rows)) {
-            (Some(stride), Some(total)) if total == length as u64 && total > 0 => {
-                Ok(Matrix { bytes, first_row: 0, stride: stride as usize, dtype, layout, shape })
-            }
+            (Some(stride), Some(total)) if total == length as u64 && total > 0 => Ok(Matrix {
+                bytes,
+                first_row: 0,
+                stride: stride as usize,
+                dtype,
+                layout,
+                shape,
+                reading: Reading::DEFAULT,
+            }),
             _ => Err(MatrixError { dtype, layout, rows: shape.rows, columns: shape.columns, bytes: length }),
         }
     }
@@ -126,6 +142,11 @@ impl Matrix {
         let mut bytes = Vec::new();
         rows.for_each(|row| self.for_each_block(row, |_, block| bytes.extend_from_slice(block)));
         Matrix::new(Arc::new(bytes), self.dtype, shape).expect("rows of a valid matrix")
+    }
+
+    /// The same matrix, read in another way where only a few columns are multiplied.
+    pub fn with_reading(self, reading: Reading) -> Matrix {
+        Matrix { reading, ..self }
     }
 
     /// Outputs and inputs.
@@ -162,7 +183,7 @@ impl Matrix {
     pub fn decode_row(&self, row: usize, out: &mut [f32]) {
         let numbers = self.dtype.block_elements();
         match self.layout {
-            Layout::Rows => decode_row(self.dtype, self.weight_rows(row..row + 1).bytes, out),
+            Layout::Rows => decode_row(self.dtype, self.slice(self.first_row + row..self.first_row + row + 1), out),
             Layout::Interleaved => self.for_each_block(row, |at, block| {
                 decode_row(self.dtype, block, &mut out[at * numbers..(at + 1) * numbers]);
             }),
@@ -180,10 +201,10 @@ impl Matrix {
         let (dtype, outputs) = (self.dtype, tile.columns());
         match (self.layout, self.activation_form()) {
             (Layout::Interleaved, ActivationForm::Blocks32) => {
-                ops.products.multiply_interleaved32(dtype, self.groups(outputs), x.blocks32().part(rows), tile);
+                ops.products.multiply_interleaved32(dtype, self.task_groups(outputs), x.blocks32().part(rows), tile);
             }
             (Layout::Interleaved, _) => {
-                ops.products.multiply_interleaved256(dtype, self.groups(outputs), x.blocks256().part(rows), tile);
+                ops.products.multiply_interleaved256(dtype, self.task_groups(outputs), x.blocks256().part(rows), tile);
             }
             (Layout::Rows, ActivationForm::Float) => {
                 ops.products.multiply_float(dtype, self.weight_rows(outputs), x.float().part(rows), tile);
@@ -197,12 +218,22 @@ impl Matrix {
         }
     }
 
-    fn weight_rows(&self, rows: Range<usize>) -> WeightRows<'_> {
-        let bytes = self.slice(self.first_row + rows.start..self.first_row + rows.end);
-        WeightRows { bytes, row_bytes: self.stride }
+    /// Whether a task may take rows that lie far apart.
+    fn reads_streams(&self) -> bool {
+        self.layout == Layout::Rows && self.reading.far
     }
 
-    /// The groups that hold some rows; tasks start where a group does.
+    fn weight_rows(&self, runs: FourRuns) -> WeightRows<'_> {
+        let bytes = self.slice(self.first_row..self.first_row + self.shape.rows);
+        WeightRows { bytes, row_bytes: self.stride, runs, ahead: self.reading.ahead }
+    }
+
+    /// The groups that hold the rows of a task, which start where a group does.
+    fn task_groups(&self, runs: FourRuns) -> InterleavedRows<'_> {
+        self.groups(runs.as_range().expect("tasks of interleaved rows are neighbours"))
+    }
+
+    /// The groups that hold some rows.
     fn groups(&self, rows: Range<usize>) -> InterleavedRows<'_> {
         let (start, end) = (self.first_row + rows.start, self.first_row + rows.end);
         let bytes = self.slice(start / GROUP_ROWS..end.div_ceil(GROUP_ROWS));

@@ -14,6 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 
+use crate::runs::{FourRuns, STREAMS, Tiling};
+
 /// How often an idle thread looks for work before it sleeps: long enough to bridge the gap between two operations.
 const SPINS_BEFORE_SLEEP: u32 = 2_000;
 /// How often the caller looks for the last threads before it offers its core to them.
@@ -167,27 +169,18 @@ impl Pool {
         });
     }
 
-    /// Splits a row-major matrix of `width` columns into tiles of `columns` columns and runs `work` on each.
-    pub fn tiles(&self, out: &mut [f32], width: usize, columns: usize, work: impl Fn(TileMut<'_>) + Sync) {
-        let rows = out.len() / width;
-        self.group_tiles(out, (width, columns), &[0, rows], |_, tile| work(tile));
-    }
-
-    /// Like `tiles`, for groups of rows that are split each by itself: group `g` has the rows from `starts[g]` up to
-    /// `starts[g + 1]`, and `work` hears its number.
-    pub fn group_tiles(
-        &self,
-        out: &mut [f32],
-        (width, columns): (usize, usize),
-        starts: &[usize],
-        work: impl Fn(usize, TileMut<'_>) + Sync,
-    ) {
+    /// Splits groups of rows of a row-major matrix into tiles: group `g` has the rows from `starts[g]` up to
+    /// `starts[g + 1]`, and the tiling divides their columns, which are the rows of a weight matrix. `work` hears the
+    /// group's number.
+    pub fn tiles(&self, out: &mut [f32], tiling: Tiling, starts: &[usize], work: impl Fn(usize, TileMut<'_>) + Sync) {
+        let width = tiling.rows();
         assert!(starts.is_sorted() && starts.last().is_some_and(|end| end * width == out.len()), "whole rows");
-        let (parts, tiles) = (Parts::new(out), width.div_ceil(columns));
+        let (parts, tiles) = (Parts::new(out), tiling.tasks());
         self.run((starts.len() - 1) * tiles, &|worker, task| {
-            let (group, tile) = (task / tiles, task % tiles);
-            let columns = tile * columns..width.min((tile + 1) * columns);
-            work(group, TileMut { out: &parts, rows: starts[group]..starts[group + 1], width, columns, worker });
+            let (group, columns) = (task / tiles, tiling.task(task % tiles));
+            if columns.fours() > 0 {
+                work(group, TileMut { out: &parts, rows: starts[group]..starts[group + 1], width, columns, worker });
+            }
         });
     }
 }
@@ -303,7 +296,7 @@ pub struct TileMut<'a> {
     out: &'a Parts<'a, f32>,
     rows: Range<usize>,
     width: usize,
-    columns: Range<usize>,
+    columns: FourRuns,
     worker: Worker,
 }
 
@@ -319,16 +312,39 @@ impl TileMut<'_> {
     }
 
     /// The columns this task owns.
-    pub fn columns(&self) -> Range<usize> {
-        self.columns.clone()
+    pub fn columns(&self) -> FourRuns {
+        self.columns
     }
 
-    /// The owned part of one row.
+    /// How many columns, where they are neighbours.
+    pub fn width(&self) -> usize {
+        self.neighbours().len()
+    }
+
+    /// The owned part of one row, where the columns are neighbours.
     pub fn row(&mut self, row: usize) -> &mut [f32] {
         assert!(row < self.rows());
-        let start = (self.rows.start + row) * self.width;
+        let (start, columns) = ((self.rows.start + row) * self.width, self.neighbours());
         // SAFETY: only this tile owns these columns of its rows, and it lends one row at a time.
-        unsafe { self.out.slice(start + self.columns.start..start + self.columns.end) }
+        unsafe { self.out.slice(start + columns.start..start + columns.end) }
+    }
+
+    /// Writes column `at` of each run of one row; where a run has no such column, its value is dropped.
+    #[inline]
+    pub fn put4(&mut self, row: usize, at: usize, values: [f32; STREAMS]) {
+        assert!(row < self.rows() && at < self.columns.fours());
+        let start = (self.rows.start + row) * self.width;
+        for (run, value) in values.into_iter().enumerate() {
+            if let Some(column) = self.columns.row(at, run) {
+                // SAFETY: only this tile owns this column of its rows, and the borrow ends here.
+                let place = unsafe { self.out.slice(start + column..start + column + 1) };
+                place[0] = value;
+            }
+        }
+    }
+
+    fn neighbours(&self) -> Range<usize> {
+        self.columns.as_range().expect("a kernel for many columns gets neighbouring rows")
     }
 }
 
@@ -374,9 +390,9 @@ mod tests {
     fn tiles_cover_all_rows() {
         let pool = Pool::new(2);
         let mut out = vec![0.0; 3 * 10];
-        pool.tiles(&mut out, 10, 4, |mut tile| {
+        pool.tiles(&mut out, Tiling::neighbours(10, 4), &[0, 3], |_, mut tile| {
             for row in 0..tile.rows() {
-                let columns = tile.columns();
+                let columns = tile.columns().as_range().expect("neighbours");
                 tile.row(row).iter_mut().zip(columns).for_each(|(out, column)| *out = (row * 100 + column) as f32);
             }
         });
@@ -387,13 +403,28 @@ mod tests {
     fn tiles_of_a_group_stay_in_it() {
         let pool = Pool::new(2);
         let mut out = vec![0.0; 5 * 10];
-        pool.group_tiles(&mut out, (10, 4), &[0, 2, 2, 5], |group, mut tile| {
+        pool.tiles(&mut out, Tiling::neighbours(10, 4), &[0, 2, 2, 5], |group, mut tile| {
             for row in 0..tile.rows() {
                 tile.row(row).iter_mut().for_each(|out| *out += (group * 10 + row) as f32);
             }
         });
         let rows: Vec<f32> = out.chunks(10).map(|row| row.iter().sum::<f32>() / 10.0).collect();
         assert_eq!(rows, [0.0, 1.0, 20.0, 21.0, 22.0]);
+    }
+
+    #[test]
+    fn tiles_of_streams_write_every_column_once() {
+        let pool = Pool::new(3);
+        for width in [1, 5, 31, 64, 67, 130] {
+            let mut out = vec![0.0; 2 * width];
+            pool.tiles(&mut out, Tiling::streams(width, 3), &[0, 2], |_, mut tile| {
+                for at in 0..tile.columns().fours() {
+                    let columns = tile.columns().four(at);
+                    (0..2).for_each(|row| tile.put4(row, at, columns.map(|column| (100 * row + column + 1) as f32)));
+                }
+            });
+            assert!(out.iter().enumerate().all(|(at, &value)| value == (at / width * 100 + at % width + 1) as f32));
+        }
     }
 
     #[test]

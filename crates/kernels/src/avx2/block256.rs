@@ -3,13 +3,13 @@
 use std::arch::x86_64::*;
 
 use super::interleaved256;
-use super::lanes::{Floats4, four_halves, integer_sums4, load, load_words, load16, prefetch, store4, zero4};
+use super::lanes::{Floats4, four_halves, integer_sums4, load, load_words, load16, read_ahead, store4, zero4};
 use crate::activations::{Int8Block256, Rows};
 use crate::blocks::{q4_k, q5_k, q6_k};
 use crate::ops::WeightRows;
 use crate::pool::TileMut;
 use crate::vector::four_rows::four_row_loops;
-use crate::vector::{LEAST_TURNED, STREAM_AHEAD, field, four_streams, pair, write4};
+use crate::vector::{LEAST_TURNED, field, pair};
 
 /// What a block of four rows has beside quants, where scales belong to 32 of them and minima are their own.
 struct WithMinima {

@@ -3,12 +3,12 @@
 use std::arch::x86_64::*;
 
 use super::interleaved32;
-use super::lanes::{four_halves, integer_sums4, load, load16, prefetch, store4};
+use super::lanes::{four_halves, integer_sums4, load, load16, read_ahead, store4};
 use crate::activations::{Int8Block32, Rows};
 use crate::blocks::{q4_0, q8_0};
 use crate::ops::WeightRows;
 use crate::pool::TileMut;
-use crate::vector::{LEAST_TURNED, STREAM_AHEAD, field, four_streams, pair, write4};
+use crate::vector::{LEAST_TURNED, field, pair};
 
 /// Multiplies weight rows with `partial` sums per block: eight integers whose total is weights · x, plus
 /// `offset` × Σ x.
@@ -21,19 +21,19 @@ fn multiply<const BYTES: usize>(
     offset: i32,
     partial: impl Fn(&[u8; BYTES], __m256i) -> __m256i,
 ) {
-    for rows in four_streams(weights.count()) {
-        let [a, b, c, d] = rows.map(|row| weights.row(row).as_chunks::<BYTES>().0);
+    for four in 0..weights.fours() {
+        let [a, b, c, d] = weights.four(four).map(|row| row.as_chunks::<BYTES>().0);
         for column in 0..x.count() {
             let mut sums = _mm_setzero_ps();
             for ((((x, a), b), c), d) in x.row(column).iter().zip(a).zip(b).zip(c).zip(d) {
                 let values = load(&x.values);
-                [a, b, c, d].into_iter().for_each(|block| prefetch(block, STREAM_AHEAD));
+                read_ahead(weights.ahead, [a, b, c, d]);
                 let raw = integer_sums4(partial(a, values), partial(b, values), partial(c, values), partial(d, values));
                 let integers = _mm_sub_epi32(raw, _mm_set1_epi32(offset * x.sum));
                 let scales = four_halves(pair(a, 0), pair(b, 0), pair(c, 0), pair(d, 0));
                 sums = _mm_fmadd_ps(_mm_mul_ps(scales, _mm_set1_ps(x.scale)), _mm_cvtepi32_ps(integers), sums);
             }
-            write4(out.row(column), rows, store4(sums));
+            out.put4(column, four, store4(sums));
         }
     }
 }

@@ -5,14 +5,15 @@ use std::ops::Range;
 
 use super::codes32::{ROWS, halves8};
 use super::dots::{add_pairs, add_scaled};
-use super::lanes::{four_halves, integer_sums4, load, prefetch, store_floats, store4};
+use super::lanes::{four_halves, integer_sums4, load, read_ahead, store_floats, store4};
 use super::turn::turned;
 use crate::Dtype;
 use crate::activations::{Int8Block256, Rows};
 use crate::codes::{CodeRange, with_format256};
 use crate::ops::{Multiply, WeightRows};
 use crate::pool::TileMut;
-use crate::vector::{STREAM_AHEAD, four_streams, pair, write4};
+use crate::runs::ReadAhead;
+use crate::vector::pair;
 use crate::x86::codes256::codes256_kernels;
 
 pub(crate) use super::unpack256::{Registers, Unpacked, unpack};

@@ -4,14 +4,15 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 use super::dots::{add_fours, add_small_fours};
-use super::lanes::{bits_to_bytes, four_halves, integer_sums4, load, load16, prefetch, store_floats, store4};
+use super::lanes::{bits_to_bytes, four_halves, integer_sums4, load, load16, read_ahead, store_floats, store4};
 use super::turn::turned;
 use crate::Dtype;
 use crate::activations::{Int8Block32, Rows};
 use crate::codes::{self, Format32, Scale, with_format32};
 use crate::ops::{Multiply, WeightRows};
 use crate::pool::TileMut;
-use crate::vector::{STREAM_AHEAD, field, four_streams, pair, write4};
+use crate::runs::ReadAhead;
+use crate::vector::{field, pair};
 use crate::x86::codes32::codes32_kernels;
 
 codes32_kernels!("avx2,fma,f16c");

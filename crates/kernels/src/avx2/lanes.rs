@@ -2,6 +2,8 @@
 
 use std::arch::x86_64::*;
 
+use crate::runs::ReadAhead;
+
 /// Sixteen float lanes: the unit of every float sum.
 #[derive(Clone, Copy)]
 pub(crate) struct Lanes16(pub(crate) __m256, pub(crate) __m256);
@@ -137,6 +139,11 @@ impl Bytes32 for [u8; 32] {}
 impl Bytes32 for [i16; 16] {}
 impl Bytes32 for [u16; 16] {}
 
+/// A number of one byte.
+pub(crate) trait Byte {}
+impl Byte for i8 {}
+impl Byte for u8 {}
+
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(crate) fn load<T: Bytes32>(values: &T) -> __m256i {
@@ -146,7 +153,7 @@ pub(crate) fn load<T: Bytes32>(values: &T) -> __m256i {
 
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(crate) fn load16(values: &[u8; 16]) -> __m128i {
+pub(crate) fn load16<T: Byte>(values: &[T; 16]) -> __m128i {
     // SAFETY: the reference guarantees sixteen readable bytes.
     unsafe { _mm_loadu_si128(values.as_ptr().cast()) }
 }
@@ -183,6 +190,27 @@ pub(crate) fn prefetch_from<T>(start: &[T], distance: usize, length: usize) {
     for line in (0..length).step_by(64) {
         // A prefetch reads nothing and never faults, wherever the address leads.
         _mm_prefetch::<_MM_HINT_T0>(start.as_ptr().wrapping_byte_add(distance.wrapping_add(line)).cast());
+    }
+}
+
+/// Asks for what will be read after blocks of four streams.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(crate) fn read_ahead<B>(ahead: ReadAhead, blocks: [&B; 4]) {
+    let lines = || (0..size_of::<B>()).step_by(64);
+    let address = |block: &B, distance: usize| std::ptr::from_ref(block).wrapping_byte_add(distance).cast();
+    match ahead {
+        ReadAhead::None => {}
+        ReadAhead::L1(distance) => {
+            for block in blocks {
+                lines().for_each(|line| _mm_prefetch::<_MM_HINT_T0>(address(block, distance + line)));
+            }
+        }
+        ReadAhead::L2(distance) => {
+            for block in blocks {
+                lines().for_each(|line| _mm_prefetch::<_MM_HINT_T1>(address(block, distance + line)));
+            }
+        }
     }
 }
 

@@ -1,20 +1,21 @@
 //! Formats with blocks of 256: unpacking and integer sums, 64 quants to a register.
 
+use std::arch::asm;
 use std::arch::x86_64::*;
 
 use super::interleaved256;
 use crate::activations::{Int8Block256, Rows};
-use crate::avx2::lanes::{Floats4, four_halves, load, load_words, load16, prefetch, store4, zero4};
+use crate::avx2::lanes::{Floats4, four_halves, load, load_words, load16, read_ahead, store4, zero4};
 use crate::blocks::{q4_k, q5_k, q6_k};
 use crate::ops::WeightRows;
 use crate::pool::TileMut;
 use crate::vector::four_rows::four_row_loops;
-use crate::vector::{LEAST_TURNED, STREAM_AHEAD, field, four_streams, pair, write4};
+use crate::vector::{LEAST_TURNED, field, pair};
 
 /// What a block of four rows has beside quants, where scales belong to 32 of them and minima are their own.
 struct WithMinima {
-    /// Scales 0 to 3, minima 0 to 3, scales 4 to 7, minima 4 to 7 of every row.
-    bytes: __m512i,
+    /// The scales of the four rows as eight words each.
+    scales: __m512i,
     /// The minima of the four rows as eight words each.
     minima: __m512i,
     /// The scales of the scales, and above them those of the minima.
@@ -23,7 +24,8 @@ struct WithMinima {
 
 /// The same where scales belong to 16 quants, which are centred.
 struct Centred {
-    scales: [__m128i; 4],
+    /// The scales of two rows as sixteen words each.
+    scales: [__m512i; 2],
     factors: __m128,
 }
 
@@ -31,8 +33,8 @@ struct Centred {
 struct Row {
     /// Four runs of 64 unsigned quants.
     quants: [__m512i; 4],
-    /// What each sum of four products is multiplied with, in the lower halves of 32-bit lanes.
-    scales: [__m512i; 4],
+    /// What the sums of four products of two runs are multiplied with.
+    scales: [__m512i; 2],
 }
 
 /// Σ scale × quant × x as sixteen integers, where run `i` holds the two groups of 32 of `groups[i]`.
@@ -40,15 +42,43 @@ struct Row {
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2")]
 fn products(row: &Row, x: &Int8Block256, groups: [(usize, usize); 4]) -> __m512i {
     let parts = x.values.as_chunks::<32>().0;
-    let mut sum = _mm512_setzero_si512();
-    for (run, (low, high)) in groups.into_iter().enumerate() {
-        // Four products of at most 63 × 127 fit sixteen bits, so the sum is a number in the lower half of its lane,
-        // and the multiplication with (scale, 0) ignores the upper half.
+    let fours = |run: usize| {
+        let (low, high) = groups[run];
         let values = join(load(&parts[low]), load(&parts[high]));
-        let fours = _mm512_dpbusd_epi32(_mm512_setzero_si512(), row.quants[run], values);
-        sum = _mm512_dpwssd_epi32(sum, fours, row.scales[run]);
+        _mm512_dpbusd_epi32(_mm512_setzero_si512(), row.quants[run], values)
+    };
+    // Four products of at most 63 × 127 fit sixteen bits.
+    let first = _mm512_madd_epi16(_mm512_packs_epi32(fours(0), fours(1)), row.scales[0]);
+    add_pairs(first, _mm512_packs_epi32(fours(2), fours(3)), row.scales[1])
+}
+
+/// sum + products of pairs of words. In assembly, because the compiler makes two instructions of the one that it is.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vnni")]
+fn add_pairs(mut sum: __m512i, a: __m512i, b: __m512i) -> __m512i {
+    // SAFETY: the instruction is in the enabled set and touches nothing but its registers.
+    unsafe {
+        asm!("vpdpwssd {}, {}, {}", inout(zmm_reg) sum, in(zmm_reg) a, in(zmm_reg) b,
+            options(pure, nomem, nostack, preserves_flags));
     }
     sum
+}
+
+/// For each word of two runs that were packed together, which quarter of the first or the second it comes from.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn packed_words(first: [u64; 4], second: [u64; 4]) -> __m512i {
+    let four = |word: u64| (word * 0x0001_0001_0001_0001) as i64;
+    _mm512_setr_epi64(
+        four(first[0]),
+        four(second[0]),
+        four(first[1]),
+        four(second[1]),
+        four(first[2]),
+        four(second[2]),
+        four(first[3]),
+        four(second[3]),
+    )
 }
 
 /// Where a format keeps two neighbours of 32 in the nibbles of the same bytes, a run holds the low or the high ones.
@@ -108,26 +138,23 @@ fn with_minima<const BYTES: usize>(blocks: [&[u8; BYTES]; 4]) -> WithMinima {
         _mm512_castsi512_si128(halves),
         _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15),
     );
-    WithMinima { bytes, minima, factors: _mm256_cvtph_ps(halves) }
+    let scales =
+        _mm512_shuffle_epi8(bytes, spread([word_pair(0, 1), word_pair(2, 3), word_pair(8, 9), word_pair(10, 11)]));
+    WithMinima { scales, minima, factors: _mm256_cvtph_ps(halves) }
 }
 
 impl WithMinima {
-    /// The scales of the runs of one row.
+    /// The scales of the packed runs of one row.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
-    fn scales(&self, row: usize) -> [__m512i; 4] {
-        let own = match row {
-            0 => _mm512_shuffle_i32x4::<0b00_00_00_00>(self.bytes, self.bytes),
-            1 => _mm512_shuffle_i32x4::<0b01_01_01_01>(self.bytes, self.bytes),
-            2 => _mm512_shuffle_i32x4::<0b10_10_10_10>(self.bytes, self.bytes),
-            _ => _mm512_shuffle_i32x4::<0b11_11_11_11>(self.bytes, self.bytes),
-        };
-        let pick = |low: i32, high: i32| {
-            let empty = i32::from_le_bytes([0, 0x80, 0x80, 0x80]);
-            _mm512_shuffle_epi8(own, join(_mm256_set1_epi32(low | empty), _mm256_set1_epi32(high | empty)))
-        };
+    fn scales(&self, row: usize) -> [__m512i; 2] {
         // A run holds the low or the high nibbles of two groups of 32 bytes: its halves are two sub-blocks apart.
-        [pick(0, 2), pick(1, 3), pick(8, 10), pick(9, 11)]
+        let pick = |first: u64| {
+            let words =
+                packed_words([first, first, first + 2, first + 2], [first + 1, first + 1, first + 3, first + 3]);
+            _mm512_permutexvar_epi16(words, self.scales)
+        };
+        [pick(8 * row as u64), pick(8 * row as u64 + 4)]
     }
 }
 
@@ -136,6 +163,13 @@ impl WithMinima {
 #[target_feature(enable = "avx512f")]
 fn spread([a, b, c, d]: [i32; 4]) -> __m512i {
     _mm512_broadcast_i32x4(_mm_setr_epi32(a, b, c, d))
+}
+
+/// One word throughout the lower half, another throughout the upper.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn in_halves(low: i16, high: i16) -> __m512i {
+    join(_mm256_set1_epi16(low), _mm256_set1_epi16(high))
 }
 
 /// A shuffle that makes two words of two bytes.
@@ -162,12 +196,18 @@ fn add_with_minima(sums: __m128, head: &WithMinima, products: [__m512i; 4], x: &
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma")]
 fn add_centred(sums: __m128, head: &Centred, products: [__m512i; 4], x: &Int8Block256) -> __m128 {
-    let x_sums = load(&x.sums);
-    let total = |row: usize| {
-        let offsets = _mm256_slli_epi16::<5>(_mm256_cvtepi8_epi16(head.scales[row]));
-        _mm512_sub_epi32(products[row], _mm512_zextsi256_si512(_mm256_madd_epi16(offsets, x_sums)))
-    };
-    let totals = sums4([total(0), total(1), total(2), total(3)]);
+    // Quants are 32 too large: eight of those sums of each row, to be subtracted where their row's products are added up.
+    let x_sums = _mm512_broadcast_i64x4(load(&x.sums));
+    let offsets = |rows: usize| _mm512_madd_epi16(_mm512_slli_epi16::<5>(head.scales[rows]), x_sums);
+    let (ab, cd) = (offsets(0), offsets(1));
+    let first = |pair| _mm512_zextsi256_si512(_mm512_castsi512_si256(pair));
+    let second = |pair| _mm512_zextsi256_si512(_mm512_extracti64x4_epi64::<1>(pair));
+    let totals = sums4([
+        _mm512_sub_epi32(products[0], first(ab)),
+        _mm512_sub_epi32(products[1], second(ab)),
+        _mm512_sub_epi32(products[2], first(cd)),
+        _mm512_sub_epi32(products[3], second(cd)),
+    ]);
     let factors = _mm_mul_ps(head.factors, _mm_set1_ps(x.scale));
     _mm_fmadd_ps(factors, _mm_cvtepi32_ps(totals), sums)
 }
@@ -199,15 +239,14 @@ pub(super) fn multiply_q5_k(weights: WeightRows<'_>, x: Rows<'_, Int8Block256>, 
         let (nibble, fifth) = (_mm512_set1_epi8(15), _mm512_set1_epi8(16));
         let (first, second) = (load64(block, q5_k::QUANTS), load64(block, q5_k::QUANTS + 64));
         // Bit b of a byte belongs to sub-block b: both halves of a run take their bit from the same 32 bytes.
-        let bits = load::<[u8; 32]>(field(block, q5_k::HIGH_BITS));
-        let complete = |nibbles, low, high| {
-            _mm512_or_si512(_mm512_and_si512(nibbles, nibble), _mm512_and_si512(join(low, high), fifth))
-        };
+        let bits = _mm512_broadcast_i64x4(load::<[u8; 32]>(field(block, q5_k::HIGH_BITS)));
+        let complete =
+            |nibbles, bits| _mm512_or_si512(_mm512_and_si512(nibbles, nibble), _mm512_and_si512(bits, fifth));
         [
-            complete(first, _mm256_slli_epi16::<4>(bits), _mm256_slli_epi16::<2>(bits)),
-            complete(_mm512_srli_epi16::<4>(first), _mm256_slli_epi16::<3>(bits), _mm256_slli_epi16::<1>(bits)),
-            complete(second, bits, _mm256_srli_epi16::<2>(bits)),
-            complete(_mm512_srli_epi16::<4>(second), _mm256_srli_epi16::<1>(bits), _mm256_srli_epi16::<3>(bits)),
+            complete(first, _mm512_sllv_epi16(bits, in_halves(4, 2))),
+            complete(_mm512_srli_epi16::<4>(first), _mm512_sllv_epi16(bits, in_halves(3, 1))),
+            complete(second, _mm512_srlv_epi16(bits, in_halves(0, 2))),
+            complete(_mm512_srli_epi16::<4>(second), _mm512_srlv_epi16(bits, in_halves(1, 3))),
         ]
     };
     let row = |block: &_, head: &WithMinima, at| Row { quants: quants(block), scales: head.scales(at) };
@@ -226,29 +265,28 @@ pub(super) fn multiply_q6_k(weights: WeightRows<'_>, x: Rows<'_, Int8Block256>, 
         let mut quants = [_mm512_setzero_si512(); 4];
         for half in 0..2 {
             let low = load64(block, 64 * half);
-            let bits = load::<[u8; 32]>(field(block, q6_k::HIGH_BITS + 32 * half));
-            let complete = |nibbles, first, second| {
-                _mm512_or_si512(_mm512_and_si512(nibbles, nibble), _mm512_and_si512(join(first, second), pairs))
-            };
-            quants[2 * half] = complete(low, _mm256_slli_epi16::<4>(bits), _mm256_slli_epi16::<2>(bits));
-            quants[2 * half + 1] = complete(_mm512_srli_epi16::<4>(low), bits, _mm256_srli_epi16::<2>(bits));
+            let bits = _mm512_broadcast_i64x4(load::<[u8; 32]>(field(block, q6_k::HIGH_BITS + 32 * half)));
+            let complete =
+                |nibbles, bits| _mm512_or_si512(_mm512_and_si512(nibbles, nibble), _mm512_and_si512(bits, pairs));
+            quants[2 * half] = complete(low, _mm512_sllv_epi16(bits, in_halves(4, 2)));
+            quants[2 * half + 1] = complete(_mm512_srli_epi16::<4>(low), _mm512_srlv_epi16(bits, in_halves(0, 2)));
         }
         quants
     };
     let head = |blocks: [&[u8; q6_k::BYTES]; 4]| {
         let scales = |row: usize| load16(field(blocks[row], q6_k::SCALES));
+        let words = |low, high| _mm512_cvtepi8_epi16(_mm256_set_m128i(scales(high), scales(low)));
         let half = |row: usize| pair(blocks[row], q6_k::SCALE);
-        Centred {
-            scales: [scales(0), scales(1), scales(2), scales(3)],
-            factors: four_halves(half(0), half(1), half(2), half(3)),
-        }
+        Centred { scales: [words(0, 1), words(2, 3)], factors: four_halves(half(0), half(1), half(2), half(3)) }
     };
     let row = |block: &_, head: &Centred, at: usize| {
-        // Sign extension would fill the upper halves, which have to stay empty.
-        let wide = _mm512_and_si512(_mm512_cvtepi8_epi32(head.scales[at]), _mm512_set1_epi32(0xffff));
-        let quarters = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-        let pick = |first| _mm512_permutexvar_epi32(_mm512_add_epi32(_mm512_set1_epi32(first), quarters), wide);
-        Row { quants: quants(block), scales: [pick(0), pick(4), pick(8), pick(12)] }
+        let pick = |first: u64| {
+            let words =
+                packed_words([first, first + 1, first + 2, first + 3], [first + 4, first + 5, first + 6, first + 7]);
+            _mm512_permutexvar_epi16(words, head.scales[at / 2])
+        };
+        let first = 16 * (at as u64 % 2);
+        Row { quants: quants(block), scales: [pick(first), pick(first + 8)] }
     };
     let products = |row: &Row, x: &_| products(row, x, IN_ORDER);
     let add = |sums, head: &_, products, x: &_| add_centred(sums, head, products, x);

@@ -10,11 +10,12 @@ use crate::avx2::codes32::ROWS;
 use crate::avx2::codes256::{
     Registers, Tile, Unpacked, even_then_odd, offset_factors, scales4, turn, unpack, unsigned,
 };
-use crate::avx2::lanes::{four_halves, integer_sums4, load, prefetch, store_floats, store4};
+use crate::avx2::lanes::{four_halves, integer_sums4, load, read_ahead, store_floats, store4};
 use crate::codes::{CodeRange, with_format256};
 use crate::ops::{Multiply, WeightRows};
 use crate::pool::TileMut;
-use crate::vector::{STREAM_AHEAD, four_streams, pair, write4};
+use crate::runs::ReadAhead;
+use crate::vector::pair;
 use crate::x86::codes256::codes256_kernels;
 
 codes256_kernels!("avxvnni,avx2,fma,f16c");

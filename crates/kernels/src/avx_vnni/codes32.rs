@@ -7,11 +7,12 @@ use super::dots::{add_fours, add_small_fours};
 use crate::Dtype;
 use crate::activations::{Int8Block32, Rows};
 use crate::avx2::codes32::{ROWS, Tile, codes, scales4, turn, unsigned, zeros4};
-use crate::avx2::lanes::{four_halves, integer_sums4, load, prefetch, store_floats, store4};
+use crate::avx2::lanes::{four_halves, integer_sums4, load, read_ahead, store_floats, store4};
 use crate::codes::{Format32, with_format32};
 use crate::ops::{Multiply, WeightRows};
 use crate::pool::TileMut;
-use crate::vector::{STREAM_AHEAD, four_streams, pair, write4};
+use crate::runs::ReadAhead;
+use crate::vector::pair;
 use crate::x86::codes32::codes32_kernels;
 
 codes32_kernels!("avxvnni,avx2,fma,f16c");

@@ -3,7 +3,7 @@
 use std::arch::aarch64::*;
 
 use super::interleaved256;
-use super::lanes::{Floats4, dot, four_halves, integer_sums4, load, load_words, prefetch, store4, zero4};
+use super::lanes::{Floats4, dot, four_halves, integer_sums4, load, load_words, read_ahead, store4, zero4};
 use super::unpack256::{Registers, codes, quants_q4_k, quants_q5_k, quants_q6_k};
 use crate::Dtype;
 use crate::activations::{Int8Block256, Rows};
@@ -12,7 +12,7 @@ use crate::codes::with_format256;
 use crate::ops::{Multiply, WeightRows};
 use crate::pool::TileMut;
 use crate::vector::four_rows::four_row_loops;
-use crate::vector::{LEAST_TURNED, STREAM_AHEAD, field, four_streams, pair, write4};
+use crate::vector::{LEAST_TURNED, field, pair};
 
 /// What a block of four rows has beside codes and their scales.
 struct Head<const MINIMA: usize> {

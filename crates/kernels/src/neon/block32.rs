@@ -4,7 +4,7 @@ use std::arch::aarch64::*;
 
 use super::interleaved32;
 use super::lanes::{
-    Floats4, bits_to_bytes, dot, four_halves, integer_sums4, load, load_bytes, load4, prefetch, store4, zero4,
+    Floats4, bits_to_bytes, dot, four_halves, integer_sums4, load, load_bytes, load4, read_ahead, store4, zero4,
 };
 use crate::Dtype;
 use crate::activations::{Int8Block32, Rows};
@@ -12,7 +12,8 @@ use crate::blocks::{q4_0, q8_0};
 use crate::codes::{self, Format32, Scale, with_format32};
 use crate::ops::{Multiply, WeightRows};
 use crate::pool::TileMut;
-use crate::vector::{LEAST_TURNED, STREAM_AHEAD, field, four_streams, pair, write4};
+use crate::runs::ReadAhead;
+use crate::vector::{LEAST_TURNED, field, pair};
 
 /// Columns that share one unpacking of the weights.
 const COLUMNS: usize = 64;
@@ -81,17 +82,17 @@ fn multiply<const BYTES: usize, F: Format32<BYTES>>(
     out: &mut TileMut<'_>,
     unpack: impl Fn(&[u8; BYTES], usize) -> Codes,
 ) {
-    for rows in four_streams(weights.count()) {
-        let blocks = rows.map(|row| weights.row(row).as_chunks::<BYTES>().0);
+    for four in 0..weights.fours() {
+        let blocks = weights.four(four).map(|row| row.as_chunks::<BYTES>().0);
         if x.count() == 1 {
-            let [sums] = four_rows::<1, BYTES, F>(blocks, (x, 0), &unpack);
-            write4(out.row(0), rows, store4(sums));
+            let [sums] = four_rows::<1, BYTES, F>((blocks, weights.ahead), (x, 0), &unpack);
+            out.put4(0, four, store4(sums));
             continue;
         }
         for start in (0..x.count()).step_by(COLUMNS) {
-            let sums = four_rows::<COLUMNS, BYTES, F>(blocks, (x, start), &unpack);
+            let sums = four_rows::<COLUMNS, BYTES, F>((blocks, weights.ahead), (x, start), &unpack);
             for (column, sums) in (start..x.count()).zip(sums) {
-                write4(out.row(column), rows, store4(sums));
+                out.put4(column, four, store4(sums));
             }
         }
     }
@@ -101,14 +102,14 @@ fn multiply<const BYTES: usize, F: Format32<BYTES>>(
 #[inline]
 #[target_feature(enable = "neon,dotprod")]
 fn four_rows<const C: usize, const BYTES: usize, F: Format32<BYTES>>(
-    [a, b, c, d]: [&[[u8; BYTES]]; 4],
+    ([a, b, c, d], ahead): ([&[[u8; BYTES]]; 4], ReadAhead),
     (x, start): (Rows<'_, Int8Block32>, usize),
     unpack: &impl Fn(&[u8; BYTES], usize) -> Codes,
 ) -> [Floats4; C] {
     let mut sums = [zero4(); C];
     let columns = if C == 1 { 1 } else { C.min(x.count() - start) };
     for (at, (((a, b), c), d)) in a.iter().zip(b).zip(c).zip(d).enumerate() {
-        [a, b, c, d].into_iter().for_each(|block| prefetch(block, STREAM_AHEAD));
+        read_ahead(ahead, [a, b, c, d]);
         let head = head::<BYTES, F>([a, b, c, d]);
         for run in 0..F::RUNS {
             let codes = [unpack(a, run), unpack(b, run), unpack(c, run), unpack(d, run)];

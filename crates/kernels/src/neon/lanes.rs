@@ -3,6 +3,8 @@
 use std::arch::aarch64::*;
 use std::arch::asm;
 
+use crate::runs::ReadAhead;
+
 /// Sixteen float lanes: the unit of every float sum.
 #[derive(Clone, Copy)]
 pub(super) struct Lanes16([float32x4_t; 4]);
@@ -212,6 +214,31 @@ pub(super) fn bits_to_bytes(bits: u16) -> uint8x16_t {
 #[target_feature(enable = "neon")]
 pub(super) fn prefetch<T>(block: &[T], distance: usize) {
     prefetch_from(block, distance, size_of_val(block));
+}
+
+/// Asks for what will be read after blocks of four streams.
+#[inline]
+#[target_feature(enable = "neon")]
+pub(super) fn read_ahead<B>(ahead: ReadAhead, blocks: [&B; 4]) {
+    for block in blocks {
+        let start = std::ptr::from_ref(block).addr();
+        for line in (0..size_of::<B>()).step_by(64) {
+            // SAFETY: a prefetch reads nothing and never faults, wherever the address leads.
+            unsafe {
+                match ahead {
+                    ReadAhead::None => {}
+                    ReadAhead::L1(distance) => {
+                        let address = start.wrapping_add(distance + line);
+                        asm!("prfm pldl1keep, [{}]", in(reg) address, options(nomem, nostack, preserves_flags));
+                    }
+                    ReadAhead::L2(distance) => {
+                        let address = start.wrapping_add(distance + line);
+                        asm!("prfm pldl2keep, [{}]", in(reg) address, options(nomem, nostack, preserves_flags));
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// Asks for the cache lines of some bytes that will be read soon and begin `distance` after `start`.

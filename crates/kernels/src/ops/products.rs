@@ -1,29 +1,58 @@
 //! Products of weight rows with activations, and the quantising of activations for them.
 #![expect(unsafe_code, reason = "kernels compiled for an instruction set may only be called where the CPU has it")]
 
+use std::ops::Range;
+
 use crate::Dtype;
 use crate::activations::{Int8Block32, Int8Block256, Rows};
 use crate::layout::{GROUP_ROWS, group_bytes};
 use crate::pool::TileMut;
+use crate::runs::{FourRuns, ReadAhead, STREAMS};
 
-/// Rows of a weight matrix as they lie in the file, one after the other.
+/// Some rows of a weight matrix, whose rows lie one after the other.
 #[derive(Clone, Copy)]
 pub struct WeightRows<'a> {
-    /// The bytes of all rows.
+    /// The bytes of the whole matrix.
     pub bytes: &'a [u8],
     /// Bytes of one row.
     pub row_bytes: usize,
+    /// Which rows.
+    pub runs: FourRuns,
+    /// How far ahead of what is multiplied memory is asked for more.
+    pub ahead: ReadAhead,
 }
 
 impl<'a> WeightRows<'a> {
-    /// How many rows.
-    pub fn count(&self) -> usize {
-        self.bytes.len() / self.row_bytes
+    /// Rows of each run.
+    #[inline]
+    pub fn fours(&self) -> usize {
+        self.runs.fours()
     }
 
-    /// The bytes of one row.
+    /// The bytes of row `at` of each run; where a run has no such row, those of the last there is.
+    #[inline]
+    pub fn four(&self, at: usize) -> [&'a [u8]; STREAMS] {
+        let [a, b, c, d] = self.runs.four(at);
+        [self.bytes_of(a), self.bytes_of(b), self.bytes_of(c), self.bytes_of(d)]
+    }
+
+    /// How many rows, where they are neighbours.
+    pub fn count(&self) -> usize {
+        self.neighbours().len()
+    }
+
+    /// The bytes of one of neighbouring rows, counted from the first.
     pub fn row(&self, row: usize) -> &'a [u8] {
+        self.bytes_of(self.neighbours().start + row)
+    }
+
+    #[inline]
+    fn bytes_of(&self, row: usize) -> &'a [u8] {
         &self.bytes[row * self.row_bytes..(row + 1) * self.row_bytes]
+    }
+
+    fn neighbours(&self) -> Range<usize> {
+        self.runs.as_range().expect("a kernel for many columns gets neighbouring rows")
     }
 }
 
@@ -186,7 +215,7 @@ impl ProductOps {
 
 fn check_shapes(dtype: Dtype, weights: WeightRows<'_>, columns: usize, out: &TileMut<'_>) {
     assert_eq!(dtype.row_bytes(columns as u64), Some(weights.row_bytes as u64), "weights and activations of one width");
-    assert_eq!(weights.count(), out.columns().len(), "one output column per weight row");
+    assert_eq!(weights.runs, out.columns(), "one output column per weight row");
 }
 
 fn check_groups(dtype: Dtype, weights: InterleavedRows<'_>, columns: usize, out: &TileMut<'_>) {
@@ -195,5 +224,5 @@ fn check_groups(dtype: Dtype, weights: InterleavedRows<'_>, columns: usize, out:
         Some(weights.group_bytes as u64),
         "weights and activations of one width"
     );
-    assert_eq!(weights.count(), out.columns().len().div_ceil(GROUP_ROWS), "one output column per weight row");
+    assert_eq!(weights.count(), out.width().div_ceil(GROUP_ROWS), "one output column per weight row");
 }

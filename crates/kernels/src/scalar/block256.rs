@@ -12,11 +12,13 @@ fn multiply<const BYTES: usize>(
     out: &mut TileMut<'_>,
     block: impl Fn(f32, &[u8; BYTES], &Int8Block256) -> f32,
 ) {
-    for row in 0..weights.count() {
-        let blocks = weights.row(row).as_chunks::<BYTES>().0;
+    for four in 0..weights.fours() {
+        let rows = weights.four(four).map(|row| row.as_chunks::<BYTES>().0);
         for column in 0..x.count() {
-            let sum = blocks.iter().zip(x.row(column)).fold(0.0, |sum, (weights, x)| block(sum, weights, x));
-            out.row(column)[row] = sum;
+            let sum = |blocks: &[[u8; BYTES]]| {
+                blocks.iter().zip(x.row(column)).fold(0.0, |sum, (weights, x)| block(sum, weights, x))
+            };
+            out.put4(column, four, rows.map(sum));
         }
     }
 }

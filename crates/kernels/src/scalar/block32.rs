@@ -11,13 +11,15 @@ fn multiply<const BYTES: usize>(
     out: &mut TileMut<'_>,
     integer_sum: impl Fn(&[u8; BYTES], &Int8Block32) -> i32,
 ) {
-    for row in 0..weights.count() {
-        let blocks = weights.row(row).as_chunks::<BYTES>().0;
+    for four in 0..weights.fours() {
+        let rows = weights.four(four).map(|row| row.as_chunks::<BYTES>().0);
         for column in 0..x.count() {
-            let sum = blocks.iter().zip(x.row(column)).fold(0.0, |sum: f32, (block, x)| {
-                (half_at(block, 0) * x.scale).mul_add(integer_sum(block, x) as f32, sum)
-            });
-            out.row(column)[row] = sum;
+            let sum = |blocks: &[[u8; BYTES]]| {
+                blocks.iter().zip(x.row(column)).fold(0.0, |sum: f32, (block, x)| {
+                    (half_at(block, 0) * x.scale).mul_add(integer_sum(block, x) as f32, sum)
+                })
+            };
+            out.put4(column, four, rows.map(sum));
         }
     }
 }

@@ -6,6 +6,7 @@ use crate::blocks::half_at;
 use crate::codes::{Format32, Format256, codes, scale, with_format32, with_format256, zero};
 use crate::ops::{Multiply, WeightRows};
 use crate::pool::TileMut;
+use crate::runs::STREAMS;
 
 /// Decodes whole blocks of a format with runs of 32.
 fn decode32<const BYTES: usize, F: Format32<BYTES>>(bytes: &[u8], out: &mut [f32]) {
@@ -45,23 +46,27 @@ pub(super) fn multiply32<const BYTES: usize, F: Format32<BYTES>>(
     x: Rows<'_, Int8Block32>,
     out: &mut TileMut<'_>,
 ) {
-    for row in 0..weights.count() {
-        let blocks = weights.row(row).as_chunks::<BYTES>().0;
+    for four in 0..weights.fours() {
+        let rows = weights.four(four).map(|row| row.as_chunks::<BYTES>().0);
         for column in 0..x.count() {
-            let mut sum = 0.0_f32;
-            for (block, x) in blocks.iter().zip(x.row(column).chunks_exact(F::RUNS)) {
-                let (scale, zero) = (scale::<BYTES, F>(block), zero::<BYTES, F>(block));
-                for (run, x) in x.iter().enumerate() {
-                    let products = integer_dot(&codes::<BYTES, F>(block, run), &x.values) - zero * x.sum;
-                    sum = (scale * x.scale).mul_add(products as f32, sum);
-                    if let Some(at) = F::MINIMUM {
-                        sum = (half_at(block, at) * x.scale).mul_add(x.sum as f32, sum);
-                    }
-                }
-            }
-            out.row(column)[row] = sum;
+            out.put4(column, four, rows.map(|blocks| row_sum32::<BYTES, F>(blocks, x.row(column))));
         }
     }
+}
+
+fn row_sum32<const BYTES: usize, F: Format32<BYTES>>(blocks: &[[u8; BYTES]], x: &[Int8Block32]) -> f32 {
+    let mut sum = 0.0_f32;
+    for (block, x) in blocks.iter().zip(x.chunks_exact(F::RUNS)) {
+        let (scale, zero) = (scale::<BYTES, F>(block), zero::<BYTES, F>(block));
+        for (run, x) in x.iter().enumerate() {
+            let products = integer_dot(&codes::<BYTES, F>(block, run), &x.values) - zero * x.sum;
+            sum = (scale * x.scale).mul_add(products as f32, sum);
+            if let Some(at) = F::MINIMUM {
+                sum = (half_at(block, at) * x.scale).mul_add(x.sum as f32, sum);
+            }
+        }
+    }
+    sum
 }
 
 /// One fused multiply-add per block, and a second where there are minima.
@@ -70,28 +75,31 @@ fn multiply256<const BYTES: usize, F: Format256<BYTES>>(
     x: Rows<'_, Int8Block256>,
     out: &mut TileMut<'_>,
 ) {
-    for row in 0..weights.count() {
-        for column in 0..x.count() {
-            out.row(column)[row] = 0.0;
-        }
-        for (at, block) in weights.row(row).as_chunks::<BYTES>().0.iter().enumerate() {
-            let (codes, scales, minima) = (F::codes(block), F::scales(block), F::minima(block));
-            let (scale, minimum) = (F::scale(block), F::minimum(block));
-            for column in 0..x.count() {
-                let (x, out) = (&x.row(column)[at], &mut out.row(column)[row]);
-                let (mut products, mut offsets) = (0, 0);
-                for group in 0..16 {
-                    let part = 16 * group..16 * (group + 1);
-                    let dot = integer_dot(&codes[part.clone()], &x.values[part]);
-                    products += i32::from(scales[group]) * dot;
-                    offsets += i32::from(minima[group]) * i32::from(x.sums[group]);
-                }
-                *out = (scale * x.scale).mul_add(products as f32, *out);
-                if let Some(minimum) = minimum {
-                    *out = (-(minimum * x.scale)).mul_add(offsets as f32, *out);
+    // What a block holds, unpacked once for all columns.
+    let mut sums = vec![[0.0_f32; STREAMS]; x.count()];
+    for four in 0..weights.fours() {
+        sums.fill([0.0; STREAMS]);
+        for (row, bytes) in weights.four(four).into_iter().enumerate() {
+            for (at, block) in bytes.as_chunks::<BYTES>().0.iter().enumerate() {
+                let (codes, scales, minima) = (F::codes(block), F::scales(block), F::minima(block));
+                let (scale, minimum) = (F::scale(block), F::minimum(block));
+                for (column, sums) in sums.iter_mut().enumerate() {
+                    let (x, sum) = (&x.row(column)[at], &mut sums[row]);
+                    let (mut products, mut offsets) = (0, 0);
+                    for group in 0..16 {
+                        let part = 16 * group..16 * (group + 1);
+                        let dot = integer_dot(&codes[part.clone()], &x.values[part]);
+                        products += i32::from(scales[group]) * dot;
+                        offsets += i32::from(minima[group]) * i32::from(x.sums[group]);
+                    }
+                    *sum = (scale * x.scale).mul_add(products as f32, *sum);
+                    if let Some(minimum) = minimum {
+                        *sum = (-(minimum * x.scale)).mul_add(offsets as f32, *sum);
+                    }
                 }
             }
         }
+        sums.iter().enumerate().for_each(|(column, sums)| out.put4(column, four, *sums));
     }
 }
 

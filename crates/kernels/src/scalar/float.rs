@@ -4,6 +4,7 @@ use crate::Dtype;
 use crate::activations::Rows;
 use crate::ops::WeightRows;
 use crate::pool::TileMut;
+use crate::runs::STREAMS;
 use crate::scalar::decode_row;
 
 /// Lanes of a float sum. Sixteen fit one AVX-512 register, two AVX2 or four NEON ones.
@@ -43,11 +44,11 @@ pub(crate) fn padded(rest: &[f32]) -> [f32; LANES] {
 }
 
 fn multiply(dtype: Dtype, weights: WeightRows<'_>, x: Rows<'_, f32>, out: &mut TileMut<'_>) {
-    let mut decoded = vec![0.0; x.length()];
-    for row in 0..weights.count() {
-        decode_row(dtype, weights.row(row), &mut decoded);
+    let mut decoded = [(); STREAMS].map(|()| vec![0.0; x.length()]);
+    for four in 0..weights.fours() {
+        decoded.iter_mut().zip(weights.four(four)).for_each(|(out, row)| decode_row(dtype, row, out));
         for column in 0..x.count() {
-            out.row(column)[row] = dot(&decoded, x.row(column));
+            out.put4(column, four, decoded.each_ref().map(|row| dot(row, x.row(column))));
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::codes::Int4Group128;
 use crate::layout::{GROUP_ROWS, for_each_block};
 use crate::ops::{InterleavedRows, WeightRows};
 use crate::pool::TileMut;
+use crate::runs::{FourRuns, ReadAhead};
 use crate::scalar::{block32, block256, codes};
 
 fn multiply_int4(weights: WeightRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
@@ -27,9 +28,16 @@ fn apart(dtype: Dtype, groups: InterleavedRows<'_>, numbers: usize, rows: usize)
 macro_rules! taken_apart {
     ($name:ident, $dtype:expr, $block:ty, $numbers:literal, $multiply:path) => {
         pub(super) fn $name(groups: InterleavedRows<'_>, x: Rows<'_, $block>, out: &mut TileMut<'_>) {
-            let rows = out.columns().len();
+            let rows = out.width();
             let bytes = apart($dtype, groups, x.length() * $numbers, rows);
-            $multiply(WeightRows { bytes: &bytes, row_bytes: bytes.len() / rows }, x, out);
+            // Rows of the output keep their numbers; the bytes are those of the tile alone.
+            let weights = WeightRows {
+                bytes: &bytes,
+                row_bytes: bytes.len() / rows,
+                runs: FourRuns::neighbours(0..rows),
+                ahead: ReadAhead::None,
+            };
+            $multiply(weights, x, out);
         }
     };
 }

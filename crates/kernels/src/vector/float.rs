@@ -13,11 +13,11 @@ macro_rules! float_kernels {
             out: &mut TileMut<'_>,
             load: impl Fn(&[u8; BYTES]) -> Lanes16,
         ) {
-            let (rows, columns) = (weights.count(), x.count());
+            let columns = x.count();
             let wide = columns / 4 * 4;
             for column in (0..wide).step_by(4) {
                 let x: [&[f32]; 4] = [x.row(column), x.row(column + 1), x.row(column + 2), x.row(column + 3)];
-                for row in 0..rows {
+                for row in 0..weights.count() {
                     let weights = [weights.row(row)];
                     let sums = reduce4(sums(x, weights, &load, |sums, w, x| {
                         for at in 0..4 {
@@ -27,16 +27,14 @@ macro_rules! float_kernels {
                     sums.iter().enumerate().for_each(|(at, &sum)| out.row(column + at)[row] = sum);
                 }
             }
-            for column in wide..columns {
-                for first in (0..rows).step_by(4) {
-                    let row = |at: usize| weights.row((first + at).min(rows - 1));
-                    let sums = reduce4(sums([x.row(column)], [row(0), row(1), row(2), row(3)], &load, |sums, w, x| {
+            for four in 0..weights.fours() {
+                for column in wide..columns {
+                    let sums = reduce4(sums([x.row(column)], weights.four(four), &load, |sums, w, x| {
                         for at in 0..4 {
                             sums[at] = sums[at].add_product(w[at], x[0]);
                         }
                     }));
-                    let kept = (rows - first).min(4);
-                    out.row(column)[first..first + kept].copy_from_slice(&sums[..kept]);
+                    out.put4(column, four, sums);
                 }
             }
         }

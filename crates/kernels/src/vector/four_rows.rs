@@ -3,7 +3,7 @@
 //! A macro, because a function belongs to one instruction set, and closures take the place of a trait for the same
 //! reason. `head` unpacks what a block of four rows has beside its quants, `row` the quants and scales of one of them,
 //! `products` multiplies these with a block of x, and `add` makes of the products of four rows floats. The macro expects
-//! `Floats4`, four floats, `zero4`, `store4` and `prefetch` in scope.
+//! `Floats4`, four floats, `zero4`, `store4` and `read_ahead` in scope.
 
 macro_rules! four_row_loops {
     ($features:literal, $register:ty) => {
@@ -24,18 +24,18 @@ macro_rules! four_row_loops {
                 impl Fn(Floats4, &Head, [$register; 4], &Int8Block256) -> Floats4,
             ),
         ) {
-            for rows in four_streams(weights.count()) {
-                let [a, b, c, d] = rows.map(|row| weights.row(row).as_chunks::<BYTES>().0);
+            for four in 0..weights.fours() {
+                let [a, b, c, d] = weights.four(four).map(|row| row.as_chunks::<BYTES>().0);
                 if x.count() == 1 {
                     let mut sums = zero4();
                     for ((((x, a), b), c), d) in x.row(0).iter().zip(a).zip(b).zip(c).zip(d) {
-                        [a, b, c, d].into_iter().for_each(|block| prefetch(block, STREAM_AHEAD));
+                        read_ahead(weights.ahead, [a, b, c, d]);
                         let head = head([a, b, c, d]);
                         // One row after the other, so that its quants never leave the registers.
                         let product = |block, at| products(&row(block, &head, at), x);
                         sums = add(sums, &head, [product(a, 0), product(b, 1), product(c, 2), product(d, 3)], x);
                     }
-                    write4(out.row(0), rows, store4(sums));
+                    out.put4(0, four, store4(sums));
                     continue;
                 }
                 for tile in (0..x.count()).step_by(COLUMNS) {
@@ -57,7 +57,7 @@ macro_rules! four_row_loops {
                         }
                     }
                     for (column, sums) in sums[..columns].iter().enumerate() {
-                        write4(out.row(tile + column), rows, store4(*sums));
+                        out.put4(tile + column, four, store4(*sums));
                     }
                 }
             }

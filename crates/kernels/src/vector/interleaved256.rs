@@ -91,7 +91,7 @@ macro_rules! interleaved256_loops {
             let chunk = chunk(x.count(), C);
             let ahead = Ahead::new(x.length(), W * GROUP_WORD, GROUPS * rows.group_bytes);
             for start in (0..x.count()).step_by(chunk) {
-                for first in (0..out.columns().len()).step_by(UNIT) {
+                for first in (0..out.width()).step_by(UNIT) {
                     // A last short unit repeats its last group and drops the copy.
                     let group = |at: usize| rows.group((first / GROUP_ROWS + at).min(last));
                     let words: [_; GROUPS] = std::array::from_fn(|at| group(at).as_chunks().0.as_chunks::<W>().0);

@@ -16,16 +16,6 @@ pub(crate) const MANY: usize = 126;
 /// Columns from which interleaving rows on the way pays.
 pub(crate) const LEAST_TURNED: usize = 4;
 
-/// How far ahead of what is multiplied memory is asked for more, in bytes of each row's stream.
-pub(crate) const STREAM_AHEAD: usize = 2048;
-
-/// All of `count` weight rows in fours that lie far apart, so that each is one long stream of memory; short streams
-/// defeat the hardware's own prefetching. Where the rows are no multiple of four, the last is there more than once.
-pub(crate) fn four_streams(count: usize) -> impl Iterator<Item = [usize; 4]> {
-    let apart = count.div_ceil(4);
-    (0..apart).map(move |first| [0, 1, 2, 3].map(|stream| (first + stream * apart).min(count - 1)))
-}
-
 /// The `N` bytes at `at` of a block; the layout of the format keeps them inside.
 #[inline]
 pub(crate) fn field<const N: usize, const BYTES: usize>(block: &[u8; BYTES], at: usize) -> &[u8; N] {
@@ -36,12 +26,6 @@ pub(crate) fn field<const N: usize, const BYTES: usize>(block: &[u8; BYTES], at:
 #[inline]
 pub(crate) fn pair<const BYTES: usize>(block: &[u8; BYTES], at: usize) -> [u8; 2] {
     [block[at], block[at + 1]]
-}
-
-/// Writes the sums of four rows of weights.
-#[inline]
-pub(crate) fn write4(out: &mut [f32], rows: [usize; 4], sums: [f32; 4]) {
-    rows.into_iter().zip(sums).for_each(|(row, sum)| out[row] = sum);
 }
 
 /// Columns of one pass where there are `columns` in all: at most `most`, and the last pass not much shorter.

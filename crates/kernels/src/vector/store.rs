@@ -9,7 +9,7 @@ macro_rules! store_sums {
         #[target_feature(enable = $features)]
         pub(crate) fn store_sums(sums: &[[Floats; VECTORS]], start: usize, first: usize, out: &mut TileMut<'_>) {
             const UNIT: usize = GROUPS * GROUP_ROWS;
-            let kept = (out.columns().len() - first).min(UNIT);
+            let kept = (out.width() - first).min(UNIT);
             for (column, sums) in sums.iter().enumerate() {
                 let mut row = [0.0; UNIT];
                 for (vector, out) in row.as_chunks_mut().0.iter_mut().enumerate() {

@@ -23,18 +23,19 @@ macro_rules! codes256_kernels {
             x: Rows<'_, Int8Block256>,
             out: &mut TileMut<'_>,
         ) {
-            let count = weights.count();
-            // A last short group repeats its last row and drops the copies.
-            let row = |at: usize| weights.row(at.min(count - 1)).as_chunks::<BYTES>().0;
             if x.count() < LEAST_COLUMNS {
-                for rows in four_streams(count) {
+                for four in 0..weights.fours() {
+                    let rows = weights.four(four).map(|row| row.as_chunks::<BYTES>().0);
                     for column in 0..x.count() {
-                        let sums = four_rows::<BYTES, F>(rows.map(row), x.row(column));
-                        write4(out.row(column), rows, store4(sums));
+                        let sums = four_rows::<BYTES, F>((rows, weights.ahead), x.row(column));
+                        out.put4(column, four, store4(sums));
                     }
                 }
                 return;
             }
+            let count = weights.count();
+            // A last short group repeats its last row and drops the copies.
+            let row = |at: usize| weights.row(at.min(count - 1)).as_chunks::<BYTES>().0;
             for first in (0..count).step_by(ROWS) {
                 let mut rows = [row(first); ROWS];
                 rows.iter_mut().enumerate().for_each(|(at, rows)| *rows = row(first + at));
@@ -49,12 +50,12 @@ macro_rules! codes256_kernels {
         #[inline]
         #[target_feature(enable = $features)]
         fn four_rows<const BYTES: usize, F: Registers<BYTES>>(
-            [a, b, c, d]: [&[[u8; BYTES]]; 4],
+            ([a, b, c, d], ahead): ([&[[u8; BYTES]]; 4], ReadAhead),
             x: &[Int8Block256],
         ) -> __m128 {
             let mut sums = _mm_setzero_ps();
             for ((((x, a), b), c), d) in x.iter().zip(a).zip(b).zip(c).zip(d) {
-                [a, b, c, d].into_iter().for_each(|block| prefetch(block, STREAM_AHEAD));
+                read_ahead(ahead, [a, b, c, d]);
                 let x_scale = _mm_set1_ps(x.scale);
                 let [(a_total, a_offset), (b_total, b_offset), (c_total, c_offset), (d_total, d_offset)] = [
                     products::<BYTES, F>(a, x),

@@ -1,0 +1,161 @@
+//! Which rows of a weight matrix a task multiplies, and how they are read from memory.
+
+use std::ops::Range;
+
+/// Streams of memory that a thread reads side by side: one alone leaves a core waiting.
+pub(crate) const STREAMS: usize = 4;
+
+/// Rows of each stream that one task multiplies: enough to hide the cost of claiming it, few enough to balance threads.
+const ROWS_PER_TASK: usize = 8;
+
+/// How far ahead of what is multiplied a kernel asks memory for more, in bytes of each stream, and into which cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadAhead {
+    /// It leaves that to the hardware.
+    None,
+    /// Into the nearest cache.
+    L1(usize),
+    /// Into the next one, which has more room for what comes too early.
+    L2(usize),
+}
+
+/// How weights are read where only a few columns are multiplied. Every way gives the same bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// A thread's four streams are the quarters of all that it reads; otherwise those of each task.
+    pub far: bool,
+    /// What is asked for early.
+    pub ahead: ReadAhead,
+}
+
+impl Reading {
+    /// What is best on most machines.
+    pub const DEFAULT: Reading = Reading { far: true, ahead: ReadAhead::L2(4096) };
+}
+
+/// Rows of a matrix in four runs of equal length that lie equally far apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FourRuns {
+    /// The first row of the first run.
+    first: usize,
+    /// Rows in each run.
+    length: usize,
+    /// Rows from the start of one run to the start of the next.
+    apart: usize,
+    /// The last run may be shorter, or missing: rows from here on belong to nobody.
+    end: usize,
+}
+
+impl FourRuns {
+    /// Neighbouring rows, whose quarters are the four runs.
+    pub fn neighbours(rows: Range<usize>) -> FourRuns {
+        let apart = rows.len().div_ceil(STREAMS);
+        FourRuns { first: rows.start, length: apart, apart, end: rows.end }
+    }
+
+    /// The rows `part` of each quarter of `span`.
+    fn of_quarters(span: Range<usize>, part: Range<usize>) -> FourRuns {
+        let apart = span.len().div_ceil(STREAMS);
+        let length = part.end.min(apart).saturating_sub(part.start);
+        FourRuns { first: span.start + part.start, length, apart, end: span.end }
+    }
+
+    /// Rows in each run: how many fours there are.
+    #[inline]
+    pub fn fours(&self) -> usize {
+        self.length
+    }
+
+    /// Row `at` of each run; where a run has no such row, the last one there is.
+    #[inline]
+    pub fn four(&self, at: usize) -> [usize; STREAMS] {
+        let row = |run: usize| (self.first + at + run * self.apart).min(self.end - 1);
+        [row(0), row(1), row(2), row(3)]
+    }
+
+    /// Row `at` of one run, if it has one.
+    #[inline]
+    pub(crate) fn row(&self, at: usize, run: usize) -> Option<usize> {
+        Some(self.first + at + run * self.apart).filter(|row| *row < self.end)
+    }
+
+    /// The rows, if they are neighbours.
+    pub fn as_range(&self) -> Option<Range<usize>> {
+        (self.length == self.apart).then_some(self.first..self.end)
+    }
+}
+
+/// How the rows of a matrix are divided into tasks: into spans, and the four quarters of each span into parts.
+#[derive(Clone, Copy, Debug)]
+pub struct Tiling {
+    rows: usize,
+    span: usize,
+    part: usize,
+}
+
+impl Tiling {
+    /// Tasks of `count` neighbouring rows each.
+    pub fn neighbours(rows: usize, count: usize) -> Tiling {
+        Tiling { rows, span: count, part: count.div_ceil(STREAMS) }
+    }
+
+    /// Every task takes a few rows from each quarter of one of `spans` spans. A thread that takes the tasks of a span in
+    /// order reads four long streams of memory.
+    pub fn streams(rows: usize, spans: usize) -> Tiling {
+        Tiling { rows, span: rows.div_ceil(spans).next_multiple_of(STREAMS), part: ROWS_PER_TASK }
+    }
+
+    /// Rows of the matrix.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// How many tasks.
+    pub(crate) fn tasks(&self) -> usize {
+        self.rows.div_ceil(self.span) * self.parts()
+    }
+
+    /// The rows of a task; none, where a last short span has fewer parts.
+    pub(crate) fn task(&self, task: usize) -> FourRuns {
+        let (span, part) = (task / self.parts(), task % self.parts());
+        let span = self.span * span..self.rows.min(self.span * (span + 1));
+        FourRuns::of_quarters(span, self.part * part..self.part * (part + 1))
+    }
+
+    fn parts(&self) -> usize {
+        self.span.div_ceil(STREAMS).div_ceil(self.part)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The existing rows of some runs.
+    fn rows(runs: FourRuns) -> Vec<usize> {
+        (0..STREAMS).flat_map(|run| (0..runs.fours()).filter_map(move |at| runs.row(at, run))).collect()
+    }
+
+    #[test]
+    fn every_row_belongs_to_one_task() {
+        for count in (1..70).chain([100, 256, 2048, 2051]) {
+            let streams = [1, 2, 3, 8].map(|spans| Tiling::streams(count, spans));
+            let neighbours = [16, 32, 256].map(|rows| Tiling::neighbours(count, rows));
+            for tiling in streams.into_iter().chain(neighbours) {
+                let mut all: Vec<usize> = (0..tiling.tasks()).flat_map(|task| rows(tiling.task(task))).collect();
+                all.sort_unstable();
+                assert_eq!(all, (0..count).collect::<Vec<_>>(), "{tiling:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn neighbours_are_a_range() {
+        let tiling = Tiling::neighbours(100, 32);
+        let ranges: Vec<_> = (0..tiling.tasks()).map(|task| tiling.task(task).as_range()).collect();
+        assert_eq!(ranges, [Some(0..32), Some(32..64), Some(64..96), Some(96..100)]);
+        assert_eq!(Tiling::streams(2048, 2).task(1).as_range(), None);
+        assert_eq!(Tiling::streams(2048, 2).task(1).four(3), [11, 267, 523, 779]);
+        assert_eq!(FourRuns::neighbours(10..15).four(1), [11, 13, 14, 14]);
+    }
+}
