@@ -104,6 +104,7 @@ mod coordinate;
 mod embedded;
 mod error;
 mod generate;
+mod kernel_choice;
 #[cfg(all(feature = "fleet", feature = "server"))]
 mod live;
 mod open;
@@ -131,6 +132,7 @@ pub use cascadia_engine::{FinishReason, Message, Sampling, Stats};
 pub use embedded::EMBEDDED_MODEL;
 pub use error::Error;
 pub use generate::{Delta, Finished, GenerateOptions, Generation};
+pub use kernel_choice::Kernels;
 #[cfg(all(feature = "fleet", feature = "server"))]
 pub use live::FleetModel;
 pub use open::{Model, ModelBuilder, ModelInfo};

@@ -8,7 +8,7 @@ use cascadia_engine::service::{Service, ServiceHandle, ServiceOptions};
 use cascadia_engine::{CacheSize, Engine, ModelText, OpenOptions};
 use cascadia_weights::ModelFiles;
 
-use crate::{Error, ModelSource, Threads};
+use crate::{Error, Kernels, ModelSource, Threads};
 
 /// Requests that are computed at a time unless others are asked for.
 const PARALLEL: u32 = 8;
@@ -41,6 +41,7 @@ pub struct ModelInfo {
 #[derive(Clone, Debug)]
 pub struct ModelBuilder {
     pub(crate) threads: Threads,
+    kernels: Kernels,
     pub(crate) context: Option<u32>,
     memory: Option<u64>,
     pub(crate) parallel: u32,
@@ -65,8 +66,8 @@ impl Model {
     /// Settings other than the usual ones.
     pub fn builder() -> ModelBuilder {
         let options = ServiceOptions::default();
-        let (threads, parallel) = (Threads::default(), PARALLEL);
-        ModelBuilder { threads, context: None, memory: None, parallel, draft: None, template: None, options }
+        let (threads, kernels, parallel) = (Threads::default(), Kernels::Default, PARALLEL);
+        ModelBuilder { threads, kernels, context: None, memory: None, parallel, draft: None, template: None, options }
     }
 
     /// What people call it.
@@ -104,6 +105,11 @@ impl ModelBuilder {
     /// Computes with these threads; a number will do.
     pub fn threads(self, threads: impl Into<Threads>) -> ModelBuilder {
         ModelBuilder { threads: threads.into(), ..self }
+    }
+
+    /// Reads weights in this way.
+    pub fn kernels(self, kernels: Kernels) -> ModelBuilder {
+        ModelBuilder { kernels, ..self }
     }
 
     /// Allows so many tokens of prompt and answer together; the model's own limit, up to 4096, by default.
@@ -162,7 +168,9 @@ impl ModelBuilder {
     pub(crate) fn prepare(&self) -> Result<Preparation, Error> {
         let cache = CacheSize::Rest(self.parallel);
         let pool = self.threads.pool();
-        let mut options = OpenOptions { context: self.context, memory: self.memory, cache, ..OpenOptions::new(pool) };
+        let ops = self.kernels.slot(pool.threads());
+        let (context, memory) = (self.context, self.memory);
+        let mut options = OpenOptions { context, memory, cache, ops, ..OpenOptions::new(pool) };
         let draft = self.draft.as_ref().map(|draft| open_draft(draft, &options)).transpose()?;
         if let (Some(draft), Some(memory)) = (&draft, &mut options.memory) {
             *memory = memory.saturating_sub(draft.memory_bytes());

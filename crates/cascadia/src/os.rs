@@ -10,6 +10,11 @@ pub(crate) fn siblings(processor: usize) -> Option<String> {
     system::siblings(processor)
 }
 
+/// What the processor calls itself, with the numbers of its kind; empty when the system does not say.
+pub(crate) fn processor_name() -> String {
+    system::processor_name()
+}
+
 /// Keeps the calling thread on one processor; where the system cannot, it runs anywhere.
 pub(crate) fn pin(processor: usize) {
     system::pin(processor);
@@ -29,6 +34,17 @@ mod system {
         std::fs::read_to_string(path).ok()
     }
 
+    pub(super) fn processor_name() -> String {
+        let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let first = text.split("\n\n").next().unwrap_or_default();
+        let value = |name: &str| {
+            let lines = first.lines().filter_map(|line| line.split_once(':'));
+            lines.filter(|(key, _)| key.trim() == name).map(|(_, value)| value.trim()).next()
+        };
+        let names = ["model name", "cpu family", "model", "CPU implementer", "CPU part"];
+        names.into_iter().filter_map(value).collect::<Vec<_>>().join(" ")
+    }
+
     pub(super) fn pin(processor: usize) {
         let mut set = CpuSet::new();
         set.set(processor);
@@ -45,6 +61,10 @@ mod system {
 
     pub(super) fn siblings(_processor: usize) -> Option<String> {
         None
+    }
+
+    pub(super) fn processor_name() -> String {
+        String::new()
     }
 
     pub(super) fn pin(_processor: usize) {}

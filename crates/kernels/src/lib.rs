@@ -21,6 +21,8 @@ mod neon;
 mod ops;
 mod pool;
 pub mod quantize;
+mod reading;
+mod readings;
 mod runs;
 mod scalar;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -38,5 +40,7 @@ pub use layout::{Layout, interleave};
 pub use matrix::{Groups, Matrix, MatrixError, Shape, SharedBytes, multiply_groups};
 pub use ops::{AttentionOps, CeilingOps, InterleavedRows, Ops, OpsSlot, ProductOps, RowOps, WeightRows};
 pub use pool::{Pool, TileMut, Worker};
-pub use runs::{FourRuns, ReadAhead, Reading, Tiling};
+pub use reading::{ReadAhead, Reading, ReadingError};
+pub use readings::{MatrixKind, Readings, TimedReading, time_readings};
+pub use runs::{FourRuns, Tiling};
 pub use scalar::decode_row;

@@ -7,7 +7,9 @@ use crate::activations::{ActivationForm, Activations};
 use crate::blocks::SUPER_BLOCK;
 use crate::layout::{GROUP_ROWS, Layout, for_each_block};
 use crate::ops::{InterleavedRows, Ops, WeightRows};
-use crate::runs::{FourRuns, Reading, Tiling};
+use crate::reading::{ReadAhead, Reading};
+use crate::readings::MatrixKind;
+use crate::runs::{FourRuns, Tiling};
 use crate::scalar::decode_row;
 use crate::{Dtype, Pool, TileMut};
 
@@ -25,7 +27,7 @@ const FEW: usize = 3;
 const MANY: usize = 64;
 
 /// Rows and columns of a matrix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shape {
     /// Outputs.
     pub rows: usize,
@@ -62,7 +64,6 @@ pub struct Matrix {
     dtype: Dtype,
     layout: Layout,
     shape: Shape,
-    reading: Reading,
 }
 
 /// Rows of activations in groups, each of which is multiplied with one of several matrices.
@@ -81,7 +82,7 @@ pub fn multiply_groups(
     groups: Groups<'_>,
     x: &mut Activations,
     out: &mut [f32],
-    (ops, pool): (&Ops, &Pool),
+    (ops, pool, reading): (&Ops, &Pool, Reading),
 ) {
     let matrix = |group: usize| &matrices[groups.members[group]];
     (0..groups.members.len()).for_each(|group| x.prepare(matrix(group).activation_form(), ops, pool));
@@ -92,7 +93,7 @@ pub fn multiply_groups(
     assert_eq!(x.float().count() * shape.rows, out.len(), "room for every output");
     let most_columns = groups.starts.windows(2).map(|group| group[1] - group[0]).max().unwrap_or(0);
     let tiling = match x.float().count() / groups.members.len() {
-        ..=FEW if most_columns <= FEW && matrix(0).reads_streams() => {
+        ..=FEW if most_columns <= FEW && reading.far && matrix(0).layout == Layout::Rows => {
             Tiling::streams(shape.rows, pool.threads().div_ceil(groups.members.len()))
         }
         ..MANY => Tiling::neighbours(shape.rows, ROWS_PER_TASK),
@@ -103,7 +104,8 @@ pub fn multiply_groups(
         }
     };
     pool.tiles(out, tiling, groups.starts, |group, mut tile| {
-        matrix(group).multiply_tile(x, groups.starts[group]..groups.starts[group + 1], &mut tile, ops);
+        let rows = groups.starts[group]..groups.starts[group + 1];
+        matrix(group).multiply_tile(x, rows, &mut tile, (ops, reading.ahead));
     });
 }
 
@@ -118,15 +120,9 @@ impl Matrix {
         let length = (*bytes).as_ref().len();
         let size = |rows: usize| layout.matrix_bytes(dtype, rows as u64, shape.columns as u64);
         match (size(1), size(shape.rows)) {
-            (Some(stride), Some(total)) if total == length as u64 && total > 0 => Ok(Matrix {
-                bytes,
-                first_row: 0,
-                stride: stride as usize,
-                dtype,
-                layout,
-                shape,
-                reading: Reading::DEFAULT,
-            }),
+            (Some(stride), Some(total)) if total == length as u64 && total > 0 => {
+                Ok(Matrix { bytes, first_row: 0, stride: stride as usize, dtype, layout, shape })
+            }
             _ => Err(MatrixError { dtype, layout, rows: shape.rows, columns: shape.columns, bytes: length }),
         }
     }
@@ -142,11 +138,6 @@ impl Matrix {
         let mut bytes = Vec::new();
         rows.for_each(|row| self.for_each_block(row, |_, block| bytes.extend_from_slice(block)));
         Matrix::new(Arc::new(bytes), self.dtype, shape).expect("rows of a valid matrix")
-    }
-
-    /// The same matrix, read in another way where only a few columns are multiplied.
-    pub fn with_reading(self, reading: Reading) -> Matrix {
-        Matrix { reading, ..self }
     }
 
     /// Outputs and inputs.
@@ -190,54 +181,75 @@ impl Matrix {
         }
     }
 
+    /// What its speed depends on.
+    pub fn kind(&self) -> MatrixKind {
+        MatrixKind { dtype: self.dtype, layout: self.layout, shape: self.shape }
+    }
+
     /// out = x × selfᵀ, for every row of `x`; `out` is row-major with `shape.rows` columns.
-    pub fn multiply(&self, x: &mut Activations, out: &mut [f32], ops: &Ops, pool: &Pool) {
+    pub fn multiply(&self, x: &mut Activations, out: &mut [f32], with: (&Ops, &Pool, Reading)) {
         let rows = x.float().count();
-        multiply_groups(std::slice::from_ref(self), Groups { members: &[0], starts: &[0, rows] }, x, out, (ops, pool));
+        multiply_groups(std::slice::from_ref(self), Groups { members: &[0], starts: &[0, rows] }, x, out, with);
     }
 
     /// The tile's columns of `x × selfᵀ`, for some rows of `x`.
-    fn multiply_tile(&self, x: &Activations, rows: Range<usize>, tile: &mut TileMut<'_>, ops: &Ops) {
+    fn multiply_tile(
+        &self,
+        x: &Activations,
+        rows: Range<usize>,
+        tile: &mut TileMut<'_>,
+        (ops, ahead): (&Ops, ReadAhead),
+    ) {
         let (dtype, outputs) = (self.dtype, tile.columns());
         match (self.layout, self.activation_form()) {
             (Layout::Interleaved, ActivationForm::Blocks32) => {
-                ops.products.multiply_interleaved32(dtype, self.task_groups(outputs), x.blocks32().part(rows), tile);
+                ops.products.multiply_interleaved32(
+                    dtype,
+                    self.interleaved_rows(outputs, ahead),
+                    x.blocks32().part(rows),
+                    tile,
+                );
             }
             (Layout::Interleaved, _) => {
-                ops.products.multiply_interleaved256(dtype, self.task_groups(outputs), x.blocks256().part(rows), tile);
+                ops.products.multiply_interleaved256(
+                    dtype,
+                    self.interleaved_rows(outputs, ahead),
+                    x.blocks256().part(rows),
+                    tile,
+                );
             }
             (Layout::Rows, ActivationForm::Float) => {
-                ops.products.multiply_float(dtype, self.weight_rows(outputs), x.float().part(rows), tile);
+                ops.products.multiply_float(dtype, self.weight_rows(outputs, ahead), x.float().part(rows), tile);
             }
             (Layout::Rows, ActivationForm::Blocks32) => {
-                ops.products.multiply_blocks32(dtype, self.weight_rows(outputs), x.blocks32().part(rows), tile);
+                ops.products.multiply_blocks32(dtype, self.weight_rows(outputs, ahead), x.blocks32().part(rows), tile);
             }
             (Layout::Rows, ActivationForm::Blocks256) => {
-                ops.products.multiply_blocks256(dtype, self.weight_rows(outputs), x.blocks256().part(rows), tile);
+                ops.products.multiply_blocks256(
+                    dtype,
+                    self.weight_rows(outputs, ahead),
+                    x.blocks256().part(rows),
+                    tile,
+                );
             }
         }
     }
 
-    /// Whether a task may take rows that lie far apart.
-    fn reads_streams(&self) -> bool {
-        self.layout == Layout::Rows && self.reading.far
-    }
-
-    fn weight_rows(&self, runs: FourRuns) -> WeightRows<'_> {
+    fn weight_rows(&self, runs: FourRuns, ahead: ReadAhead) -> WeightRows<'_> {
         let bytes = self.slice(self.first_row..self.first_row + self.shape.rows);
-        WeightRows { bytes, row_bytes: self.stride, runs, ahead: self.reading.ahead }
+        WeightRows { bytes, row_bytes: self.stride, runs, ahead }
     }
 
     /// The groups that hold the rows of a task, which start where a group does.
-    fn task_groups(&self, runs: FourRuns) -> InterleavedRows<'_> {
-        self.groups(runs.as_range().expect("tasks of interleaved rows are neighbours"))
+    fn interleaved_rows(&self, runs: FourRuns, ahead: ReadAhead) -> InterleavedRows<'_> {
+        let rows = runs.as_range().expect("tasks of interleaved rows are neighbours");
+        InterleavedRows { bytes: self.groups(rows), group_bytes: self.stride, ahead }
     }
 
     /// The groups that hold some rows.
-    fn groups(&self, rows: Range<usize>) -> InterleavedRows<'_> {
+    fn groups(&self, rows: Range<usize>) -> &[u8] {
         let (start, end) = (self.first_row + rows.start, self.first_row + rows.end);
-        let bytes = self.slice(start / GROUP_ROWS..end.div_ceil(GROUP_ROWS));
-        InterleavedRows { bytes, group_bytes: self.stride }
+        self.slice(start / GROUP_ROWS..end.div_ceil(GROUP_ROWS))
     }
 
     fn slice(&self, parts: Range<usize>) -> &[u8] {
@@ -247,7 +259,7 @@ impl Matrix {
     /// Calls `visit` with every block of an interleaved row.
     fn for_each_block(&self, row: usize, visit: impl FnMut(usize, &[u8])) {
         let blocks = self.shape.columns / self.dtype.block_elements();
-        let group = self.groups(row..row + 1).bytes;
+        let group = self.groups(row..row + 1);
         for_each_block(self.dtype, group, blocks, (self.first_row + row) % GROUP_ROWS, visit);
     }
 }

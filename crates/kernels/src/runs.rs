@@ -1,4 +1,4 @@
-//! Which rows of a weight matrix a task multiplies, and how they are read from memory.
+//! Which rows of a weight matrix a task multiplies.
 
 use std::ops::Range;
 
@@ -7,31 +7,6 @@ pub(crate) const STREAMS: usize = 4;
 
 /// Rows of each stream that one task multiplies: enough to hide the cost of claiming it, few enough to balance threads.
 const ROWS_PER_TASK: usize = 8;
-
-/// How far ahead of what is multiplied a kernel asks memory for more, in bytes of each stream, and into which cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReadAhead {
-    /// It leaves that to the hardware.
-    None,
-    /// Into the nearest cache.
-    L1(usize),
-    /// Into the next one, which has more room for what comes too early.
-    L2(usize),
-}
-
-/// How weights are read where only a few columns are multiplied. Every way gives the same bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reading {
-    /// A thread's four streams are the quarters of all that it reads; otherwise those of each task.
-    pub far: bool,
-    /// What is asked for early.
-    pub ahead: ReadAhead,
-}
-
-impl Reading {
-    /// What is best on most machines.
-    pub const DEFAULT: Reading = Reading { far: true, ahead: ReadAhead::L2(4096) };
-}
 
 /// Rows of a matrix in four runs of equal length that lie equally far apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

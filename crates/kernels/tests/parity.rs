@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cascadia_kernels::{
     Activation, Activations, Attention, AttentionScratch, CachedRows, Dtype, Int8Block32, Int8Block256, KvPage, Layout,
-    Matrix, Ops, Pool, Shape, Stored, interleave,
+    Matrix, Ops, Pool, Reading, Shape, Stored, interleave, time_readings,
 };
 
 /// A small generator; the seed is in every failure message.
@@ -130,7 +130,7 @@ const SHAPES: [(usize, usize); 13] = [
 
 #[test]
 fn matrices_of_every_format() {
-    let pool = Pool::new(1);
+    let (one, three) = (Pool::new(1), Pool::new(3));
     let (scalar, others) = scalar_and_others();
     for dtype in Dtype::ALL {
         let widths: &[usize] = match dtype.block_elements() {
@@ -147,24 +147,40 @@ fn matrices_of_every_format() {
                 let bytes = random_weights(&mut random, dtype, rows * columns);
                 let matrices = in_every_layout(bytes, dtype, Shape { rows, columns });
                 let values = random.floats(inputs * columns);
-                let multiply = |ops: &Ops, matrix: &Matrix| {
+                let multiply = |matrix: &Matrix, with: (&Ops, &Pool, Reading)| {
                     let mut x = Activations::with_capacity(inputs, columns);
                     x.reset(inputs, columns).copy_from_slice(&values);
                     let mut out = vec![f32::NAN; inputs * rows];
-                    matrix.multiply(&mut x, &mut out, ops, &pool);
+                    matrix.multiply(&mut x, &mut out, with);
                     out
                 };
-                let expected = multiply(scalar, &matrices[0].1);
+                let expected = multiply(&matrices[0].1, (scalar, &one, Reading::DEFAULT));
                 assert!(expected.iter().all(|value| value.is_finite()), "{what}");
+                // One of the ways for each shape, in turn: all of them would take minutes.
+                let readings = [Reading::CANDIDATES[(rows + seed) % Reading::CANDIDATES.len()], Reading::DEFAULT];
                 for (layout, matrix) in &matrices {
-                    for ops in others.iter().chain([&scalar]) {
-                        let what = format!("{} {what}, {layout}", ops.name());
-                        assert_same_bits(&expected, &multiply(ops, matrix), &what);
+                    for (ops, reading) in others.iter().chain([&scalar]).flat_map(|ops| readings.map(|way| (ops, way)))
+                    {
+                        let what = format!("{} {what}, {layout}, {reading}", ops.name());
+                        assert_same_bits(&expected, &multiply(matrix, (ops, &one, reading)), &what);
+                        assert_same_bits(&expected, &multiply(matrix, (ops, &three, reading)), &what);
                     }
                 }
             }
         }
     }
+}
+
+#[test]
+fn a_measurement_chooses_one_of_the_ways() {
+    let mut random = Random(3);
+    let shape = Shape { rows: 40, columns: 256 };
+    let matrix = |random: &mut Random| {
+        let bytes = random_weights(random, Dtype::Q4_K, shape.rows * shape.columns);
+        Matrix::new(Arc::new(bytes), Dtype::Q4_K, shape).expect("a valid matrix")
+    };
+    let timed = time_readings(&[matrix(&mut random), matrix(&mut random)], Ops::best(), &Pool::new(2));
+    assert!(Reading::CANDIDATES.contains(&timed.reading) && timed.speed > 0.0, "{timed:?}");
 }
 
 /// The kernels against double precision on the decoded weights: quantised formats may differ by the rounding of the
@@ -189,7 +205,7 @@ fn matrices_agree_with_decoded_weights() {
         let mut x = Activations::with_capacity(1, columns);
         x.reset(1, columns).copy_from_slice(&values);
         let mut out = [0.0];
-        matrix.multiply(&mut x, &mut out, Ops::best(), &pool);
+        matrix.multiply(&mut x, &mut out, (Ops::best(), &pool, Reading::DEFAULT));
         let exact: f64 = decoded.iter().zip(&values).map(|(w, x)| f64::from(*w) * f64::from(*x)).sum();
         let magnitude: f64 = decoded.iter().map(|w| f64::from(w.abs())).sum();
         // Random roundings cancel; a tenth of the worst case still catches any wrong bit of a weight.

@@ -23,6 +23,7 @@ pub struct Compute {
 impl Compute {
     /// A step on these resources.
     pub(crate) fn step<'a>(&'a self, plan: &'a StepPlan, places: &'a RowPlaces, ropes: &'a [RopeTable]) -> Step<'a> {
-        Step { plan, places, ropes, ops: self.ops.current(), pool: &self.pool, profile: &self.profile }
+        let (ops, readings) = (self.ops.current(), self.ops.readings());
+        Step { plan, places, ropes, ops, readings, pool: &self.pool, profile: &self.profile }
     }
 }

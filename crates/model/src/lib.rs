@@ -38,6 +38,7 @@ mod spec;
 mod stage;
 mod step;
 mod token_io;
+mod tuning;
 mod workspace;
 
 pub use activation_stats::{ActivationStats, ColumnStats, MatrixId};

@@ -7,6 +7,7 @@ use cascadia_kernels::{OpsSlot, Pool};
 use cascadia_weights::ModelFiles;
 
 use crate::residency;
+use crate::tuning;
 use crate::{
     ActivationStats, Compute, KvLayout, LocalStage, ModelError, ModelLimits, ModelSpec, Profile, Stage, TokenIo,
 };
@@ -67,7 +68,11 @@ pub fn load_stage(
     layers: Range<u32>,
     options: &LoadOptions,
 ) -> Result<Box<dyn Stage>, ModelError> {
-    Ok(Box::new(LocalStage::new(files, spec, layers, options)?))
+    let stage = LocalStage::new(files, spec, layers, options)?;
+    if !stage.streams() {
+        tuning::choose(files, options);
+    }
+    Ok(Box::new(stage))
 }
 
 /// Loads a whole model. Weights stay where they are in the mapped files.

@@ -80,7 +80,7 @@ impl Projection {
         if let Some((index, stats)) = &self.stats {
             stats.add(&self.name, &x.float(), |_| *index);
         }
-        self.matrix.multiply(x, out, step.ops, step.pool);
+        self.matrix.multiply(x, out, (step.ops, step.pool, step.readings.of(&self.matrix)));
         step.profile.work(self.matrix.bytes(), self.matrix.operations(x.rows()));
         if let Some(bias) = &self.bias {
             step.pool.chunks(out, bias.len(), |_, _, row| step.ops.rows.add(bias, row));
@@ -114,7 +114,8 @@ impl GroupedProjection {
             stats.add(&self.name, &x.float(), |row| groups.member_of(row));
         }
         let RowGroups { members, starts } = groups;
-        multiply_groups(&self.matrices, Groups { members, starts }, x, out, (step.ops, step.pool));
+        let with = (step.ops, step.pool, step.readings.of(&self.matrices[0]));
+        multiply_groups(&self.matrices, Groups { members, starts }, x, out, with);
         let bytes = members.iter().map(|&member| self.matrices[member].bytes()).sum();
         step.profile.work(bytes, self.matrices[0].operations(x.rows()));
         if let Some(biases) = &self.biases {

@@ -91,7 +91,7 @@ impl ReadAhead {
         self.steps.load(Ordering::Relaxed).saturating_sub(1)
     }
 
-    fn streams(&self) -> bool {
+    pub(crate) fn streams(&self) -> bool {
         !self.shared.residency.streamed.is_empty()
     }
 

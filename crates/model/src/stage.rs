@@ -158,6 +158,11 @@ impl LocalStage {
         })
     }
 
+    /// Whether some layers do not stay in memory.
+    pub(crate) fn streams(&self) -> bool {
+        self.weights.streams()
+    }
+
     /// Takes rows that have found their places through all layers.
     fn run_layers(&self, step: &Step<'_>, hidden: &mut Hidden, state: &mut State) -> Result<(), StageError> {
         let State { cache, workspace } = state;

@@ -1,13 +1,14 @@
 //! What a layer is told about the step it runs in.
 
-use cascadia_kernels::{Ops, Pool};
+use std::sync::Arc;
+
+use cascadia_kernels::{Ops, Pool, Readings};
 
 use crate::plan::RowPlaces;
 use crate::rope::RopeTable;
 use crate::{Profile, StepPlan};
 
 /// One step, passed down to everything that computes.
-#[derive(Clone, Copy)]
 pub(crate) struct Step<'a> {
     /// What to compute.
     pub(crate) plan: &'a StepPlan,
@@ -17,6 +18,8 @@ pub(crate) struct Step<'a> {
     pub(crate) ropes: &'a [RopeTable],
     /// Kernels of one instruction set, the same for the whole step.
     pub(crate) ops: &'static Ops,
+    /// How they read each kind of matrix.
+    pub(crate) readings: Arc<Readings>,
     /// Threads.
     pub(crate) pool: &'a Pool,
     /// Where the time goes.

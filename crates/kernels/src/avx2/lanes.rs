@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use crate::runs::ReadAhead;
+use crate::reading::ReadAhead;
 
 /// Sixteen float lanes: the unit of every float sum.
 #[derive(Clone, Copy)]
@@ -176,13 +176,6 @@ pub(crate) fn bits_to_bytes(bits: u32) -> __m256i {
     _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit)
 }
 
-/// Asks for the cache lines of a block that will be read soon: the one `distance` bytes after `block`.
-#[inline]
-#[target_feature(enable = "avx2")]
-pub(crate) fn prefetch<T>(block: &[T], distance: usize) {
-    prefetch_from(block, distance, size_of_val(block));
-}
-
 /// Asks for the cache lines of some bytes that will be read soon and begin `distance` after `start`.
 #[inline]
 #[target_feature(enable = "avx2")]
@@ -193,25 +186,28 @@ pub(crate) fn prefetch_from<T>(start: &[T], distance: usize, length: usize) {
     }
 }
 
+/// Asks for `length` bytes that begin `distance` after `start`, in the cache that `ahead` names.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(crate) fn prefetch_into<T>(ahead: ReadAhead, start: &[T], (distance, length): (usize, usize)) {
+    let address = |line: usize| start.as_ptr().wrapping_byte_add(distance.wrapping_add(line)).cast();
+    let lines = (0..length).step_by(64);
+    match ahead {
+        ReadAhead::None => {}
+        ReadAhead::L1(_) => lines.for_each(|line| _mm_prefetch::<_MM_HINT_T0>(address(line))),
+        ReadAhead::L2(_) => lines.for_each(|line| _mm_prefetch::<_MM_HINT_T1>(address(line))),
+    }
+}
+
 /// Asks for what will be read after blocks of four streams.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(crate) fn read_ahead<B>(ahead: ReadAhead, blocks: [&B; 4]) {
-    let lines = || (0..size_of::<B>()).step_by(64);
-    let address = |block: &B, distance: usize| std::ptr::from_ref(block).wrapping_byte_add(distance).cast();
-    match ahead {
-        ReadAhead::None => {}
-        ReadAhead::L1(distance) => {
-            for block in blocks {
-                lines().for_each(|line| _mm_prefetch::<_MM_HINT_T0>(address(block, distance + line)));
-            }
-        }
-        ReadAhead::L2(distance) => {
-            for block in blocks {
-                lines().for_each(|line| _mm_prefetch::<_MM_HINT_T1>(address(block, distance + line)));
-            }
-        }
-    }
+pub(crate) fn read_ahead<B>(ahead: ReadAhead, [a, b, c, d]: [&B; 4]) {
+    let ask = |block: &B| prefetch_into(ahead, std::slice::from_ref(block), (ahead.bytes(), size_of::<B>()));
+    ask(a);
+    ask(b);
+    ask(c);
+    ask(d);
 }
 
 /// Stores eight floats, which `out` must have room for exactly.

@@ -3,7 +3,8 @@
 use std::arch::x86_64::*;
 use std::hint::black_box;
 
-use crate::avx2::lanes::prefetch;
+use crate::avx2::lanes::prefetch_into;
+use crate::reading::ReadAhead;
 use crate::scalar::peak as specification;
 
 /// Sums in flight; more than latency times units.
@@ -35,6 +36,6 @@ pub(super) fn float(rounds: usize) -> u64 {
 
 /// Reads every byte and returns a sum that keeps the compiler from leaving any out.
 #[target_feature(enable = "avx512f,avx512vl,avx512bw")]
-pub(super) fn read(bytes: &[u8]) -> u64 {
-    specification::read_streams(bytes, |piece, distance| prefetch(piece, distance))
+pub(super) fn read(bytes: &[u8], ahead: ReadAhead) -> u64 {
+    specification::read_streams(bytes, |piece| prefetch_into(ahead, piece, (ahead.bytes(), piece.len())))
 }

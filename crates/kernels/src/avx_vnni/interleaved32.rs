@@ -2,12 +2,13 @@
 
 use super::words::*;
 use crate::activations::{Int8Block32, Rows};
-use crate::avx2::lanes::prefetch;
+use crate::avx2::lanes::prefetch_into;
 use crate::avx2::turn::turn;
 use crate::blocks::{int4_group128, q4_0, q8_0};
 use crate::layout::{GROUP_HALF, GROUP_ROWS, GROUP_WORD};
 use crate::ops::{InterleavedRows, WeightRows};
 use crate::pool::TileMut;
+use crate::reading::ReadAhead;
 use crate::vector::interleaved32::interleaved32_kernels;
 use crate::vector::{Ahead, FEW, MANY, chunk, pair};
 

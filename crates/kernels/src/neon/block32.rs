@@ -12,7 +12,7 @@ use crate::blocks::{q4_0, q8_0};
 use crate::codes::{self, Format32, Scale, with_format32};
 use crate::ops::{Multiply, WeightRows};
 use crate::pool::TileMut;
-use crate::runs::ReadAhead;
+use crate::reading::ReadAhead;
 use crate::vector::{LEAST_TURNED, field, pair};
 
 /// Columns that share one unpacking of the weights.

@@ -3,7 +3,7 @@
 use std::arch::aarch64::*;
 use std::arch::asm;
 
-use crate::runs::ReadAhead;
+use crate::reading::ReadAhead;
 
 /// Sixteen float lanes: the unit of every float sum.
 #[derive(Clone, Copy)]
@@ -209,11 +209,25 @@ pub(super) fn bits_to_bytes(bits: u16) -> uint8x16_t {
     vtstq_u8(vcombine_u8(vdup_n_u8(low), vdup_n_u8(high)), vcombine_u8(own, own))
 }
 
-/// Asks for the cache lines of a block that will be read soon: the one `distance` bytes after `block`.
+/// Asks for `length` bytes that begin `distance` after `start`, in the cache that `ahead` names.
 #[inline]
 #[target_feature(enable = "neon")]
-pub(super) fn prefetch<T>(block: &[T], distance: usize) {
-    prefetch_from(block, distance, size_of_val(block));
+pub(super) fn prefetch_into<T>(ahead: ReadAhead, start: &[T], (distance, length): (usize, usize)) {
+    for line in (0..length).step_by(64) {
+        let address = start.as_ptr().addr().wrapping_add(distance).wrapping_add(line);
+        // SAFETY: a prefetch reads nothing and never faults, wherever the address leads.
+        unsafe {
+            match ahead {
+                ReadAhead::None => {}
+                ReadAhead::L1(_) => {
+                    asm!("prfm pldl1keep, [{}]", in(reg) address, options(nomem, nostack, preserves_flags))
+                }
+                ReadAhead::L2(_) => {
+                    asm!("prfm pldl2keep, [{}]", in(reg) address, options(nomem, nostack, preserves_flags))
+                }
+            }
+        }
+    }
 }
 
 /// Asks for what will be read after blocks of four streams.
@@ -221,23 +235,7 @@ pub(super) fn prefetch<T>(block: &[T], distance: usize) {
 #[target_feature(enable = "neon")]
 pub(super) fn read_ahead<B>(ahead: ReadAhead, blocks: [&B; 4]) {
     for block in blocks {
-        let start = std::ptr::from_ref(block).addr();
-        for line in (0..size_of::<B>()).step_by(64) {
-            // SAFETY: a prefetch reads nothing and never faults, wherever the address leads.
-            unsafe {
-                match ahead {
-                    ReadAhead::None => {}
-                    ReadAhead::L1(distance) => {
-                        let address = start.wrapping_add(distance + line);
-                        asm!("prfm pldl1keep, [{}]", in(reg) address, options(nomem, nostack, preserves_flags));
-                    }
-                    ReadAhead::L2(distance) => {
-                        let address = start.wrapping_add(distance + line);
-                        asm!("prfm pldl2keep, [{}]", in(reg) address, options(nomem, nostack, preserves_flags));
-                    }
-                }
-            }
-        }
+        prefetch_into(ahead, std::slice::from_ref(block), (ahead.bytes(), size_of::<B>()));
     }
 }
 

@@ -3,7 +3,8 @@
 use std::arch::aarch64::*;
 use std::hint::black_box;
 
-use super::lanes::{dot, prefetch};
+use super::lanes::{dot, prefetch_into};
+use crate::reading::ReadAhead;
 use crate::scalar::peak as specification;
 
 /// Sums in flight; more than latency times units.
@@ -35,6 +36,6 @@ pub(super) fn float(rounds: usize) -> u64 {
 
 /// Reads every byte and returns a sum that keeps the compiler from leaving any out.
 #[target_feature(enable = "neon")]
-pub(super) fn read(bytes: &[u8]) -> u64 {
-    specification::read_streams(bytes, |piece, distance| prefetch(piece, distance))
+pub(super) fn read(bytes: &[u8], ahead: ReadAhead) -> u64 {
+    specification::read_streams(bytes, |piece| prefetch_into(ahead, piece, (ahead.bytes(), piece.len())))
 }

@@ -1,11 +1,13 @@
 //! What the CPU could do at most: arithmetic in registers, and plain reading.
 #![expect(unsafe_code, reason = "kernels compiled for an instruction set may only be called where the CPU has it")]
 
+use crate::reading::ReadAhead;
+
 /// Measured ceilings of one instruction set.
 pub struct CeilingOps {
     pub(crate) peak_int8: unsafe fn(usize) -> u64,
     pub(crate) peak_float: unsafe fn(usize) -> u64,
-    pub(crate) read: unsafe fn(&[u8]) -> u64,
+    pub(crate) read: unsafe fn(&[u8], ReadAhead) -> u64,
 }
 
 impl CeilingOps {
@@ -22,8 +24,8 @@ impl CeilingOps {
     }
 
     /// Reads every byte and returns a sum that nobody needs.
-    pub(crate) fn read(&self, bytes: &[u8]) -> u64 {
+    pub(crate) fn read(&self, bytes: &[u8], ahead: ReadAhead) -> u64 {
         // SAFETY: a table is reachable only through `Ops::available`, which has checked the CPU.
-        unsafe { (self.read)(bytes) }
+        unsafe { (self.read)(bytes, ahead) }
     }
 }

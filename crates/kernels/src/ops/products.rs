@@ -7,7 +7,8 @@ use crate::Dtype;
 use crate::activations::{Int8Block32, Int8Block256, Rows};
 use crate::layout::{GROUP_ROWS, group_bytes};
 use crate::pool::TileMut;
-use crate::runs::{FourRuns, ReadAhead, STREAMS};
+use crate::reading::ReadAhead;
+use crate::runs::{FourRuns, STREAMS};
 
 /// Some rows of a weight matrix, whose rows lie one after the other.
 #[derive(Clone, Copy)]
@@ -63,6 +64,8 @@ pub struct InterleavedRows<'a> {
     pub bytes: &'a [u8],
     /// Bytes of one group.
     pub group_bytes: usize,
+    /// How far ahead of what is multiplied memory is asked for more.
+    pub ahead: ReadAhead,
 }
 
 impl<'a> InterleavedRows<'a> {

@@ -7,7 +7,8 @@ use crate::codes::Int4Group128;
 use crate::layout::{GROUP_ROWS, for_each_block};
 use crate::ops::{InterleavedRows, WeightRows};
 use crate::pool::TileMut;
-use crate::runs::{FourRuns, ReadAhead};
+use crate::reading::ReadAhead;
+use crate::runs::FourRuns;
 use crate::scalar::{block32, block256, codes};
 
 fn multiply_int4(weights: WeightRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {

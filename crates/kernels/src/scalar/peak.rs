@@ -2,11 +2,12 @@
 
 use std::hint::black_box;
 
+use crate::reading::ReadAhead;
+
 const LANES: usize = 32;
-/// Places read at once, bytes read in each before the next has its turn, and how far ahead memory is asked for more.
+/// Places read at once, and bytes read in each before the next has its turn.
 const STREAMS: usize = 4;
 const PIECE: usize = 8 * LANES;
-const AHEAD: usize = 2048;
 
 /// Integer multiply-adds; returns how many operations were done.
 pub(super) fn int8(rounds: usize) -> u64 {
@@ -29,14 +30,14 @@ pub(super) fn float(rounds: usize) -> u64 {
 }
 
 /// Reads every byte of whole groups of words and returns a sum that keeps the compiler from leaving any out.
-pub(super) fn read(bytes: &[u8]) -> u64 {
-    read_streams(bytes, |_, _| ())
+pub(super) fn read(bytes: &[u8], _ahead: ReadAhead) -> u64 {
+    read_streams(bytes, |_| ())
 }
 
 /// The same in several places at once, as matrices are read row beside row: one stream alone leaves a core waiting.
-/// `prefetch` asks for what lies so many bytes after a piece.
+/// `prefetch` asks for what is read some time after a piece.
 #[inline(always)]
-pub(crate) fn read_streams(bytes: &[u8], prefetch: impl Fn(&[u8], usize)) -> u64 {
+pub(crate) fn read_streams(bytes: &[u8], prefetch: impl Fn(&[u8])) -> u64 {
     let length = bytes.len() / STREAMS / PIECE * PIECE;
     let mut lanes = [0u64; LANES];
     let mut add = |piece: &[u8]| {
@@ -47,7 +48,7 @@ pub(crate) fn read_streams(bytes: &[u8], prefetch: impl Fn(&[u8], usize)) -> u64
     for at in (0..length).step_by(PIECE) {
         for stream in 0..STREAMS {
             let piece = &bytes[stream * length + at..][..PIECE];
-            prefetch(piece, AHEAD);
+            prefetch(piece);
             add(piece);
         }
     }
@@ -62,7 +63,7 @@ mod tests {
     #[test]
     fn reading_sums_every_whole_group_of_words() {
         let bytes: Vec<u8> = 1u64.to_le_bytes().repeat(9 * LANES);
-        assert_eq!(read(&bytes), 9 * LANES as u64);
-        assert_eq!(read(&bytes[1..]) & 0xff, 0);
+        assert_eq!(read(&bytes, ReadAhead::None), 9 * LANES as u64);
+        assert_eq!(read(&bytes[1..], ReadAhead::None) & 0xff, 0);
     }
 }

@@ -17,6 +17,8 @@ macro_rules! interleaved256_loops {
             halves: [&'a [u8; GROUP_HALF]; GROUPS],
             /// How far from where lies what will be multiplied soon.
             soon: [(&'a [u8], usize); GROUPS],
+            /// Into which cache it is to come.
+            cache: ReadAhead,
         }
 
         /// A share of what will be multiplied soon, to be asked for bit by bit: all at once, other loads would wait.
@@ -25,6 +27,7 @@ macro_rules! interleaved256_loops {
             stretches: [(&'a [u8], usize); GROUPS],
             /// Bytes of each stretch to ask for at a time.
             length: usize,
+            cache: ReadAhead,
         }
 
         impl<'a> Soon<'a> {
@@ -32,14 +35,15 @@ macro_rules! interleaved256_loops {
             #[inline]
             fn share<const W: usize>(piece: &Piece<'a, W>, set: usize, sets: usize) -> Soon<'a> {
                 let length = W * GROUP_WORD / (8 * sets);
-                Soon { stretches: piece.soon.map(|(near, distance)| (near, distance + 8 * set * length)), length }
+                let stretches = piece.soon.map(|(near, distance)| (near, distance + 8 * set * length));
+                Soon { stretches, length, cache: piece.cache }
             }
 
             #[inline]
             #[target_feature(enable = $features)]
             fn ask(&self, run: usize) {
                 for (near, distance) in self.stretches {
-                    prefetch_from(near, distance.wrapping_add(run * self.length), self.length);
+                    prefetch_into(self.cache, near, (distance.wrapping_add(run * self.length), self.length));
                 }
             }
         }
@@ -89,7 +93,7 @@ macro_rules! interleaved256_loops {
             const NO_HALVES: [u8; GROUP_HALF] = [0; GROUP_HALF];
             let last = rows.count() - 1;
             let chunk = chunk(x.count(), C);
-            let ahead = Ahead::new(x.length(), W * GROUP_WORD, GROUPS * rows.group_bytes);
+            let ahead = Ahead::new(rows.ahead, x.length(), (W * GROUP_WORD, GROUPS * rows.group_bytes));
             for start in (0..x.count()).step_by(chunk) {
                 for first in (0..out.width()).step_by(UNIT) {
                     // A last short unit repeats its last group and drops the copy.
@@ -103,7 +107,7 @@ macro_rules! interleaved256_loops {
                         let halves = halves.map(|halves| if F::OWN_MINIMUM { &NO_HALVES } else { &halves[at] });
                         let distance = ahead.bytes(at, W * GROUP_WORD);
                         let soon = words.map(|words| (words[at].as_flattened(), distance));
-                        let piece = Piece { words: words.map(|words| &words[at]), halves, soon };
+                        let piece = Piece { words: words.map(|words| &words[at]), halves, soon, cache: rows.ahead };
                         // Where there are fewer columns than are multiplied together, the last repeats.
                         let column = |column: usize| &x.row(start + column.min(columns - 1))[at];
                         match C {
@@ -173,7 +177,8 @@ macro_rules! interleaved256_loops {
                         let soon = std::array::from_fn(|group| {
                             (rows.row(first), (UNIT + GROUP_ROWS * group) * rows.row_bytes + GROUP_ROWS * at * BYTES)
                         });
-                        let piece = Piece { words: words.each_ref(), halves: halves.each_ref(), soon };
+                        let (words, halves) = (words.each_ref(), halves.each_ref());
+                        let piece = Piece { words, halves, soon, cache: ReadAhead::L1(0) };
                         // Where there are fewer columns than are multiplied together, the last repeats.
                         let column = |column: usize| &x.row(start + column.min(columns - 1))[at];
                         match C {

@@ -20,7 +20,7 @@ macro_rules! interleaved32_kernels {
             /// Blocks that share a scale.
             runs: usize,
             /// What to ask for while these are read.
-            ahead: Option<Ahead>,
+            ahead: Option<(ReadAhead, Ahead)>,
         }
 
         /// Multiplies interleaved rows.
@@ -35,7 +35,7 @@ macro_rules! interleaved32_kernels {
             let last = rows.count() - 1;
             let slab = if C == FEW { x.length() } else { SLAB };
             let chunk = chunk(x.count(), C);
-            let ahead = Ahead::new(x.length(), W * GROUP_WORD, GROUPS * rows.group_bytes);
+            let ahead = Ahead::new(rows.ahead, x.length(), (W * GROUP_WORD, GROUPS * rows.group_bytes));
             for start in (0..x.count()).step_by(chunk) {
                 for first in (0..out.width()).step_by(UNIT) {
                     // A last short unit repeats its last group and drops the copy.
@@ -50,7 +50,7 @@ macro_rules! interleaved32_kernels {
                                 &group(index)[x.length() * W * GROUP_WORD..].as_chunks().0[at / K::RUNS..]
                             }),
                             runs: K::RUNS,
-                            ahead: (C == FEW).then_some(ahead),
+                            ahead: (C == FEW).then_some((rows.ahead, ahead)),
                         };
                         accumulate::<W, K>(&pieces, |column| &x.row(start + column)[at..end], sums, quants);
                     }
@@ -158,10 +158,11 @@ macro_rules! interleaved32_kernels {
             for at in 0..blocks {
                 let words = slab.words.map(|words| &words[at]);
                 let halves_of = slab.halves.map(|scales| &scales[at / slab.runs]);
-                if let Some(ahead) = slab.ahead {
+                if let Some((cache, ahead)) = slab.ahead {
                     for group in 0..GROUPS {
-                        prefetch(words[group].as_flattened(), ahead.bytes(at, W * GROUP_WORD));
-                        prefetch(halves_of[group], ahead.bytes(at, GROUP_HALF));
+                        let (block, half) = (W * GROUP_WORD, GROUP_HALF);
+                        prefetch_into(cache, words[group].as_flattened(), (ahead.bytes(at, block), block));
+                        prefetch_into(cache, halves_of[group], (ahead.bytes(at, half), half));
                     }
                 }
                 let mut products = [[splat(0); VECTORS]; N];

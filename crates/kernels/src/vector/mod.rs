@@ -1,5 +1,7 @@
 //! Loops that all vector instruction sets share, as macros: each set compiles them with registers of its own.
 
+use crate::reading::ReadAhead;
+
 pub(crate) mod attention;
 pub(crate) mod float;
 pub(crate) mod formats;
@@ -45,9 +47,9 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    /// Some two kilobytes ahead, where blocks have `block_bytes`.
-    pub(crate) fn new(blocks: usize, block_bytes: usize, unit_bytes: usize) -> Ahead {
-        Ahead { blocks, distance: (2048_usize.div_ceil(block_bytes)).min(blocks), unit_bytes }
+    /// As far as `ahead` says, in whole blocks of `block_bytes`; at most as far as the next unit.
+    pub(crate) fn new(ahead: ReadAhead, blocks: usize, (block_bytes, unit_bytes): (usize, usize)) -> Ahead {
+        Ahead { blocks, distance: ahead.bytes().div_ceil(block_bytes).min(blocks), unit_bytes }
     }
 
     /// How far ahead of a part of block `at`, which has `part_bytes` in every block: in the same rows, or at the start

@@ -1,8 +1,11 @@
 //! The command line as types: every command, its flags and its help.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
+use cascadia_kernels::{Reading, ReadingError};
 use clap::{Args, Parser, Subcommand};
+use serde::{Deserialize, Serialize};
 
 mod audit;
 mod chaos;
@@ -147,6 +150,52 @@ pub struct ThreadFlags {
     /// Pin each compute thread to its own core (Linux only). Use it on dedicated machines.
     #[arg(long)]
     pub pin: bool,
+    /// How kernels read weights: auto, default, or a fixed way such as far:l2:4096. Changes speed only, never tokens.
+    /// auto measures each kind of matrix the first time it is loaded, and remembers the fastest way.
+    #[arg(long, value_name = "WAY", default_value = "auto")]
+    pub kernels: KernelChoice,
+}
+
+/// A value of `--kernels`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum KernelChoice {
+    /// What is fastest here.
+    Auto,
+    /// What is good on most machines.
+    Default,
+    /// Always like this.
+    Fixed(Reading),
+}
+
+impl TryFrom<String> for KernelChoice {
+    type Error = ReadingError;
+
+    fn try_from(text: String) -> Result<KernelChoice, ReadingError> {
+        text.parse()
+    }
+}
+
+impl From<KernelChoice> for String {
+    fn from(choice: KernelChoice) -> String {
+        match choice {
+            KernelChoice::Auto => "auto".to_owned(),
+            KernelChoice::Default => "default".to_owned(),
+            KernelChoice::Fixed(reading) => reading.to_string(),
+        }
+    }
+}
+
+impl FromStr for KernelChoice {
+    type Err = ReadingError;
+
+    fn from_str(text: &str) -> Result<KernelChoice, ReadingError> {
+        match text {
+            "auto" => Ok(KernelChoice::Auto),
+            "default" => Ok(KernelChoice::Default),
+            _ => Ok(KernelChoice::Fixed(text.parse()?)),
+        }
+    }
 }
 
 /// Flags for threads, context and memory.

@@ -1,12 +1,14 @@
 //! How commands use this machine: threads, and how a model is opened on them.
 
+use std::env;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use cascadia::Threads;
+use cascadia::{Kernels, Threads};
 use cascadia_engine::OpenOptions;
 use cascadia_kernels::Pool;
 
-use crate::flags::{MachineFlags, ThreadFlags};
+use crate::flags::{KernelChoice, MachineFlags, ThreadFlags};
 
 impl ThreadFlags {
     /// The threads that were asked for.
@@ -18,9 +20,40 @@ impl ThreadFlags {
     pub(crate) fn pool(&self) -> Arc<Pool> {
         self.threads().pool()
     }
+
+    /// How kernels read weights.
+    pub(crate) fn kernels(&self) -> Kernels {
+        self.kernels.kernels()
+    }
+
+    /// Options for a model that is computed with these threads and kernels.
+    pub(crate) fn open_options(&self) -> OpenOptions {
+        let pool = self.pool();
+        OpenOptions { ops: self.kernels().slot(pool.threads()), ..OpenOptions::new(pool) }
+    }
+}
+
+impl KernelChoice {
+    /// What the choice stands for.
+    pub(crate) fn kernels(self) -> Kernels {
+        match self {
+            KernelChoice::Auto => {
+                cache_folder().map_or(Kernels::Default, |cache| Kernels::Measured(cache.join("kernels")))
+            }
+            KernelChoice::Default => Kernels::Default,
+            KernelChoice::Fixed(reading) => Kernels::Fixed(reading),
+        }
+    }
 }
 
 /// How to open a model as the flags say; what they leave open is left to the model.
 pub(crate) fn open_options(flags: &MachineFlags) -> OpenOptions {
-    OpenOptions { context: flags.ctx, memory: flags.memory, ..OpenOptions::new(flags.threads.pool()) }
+    OpenOptions { context: flags.ctx, memory: flags.memory, ..flags.threads.open_options() }
+}
+
+/// Where this program keeps what it can make again; none, where the system names no home folder.
+#[expect(clippy::disallowed_methods, reason = "the environment is read in the binary only")]
+fn cache_folder() -> Option<PathBuf> {
+    let named = env::var_os("XDG_CACHE_HOME").filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    Some(named.or_else(|| Some(env::home_dir()?.join(".cache")))?.join("cascadia"))
 }

@@ -11,7 +11,7 @@ use cascadia_fleet::{MANIFEST_FILE, RowFormat, Timeouts};
 use cascadia_server::{Limits, LogFormat, ResumeLogOptions, ServerOptions, TlsFiles, start_logs};
 use serde_json::Value;
 
-use crate::flags::{LogChoice, ServeFlags, WireChoice, parse_bytes};
+use crate::flags::{KernelChoice, LogChoice, ServeFlags, WireChoice, parse_bytes};
 use crate::home::home;
 use crate::output::remark;
 use crate::source::{find, find_or_embedded};
@@ -85,7 +85,9 @@ fn with_file(flags: &ServeFlags, path: &Path) -> anyhow::Result<ServeFlags> {
 
 /// How models are opened.
 fn model_builder(flags: &ServeFlags) -> anyhow::Result<ModelBuilder> {
-    let mut builder = Model::builder().threads(Threads { count: flags.threads, pin: flags.pin });
+    let threads = Threads { count: flags.threads, pin: flags.pin };
+    let kernels = flags.kernels.unwrap_or(KernelChoice::Auto).kernels();
+    let mut builder = Model::builder().threads(threads).kernels(kernels);
     if let Some(context) = flags.ctx {
         builder = builder.context(context);
     }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 
-use super::parse_bytes;
+use super::{KernelChoice, parse_bytes};
 
 /// Flags of `serve`. A configuration file uses the same names; flags take precedence over it.
 #[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
@@ -115,6 +115,10 @@ pub struct ServeFlags {
     /// Pin each compute thread to its own core (Linux only). Use it on dedicated machines.
     #[arg(long, help_heading = "Machine")]
     pub pin: bool,
+    /// How kernels read weights: auto, default, or a fixed way such as far:l2:4096. Changes speed only, never tokens
+    /// [default: auto].
+    #[arg(long, value_name = "WAY", help_heading = "Machine")]
+    pub kernels: Option<KernelChoice>,
     /// Context length: prompt and answer together, in tokens [default: the model's limit, at most 4096].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Machine")]
     pub ctx: Option<u32>,

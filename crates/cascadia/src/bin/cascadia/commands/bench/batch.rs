@@ -16,6 +16,7 @@ pub(crate) fn batch(flags: &BenchFlags) -> anyhow::Result<()> {
     let files = Arc::new(files(flags)?);
     let spec = ModelSpec::from_files(&files)?;
     let pool = flags.threads.pool();
+    let ops = flags.threads.kernels().slot(pool.threads());
     let bar = Progress::new("measurements");
     let mut rows: Vec<(u32, Spread)> = Vec::new();
     for &sequences in &flags.batch {
@@ -28,7 +29,8 @@ pub(crate) fn batch(flags: &BenchFlags) -> anyhow::Result<()> {
         };
         let rows_per_step = flags.prompt.max(flags.generate).max(sequences).min(512);
         let limits = ModelLimits::one_sequence(&spec, u32::try_from(plan.context())?, rows_per_step);
-        let options = LoadOptions { memory: flags.memory, ..LoadOptions::new(limits, Arc::clone(&pool)) };
+        let own = LoadOptions::new(limits, Arc::clone(&pool));
+        let options = LoadOptions { memory: flags.memory, ops: ops.clone(), ..own };
         rows.push((sequences, measure_batch(&files, &plan, &options)?));
     }
     drop(bar);

@@ -46,5 +46,5 @@ fn speed_plan(flags: &BenchFlags) -> SpeedPlan {
 
 fn open_options(flags: &BenchFlags, context: usize) -> anyhow::Result<OpenOptions> {
     let context = Some(u32::try_from(context)?);
-    Ok(OpenOptions { context, memory: flags.memory, ..OpenOptions::new(flags.threads.pool()) })
+    Ok(OpenOptions { context, memory: flags.memory, ..flags.threads.open_options() })
 }

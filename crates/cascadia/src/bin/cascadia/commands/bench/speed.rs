@@ -1,9 +1,11 @@
 //! `cascadia bench`: prefill and decode speed of a model.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use cascadia_engine::Engine;
 use cascadia_eval::{SpeedRun, Spread, measure_speed};
+use cascadia_kernels::OpsSlot;
 use serde_json::{Value, json};
 
 use super::{files, model_name, open_options, speed_plan};
@@ -29,6 +31,7 @@ pub(crate) fn speed(flags: &BenchFlags) -> anyhow::Result<()> {
         let object = json!({
             "model": model_name(flags),
             "threads": threads,
+            "kernels": kernels(&options.ops),
             "prompt": flags.prompt,
             "gen": flags.generate,
             "repeat": flags.repeat,
@@ -44,6 +47,15 @@ pub(crate) fn speed(flags: &BenchFlags) -> anyhow::Result<()> {
         ))?;
     }
     Ok(())
+}
+
+/// The chosen way to read each kind of matrix, by kind.
+fn kernels(ops: &OpsSlot) -> Value {
+    let readings = ops.readings();
+    let chosen = readings.chosen().map(|(kind, timed)| {
+        (kind.to_string(), json!({"reading": timed.reading.to_string(), "gb_s": timed.speed / 1e9}))
+    });
+    json!({"instructions": ops.current().name(), "readings": chosen.collect::<BTreeMap<_, _>>()})
 }
 
 fn run_object(run: &SpeedRun) -> Value {
