@@ -30,6 +30,8 @@ import plot
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OURS = "cascadia"
 PACKED = "cascadia, packed"
+READ, PEAK = "reading memory, GB/s", "int8 arithmetic, Gop/s"
+TOKEN_BYTES, TOKEN_OPERATIONS = "read for a token, GB", "operations for a token, G"
 
 
 def numbers(text):
@@ -62,7 +64,7 @@ class Bench:
     """Runs programs on one model and keeps what they print."""
 
     def __init__(self, given, folder):
-        self.given, self.folder, self.turn = given, folder, 0
+        self.given, self.folder, self.turn, self.kernels = given, folder, 0, {}
         self.stem = f"{given.model.stem}-t{given.threads}"
 
     def run(self, program, options, name):
@@ -123,6 +125,7 @@ def measure_decode(bench, record):
     depths = ",".join(map(str, given.depth))
     options = ["--prompt", 1, "--gen", given.gen, "--depth", depths, "--repeat", 1]
     for who, said in bench.both(options, "decode"):
+        bench.kernels[who] = said["kernels"]
         for run in said["runs"]:
             record(f"decode, depth {run['depth']}", who, run["decode_tok_s"]["median"])
     for name, program, extra in contenders(given):
@@ -180,49 +183,59 @@ def measure_busy(bench, record):
 
 
 def measure_machine(bench, record):
-    """What memory can do, and what a token reads of it: all weights but the embedding."""
+    """What memory and arithmetic can do, and what a token takes of them: all weights but the embedding."""
     profile = bench.ours([bench.given.model.name, "--profile", "--prompt", 1, "--gen", 1], "machine")
-    record("reading memory, GB/s", "machine", profile["machine"]["by_threads"][-1]["read_gb_s"])
+    record(READ, "machine", profile["machine"]["by_threads"][-1]["read_gb_s"])
+    record(PEAK, "machine", profile["machine"]["by_threads"][-1]["int8_gop_s"])
     decode = next(phase for phase in profile["phases"] if phase["phase"] == "decode")
-    record("read for a token, GB", "model", decode["total"]["bytes"] / decode["tokens"] / 1e9)
+    record(TOKEN_BYTES, "model", decode["total"]["bytes"] / decode["tokens"] / 1e9)
+    record(TOKEN_OPERATIONS, "model", decode["total"]["operations"] / decode["tokens"] / 1e9)
 
 
 def processor():
+    """Name, family and model of the CPU."""
     try:
         text = pathlib.Path("/proc/cpuinfo").read_text()
-        name = re.search(r"model name\s*:\s*(.+)", text).group(1)
+        name, family, model = (re.search(rf"^{key}\s*:\s*(.+)", text, re.MULTILINE).group(1)
+                               for key in ("model name", "cpu family", "model"))
+        return f"{name}, family {family} model {model}"
     except (OSError, AttributeError):
-        name = platform.processor() or platform.machine()
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+        return platform.processor() or platform.machine()
 
 
-def table(given, results):
-    lines = [f"{given.model.name}, {given.threads} threads, {given.turns} turns, tokens per second: "
-             "median (min to max)", "", "| what | who | speed | cascadia is |", "|---|---|--:|--:|"]
+def share(what, speed, results):
+    """How much of a ceiling of this machine a speed is: of plain reading, or of arithmetic where a prompt is read."""
+    middle = lambda name: statistics.median(next(iter(results[name].values())))
+    sequences = re.search(r"(\d+) at once", what)
+    if what.startswith("prefill"):
+        return f"{100 * speed * middle(TOKEN_OPERATIONS) / middle(PEAK):.0f} % of int8"
+    if what.startswith("decode"):
+        steps = speed / int(sequences.group(1)) if sequences else speed
+        return f"{100 * steps * middle(TOKEN_BYTES) / middle(READ):.0f} % of read"
+    return ""
+
+
+def table(given, results, kernels):
+    lines = [f"{given.model.name}, {given.threads} threads of {processor()}, {given.turns} turns, tokens per second: "
+             "median (min to max). The share counts weights alone.", "",
+             "| what | who | speed | share of the machine | cascadia is |", "|---|---|--:|--:|--:|"]
     for what, speeds in results.items():
         ours = statistics.median(speeds[OURS]) if OURS in speeds else None
         for who, values in speeds.items():
             median = statistics.median(values)
             ratio = f"{ours / median:.2f}×" if ours and who != OURS else ""
-            lines.append(f"| {what} | {who} | {median:.2f} ({min(values):.2f} to {max(values):.2f}) | {ratio} |")
-    return "\n".join(lines + bandwidth(results)) + "\n"
-
-
-def bandwidth(results):
-    """How much of the memory's speed decoding at depth 0 uses."""
-    decode = results.get("decode, depth 0", {})
-    if OURS not in decode:
-        return []
-    ceiling = statistics.median(results["reading memory, GB/s"]["machine"])
-    token = statistics.median(results["read for a token, GB"]["model"])
-    parts = [f"{who} {100 * statistics.median(values) * token / ceiling:.0f} %" for who, values in decode.items()]
-    return ["", f"A token reads {token:.3f} GB; of the {ceiling:.1f} GB/s that a plain read reaches in the same run, "
-            "decoding at depth 0 uses: " + ", ".join(parts) + "."]
+            spread = f"{median:.2f} ({min(values):.2f} to {max(values):.2f})"
+            lines.append(f"| {what} | {who} | {spread} | {share(what, median, results)} | {ratio} |")
+    for who, chosen in kernels.items():
+        ways = ", ".join(f"{kind} {choice['reading']}" for kind, choice in chosen["readings"].items())
+        lines += ["", f"Kernels of {who}: {chosen['instructions']}; {ways or 'default ways of reading'}."]
+    return "\n".join(lines) + "\n"
 
 
 def main():
     given = arguments()
-    folder = ROOT / "bench" / "runs" / f"{datetime.date.today()}-{processor()}"
+    slug = re.sub(r"[^a-z0-9]+", "-", processor().lower()).strip("-")
+    folder = ROOT / "bench" / "runs" / f"{datetime.date.today()}-{slug}"
     folder.mkdir(parents=True, exist_ok=True)
     bench, results = Bench(given, folder), {}
     for bench.turn in range(given.turns):
@@ -231,7 +244,7 @@ def main():
         for measure in (measure_machine, measure_decode, measure_prefill, measure_batch, measure_busy):
             measure(bench, record)
         print(f"turn {bench.turn + 1} of {given.turns} done", flush=True)
-    text = table(given, results)
+    text = table(given, results, bench.kernels)
     (folder / f"{bench.stem}.md").write_text(text)
     summary = folder / f"{bench.stem}-summary.json"
     summary.write_text(json.dumps({"model": given.model.name, "threads": given.threads, "results": results}, indent=1))

@@ -9,7 +9,7 @@ use crate::reading::Reading;
 use crate::{Activations, Dtype, Layout, Ops, Pool};
 
 /// Times every way is tried; the best counts, because other programs only slow it down.
-const ROUNDS: usize = 6;
+const ROUNDS: usize = 4;
 /// A way has to be so much faster than the default to be chosen, so that noise chooses nothing.
 const GAIN: f64 = 1.03;
 

@@ -15,7 +15,7 @@ use crate::LoadOptions;
 /// Kinds whose matrices are smaller together stay in the caches, and any way will do.
 const LEAST_BYTES: u64 = 8 << 20;
 /// Bytes of a kind that are enough to measure: more than the caches hold, little enough for milliseconds.
-const SAMPLE_BYTES: u64 = 48 << 20;
+const SAMPLE_BYTES: u64 = 128 << 20;
 /// Kinds that a file may hold; a file with more is begun anew.
 const MOST_KINDS: usize = 4096;
 
