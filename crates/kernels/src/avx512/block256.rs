@@ -1,9 +1,9 @@
 //! Formats with blocks of 256: unpacking and integer sums, 64 quants to a register.
 
-use std::arch::asm;
 use std::arch::x86_64::*;
 
 use super::interleaved256;
+use super::words::add_pairs;
 use crate::activations::{Int8Block256, Rows};
 use crate::avx2::lanes::{Floats4, four_halves, load, load_words, load16, read_ahead, store4, zero4};
 use crate::blocks::{q4_k, q5_k, q6_k};
@@ -50,18 +50,6 @@ fn products(row: &Row, x: &Int8Block256, groups: [(usize, usize); 4]) -> __m512i
     // Four products of at most 63 × 127 fit sixteen bits.
     let first = _mm512_madd_epi16(_mm512_packs_epi32(fours(0), fours(1)), row.scales[0]);
     add_pairs(first, _mm512_packs_epi32(fours(2), fours(3)), row.scales[1])
-}
-
-/// sum + products of pairs of words. In assembly, because the compiler makes two instructions of the one that it is.
-#[inline]
-#[target_feature(enable = "avx512f,avx512vnni")]
-fn add_pairs(mut sum: __m512i, a: __m512i, b: __m512i) -> __m512i {
-    // SAFETY: the instruction is in the enabled set and touches nothing but its registers.
-    unsafe {
-        asm!("vpdpwssd {}, {}, {}", inout(zmm_reg) sum, in(zmm_reg) a, in(zmm_reg) b,
-            options(pure, nomem, nostack, preserves_flags));
-    }
-    sum
 }
 
 /// For each word of two runs that were packed together, which quarter of the first or the second it comes from.
