@@ -17,6 +17,8 @@ macro_rules! interleaved32_kernels {
         struct Slab<'a, const W: usize> {
             words: [&'a [[[u8; GROUP_WORD]; W]]; GROUPS],
             halves: [&'a [[u8; GROUP_HALF]]; GROUPS],
+            /// What is added to every number, in formats that have it.
+            minima: Option<[&'a [[u8; GROUP_HALF]]; GROUPS]>,
             /// Blocks that share a scale.
             runs: usize,
             /// What to ask for while these are read.
@@ -49,6 +51,7 @@ macro_rules! interleaved32_kernels {
                             halves: std::array::from_fn(|index| {
                                 &group(index)[x.length() * W * GROUP_WORD..].as_chunks().0[at / K::RUNS..]
                             }),
+                            minima: None,
                             runs: K::RUNS,
                             ahead: (C == FEW).then_some((rows.ahead, ahead)),
                         };
@@ -71,6 +74,7 @@ macro_rules! interleaved32_kernels {
             let last = rows.count() - 1;
             let mut words = [[[[0; GROUP_WORD]; W]; SLAB]; GROUPS];
             let mut halves = [[[0; GROUP_HALF]; SLAB]; GROUPS];
+            let mut minima = halves;
             let chunk = chunk(x.count(), C);
             for start in (0..x.count()).step_by(chunk) {
                 for first in (0..rows.count()).step_by(UNIT) {
@@ -89,11 +93,16 @@ macro_rules! interleaved32_kernels {
                                 turn(&blocks, BYTES - 4 * W, &mut words[group][block - at]);
                                 let scales = halves[group][block - at].as_chunks_mut::<2>().0;
                                 scales.iter_mut().zip(blocks).for_each(|(half, block)| *half = pair(block, 0));
+                                if let Some(place) = K::MINIMUM {
+                                    let minima = minima[group][block - at].as_chunks_mut::<2>().0;
+                                    minima.iter_mut().zip(blocks).for_each(|(half, block)| *half = pair(block, place));
+                                }
                             }
                         }
                         let pieces = Slab {
                             words: words.each_ref().map(|words| &words[..end - at]),
                             halves: halves.each_ref().map(|halves| &halves[..end - at]),
+                            minima: K::MINIMUM.map(|_| minima.each_ref().map(|minima| &minima[..end - at])),
                             runs: 1,
                             ahead: None,
                         };
@@ -196,6 +205,16 @@ macro_rules! interleaved32_kernels {
                         own[column][vector] = add_product(own[column][vector], scale, total);
                     }
                 }
+                if let Some(minima) = slab.minima {
+                    for vector in 0..VECTORS {
+                        let minimum = halves(&minima.map(|minima| &minima[at]), vector);
+                        for column in 0..N {
+                            let Int8Block32 { scale, sum, .. } = x[column][at];
+                            let minimum = multiply_floats(minimum, splat_float(scale));
+                            own[column][vector] = add_product(own[column][vector], minimum, splat(sum));
+                        }
+                    }
+                }
             }
             sums[..N].copy_from_slice(&own);
         }
@@ -208,10 +227,14 @@ macro_rules! interleaved32_kernels {
             const OFFSET: i32;
             /// Runs of 32 in a stored block.
             const RUNS: usize;
+            /// Where the f16 lies that is added to every number.
+            const MINIMUM: Option<usize> = None;
         }
 
         struct Q80;
         struct Q40;
+        #[cfg(target_arch = "x86_64")]
+        struct Q41;
         struct Int4;
 
         impl Kind for Q80 {
@@ -224,6 +247,14 @@ macro_rules! interleaved32_kernels {
             const SIGNED: bool = false;
             const OFFSET: i32 = q4_0::OFFSET;
             const RUNS: usize = 1;
+        }
+
+        #[cfg(target_arch = "x86_64")]
+        impl Kind for Q41 {
+            const SIGNED: bool = false;
+            const OFFSET: i32 = 0;
+            const RUNS: usize = 1;
+            const MINIMUM: Option<usize> = Some(crate::blocks::q4_1::MINIMUM);
         }
 
         impl Kind for Int4 {
@@ -281,6 +312,17 @@ macro_rules! interleaved32_kernels {
                 x,
                 out,
                 &|words: &Block<'_, _>, at: usize, vector: usize| quants_q8_0(words, at, vector),
+            );
+        }
+
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = $features)]
+        pub(super) fn turned_q4_1(rows: WeightRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
+            multiply_turned::<MANY, { crate::blocks::q4_1::BYTES }, 4, Q41>(
+                rows,
+                x,
+                out,
+                &|words: &Block<'_, _>, at: usize, vector: usize| quants_q4_0(words, at, vector),
             );
         }
 
