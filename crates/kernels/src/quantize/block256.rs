@@ -2,6 +2,8 @@
 
 use super::block32::{self, IQ4_LEVELS};
 use super::grid::{Even, Uneven};
+use super::rows::WholeBlocks;
+use super::super_blocks::SuperBlocks;
 use super::symmetric::Tries;
 use super::{affine_scales, signed_scales};
 use crate::blocks::{SUPER_BLOCK, iq4_xs, pack_scales, q2_k, q3_k, q4_k, q5_k, q6_k};
@@ -27,10 +29,29 @@ const IQ4_XS: signed_scales::Scheme<Uneven> = signed_scales::Scheme {
     tries: Tries { from: 1.06, to: 0.7, count: 9, refits: 2 },
 };
 
+/// Writes every block: zeros, or what a search found for it. A macro, because a function that is passed as a value would not
+/// be compiled for the instruction set of its caller.
+macro_rules! every_block {
+    ($rows:ident, $search:ident.quantize, $blocks:literal, $write:ident) => {
+        for first in (0..$rows.values.len()).step_by($blocks) {
+            let coded: [_; $blocks] = $search.quantize(SuperBlocks::<{ 16 * $blocks }, $blocks>::read(&$rows, first));
+            for (coded, out) in coded.iter().zip(&mut $rows.out[first..]) {
+                out.fill(0);
+                if let Some(coded) = coded {
+                    $write(coded, out);
+                }
+            }
+        }
+    };
+}
+
 /// Q2_K.
-pub(super) fn quantize_q2_k(values: &[f32; SUPER_BLOCK], importance: &[f32; SUPER_BLOCK], out: &mut [u8; q2_k::BYTES]) {
-    out.fill(0);
-    let Some(coded) = Q2_K.quantize::<16, 16>(values, importance) else { return };
+#[inline(always)]
+pub(super) fn quantize_q2_k(rows: WholeBlocks<'_, SUPER_BLOCK, { q2_k::BYTES }>) {
+    every_block!(rows, Q2_K.quantize, 1, write_q2_k);
+}
+
+fn write_q2_k(coded: &affine_scales::Coded<16>, out: &mut [u8; q2_k::BYTES]) {
     for i in 0..16 {
         out[i] = coded.steps[i] | (coded.minima[i] << 4);
     }
@@ -40,9 +61,12 @@ pub(super) fn quantize_q2_k(values: &[f32; SUPER_BLOCK], importance: &[f32; SUPE
 }
 
 /// Q3_K.
-pub(super) fn quantize_q3_k(values: &[f32; SUPER_BLOCK], importance: &[f32; SUPER_BLOCK], out: &mut [u8; q3_k::BYTES]) {
-    out.fill(0);
-    let Some(coded) = Q3_K.quantize::<16, 16>(values, importance) else { return };
+#[inline(always)]
+pub(super) fn quantize_q3_k(rows: WholeBlocks<'_, SUPER_BLOCK, { q3_k::BYTES }>) {
+    every_block!(rows, Q3_K.quantize, 1, write_q3_k);
+}
+
+fn write_q3_k(coded: &signed_scales::Coded<16>, out: &mut [u8; q3_k::BYTES]) {
     pack_high_bits(&coded.levels, 2, &mut out[..q3_k::QUANTS]);
     pack_pairs(&coded.levels, &mut out[q3_k::QUANTS..q3_k::SCALES]);
     let factors = coded.factors.map(|factor| (i16::from(factor) + q3_k::SCALE_OFFSET) as u8);
@@ -56,26 +80,35 @@ pub(super) fn quantize_q3_k(values: &[f32; SUPER_BLOCK], importance: &[f32; SUPE
 }
 
 /// Q4_K.
-pub(super) fn quantize_q4_k(values: &[f32; SUPER_BLOCK], importance: &[f32; SUPER_BLOCK], out: &mut [u8; q4_k::BYTES]) {
-    out.fill(0);
-    let Some(coded) = Q4_K.quantize::<8, 32>(values, importance) else { return };
-    write_header(&coded, &mut out[..q4_k::QUANTS]);
+#[inline(always)]
+pub(super) fn quantize_q4_k(rows: WholeBlocks<'_, SUPER_BLOCK, { q4_k::BYTES }>) {
+    every_block!(rows, Q4_K.quantize, 2, write_q4_k);
+}
+
+fn write_q4_k(coded: &affine_scales::Coded<8>, out: &mut [u8; q4_k::BYTES]) {
+    write_header(coded, &mut out[..q4_k::QUANTS]);
     pack_halves(&coded.levels, &mut out[q4_k::QUANTS..]);
 }
 
 /// Q5_K.
-pub(super) fn quantize_q5_k(values: &[f32; SUPER_BLOCK], importance: &[f32; SUPER_BLOCK], out: &mut [u8; q5_k::BYTES]) {
-    out.fill(0);
-    let Some(coded) = Q5_K.quantize::<8, 32>(values, importance) else { return };
-    write_header(&coded, &mut out[..q5_k::HIGH_BITS]);
+#[inline(always)]
+pub(super) fn quantize_q5_k(rows: WholeBlocks<'_, SUPER_BLOCK, { q5_k::BYTES }>) {
+    every_block!(rows, Q5_K.quantize, 2, write_q5_k);
+}
+
+fn write_q5_k(coded: &affine_scales::Coded<8>, out: &mut [u8; q5_k::BYTES]) {
+    write_header(coded, &mut out[..q5_k::HIGH_BITS]);
     pack_high_bits(&coded.levels, 4, &mut out[q5_k::HIGH_BITS..q5_k::QUANTS]);
     pack_halves(&coded.levels, &mut out[q5_k::QUANTS..]);
 }
 
 /// Q6_K.
-pub(super) fn quantize_q6_k(values: &[f32; SUPER_BLOCK], importance: &[f32; SUPER_BLOCK], out: &mut [u8; q6_k::BYTES]) {
-    out.fill(0);
-    let Some(coded) = Q6_K.quantize::<16, 16>(values, importance) else { return };
+#[inline(always)]
+pub(super) fn quantize_q6_k(rows: WholeBlocks<'_, SUPER_BLOCK, { q6_k::BYTES }>) {
+    every_block!(rows, Q6_K.quantize, 1, write_q6_k);
+}
+
+fn write_q6_k(coded: &signed_scales::Coded<16>, out: &mut [u8; q6_k::BYTES]) {
     for (half, levels) in coded.levels.as_chunks::<128>().0.iter().enumerate() {
         for i in 0..64 {
             out[64 * half + i] = (levels[i] & 15) | ((levels[i + 64] & 15) << 4);
@@ -87,13 +120,12 @@ pub(super) fn quantize_q6_k(values: &[f32; SUPER_BLOCK], importance: &[f32; SUPE
 }
 
 /// IQ4_XS.
-pub(super) fn quantize_iq4_xs(
-    values: &[f32; SUPER_BLOCK],
-    importance: &[f32; SUPER_BLOCK],
-    out: &mut [u8; iq4_xs::BYTES],
-) {
-    out.fill(0);
-    let Some(coded) = IQ4_XS.quantize::<8, 32>(values, importance) else { return };
+#[inline(always)]
+pub(super) fn quantize_iq4_xs(rows: WholeBlocks<'_, SUPER_BLOCK, { iq4_xs::BYTES }>) {
+    every_block!(rows, IQ4_XS.quantize, 2, write_iq4_xs);
+}
+
+fn write_iq4_xs(coded: &signed_scales::Coded<8>, out: &mut [u8; iq4_xs::BYTES]) {
     let factors = coded.factors.map(|factor| (i16::from(factor) + iq4_xs::SCALE_OFFSET) as u8);
     let high = factors.iter().rev().fold(0_u16, |bits, factor| (bits << 2) | u16::from(factor >> 4));
     out[..iq4_xs::HIGH_SCALES].copy_from_slice(&coded.scale);

@@ -1,8 +1,10 @@
 //! Blocks with one f16 scale: Q8_0, Q4_0, Q5_0, IQ4_NL, NF4 and INT4_G128.
 
 use super::grid::{Even, Grid, Uneven};
-use super::half_grid::HalfGrid;
-use super::symmetric::{Symmetric, Tries, largest};
+use super::groups::{Groups, LANES};
+use super::half_grid::{HalfGrid, HalfGrids, magnitude};
+use super::rows::WholeBlocks;
+use super::symmetric::{Symmetric, Tries};
 use super::weights::weigh;
 use crate::blocks::{SMALL_BLOCK, int4_group128, iq4_nl, nf4, q4_0, q5_0, q8_0};
 
@@ -15,11 +17,19 @@ const TRIES: Tries = Tries { from: 1.125, to: 0.75, count: 13, refits: 2 };
 const WIDE_TRIES: Tries = Tries { from: 1.1, to: 0.55, count: 19, refits: 2 };
 
 /// Q8_0: the largest magnitude becomes 127. At 8 bits a search gains nothing that can be measured.
-pub(super) fn quantize_q8_0(values: &[f32; SMALL_BLOCK], out: &mut [u8; q8_0::BYTES]) {
+#[inline(always)]
+pub(super) fn quantize_q8_0(rows: WholeBlocks<'_, SMALL_BLOCK, { q8_0::BYTES }>) {
+    for (values, out) in rows.values.iter().zip(rows.out) {
+        quantize_block_q8_0(values, out);
+    }
+}
+
+#[inline(always)]
+fn quantize_block_q8_0(values: &[f32; SMALL_BLOCK], out: &mut [u8; q8_0::BYTES]) {
     out.fill(0);
     let mut values = *values;
     let Some(half) = HalfGrid::normalise(&mut values) else { return };
-    let scale = half.nearest(largest(values.into_iter()).abs() / 127.0);
+    let scale = half.nearest(magnitude(&values) / 127.0);
     if scale == 0.0 {
         return;
     }
@@ -30,63 +40,68 @@ pub(super) fn quantize_q8_0(values: &[f32; SMALL_BLOCK], out: &mut [u8; q8_0::BY
 }
 
 /// Q4_0.
-pub(super) fn quantize_q4_0(values: &[f32; SMALL_BLOCK], importance: &[f32; SMALL_BLOCK], out: &mut [u8; q4_0::BYTES]) {
-    let (scale, levels) = one_scale(Even::bits(4), TRIES, values, importance);
-    out[..q4_0::QUANTS].copy_from_slice(&scale);
-    pack_nibbles(&levels, &mut out[q4_0::QUANTS..]);
+#[inline(always)]
+pub(super) fn quantize_q4_0(rows: WholeBlocks<'_, SMALL_BLOCK, { q4_0::BYTES }>) {
+    one_scale(Even::bits(4), TRIES, rows);
 }
 
 /// Q5_0.
-pub(super) fn quantize_q5_0(values: &[f32; SMALL_BLOCK], importance: &[f32; SMALL_BLOCK], out: &mut [u8; q5_0::BYTES]) {
-    let (scale, levels) = one_scale(Even::bits(5), TRIES, values, importance);
-    let high = levels.iter().rev().fold(0_u32, |bits, level| (bits << 1) | u32::from(level >> 4));
-    out[..q5_0::HIGH_BITS].copy_from_slice(&scale);
-    out[q5_0::HIGH_BITS..q5_0::QUANTS].copy_from_slice(&high.to_le_bytes());
-    pack_nibbles(&levels, &mut out[q5_0::QUANTS..]);
+#[inline(always)]
+pub(super) fn quantize_q5_0(rows: WholeBlocks<'_, SMALL_BLOCK, { q5_0::BYTES }>) {
+    one_scale(Even::bits(5), TRIES, rows);
 }
 
 /// IQ4_NL.
-pub(super) fn quantize_iq4_nl(
-    values: &[f32; SMALL_BLOCK],
-    importance: &[f32; SMALL_BLOCK],
-    out: &mut [u8; iq4_nl::BYTES],
-) {
-    let (scale, levels) = one_scale(IQ4_LEVELS, TRIES, values, importance);
-    out[..iq4_nl::QUANTS].copy_from_slice(&scale);
-    pack_nibbles(&levels, &mut out[iq4_nl::QUANTS..]);
+#[inline(always)]
+pub(super) fn quantize_iq4_nl(rows: WholeBlocks<'_, SMALL_BLOCK, { iq4_nl::BYTES }>) {
+    one_scale(IQ4_LEVELS, TRIES, rows);
 }
 
 /// NF4.
-pub(super) fn quantize_nf4(values: &[f32; 64], importance: &[f32; 64], out: &mut [u8; nf4::BYTES]) {
-    let (scale, levels) = one_scale(NF4_LEVELS, WIDE_TRIES, values, importance);
-    out[..nf4::QUANTS].copy_from_slice(&scale);
-    pack_nibbles(&levels, &mut out[nf4::QUANTS..]);
+#[inline(always)]
+pub(super) fn quantize_nf4(rows: WholeBlocks<'_, 64, { nf4::BYTES }>) {
+    one_scale(NF4_LEVELS, WIDE_TRIES, rows);
 }
 
 /// INT4_G128.
-pub(super) fn quantize_int4_group128(
-    values: &[f32; 128],
-    importance: &[f32; 128],
-    out: &mut [u8; int4_group128::BYTES],
-) {
-    let (scale, levels) = one_scale(Even::bits(4), WIDE_TRIES, values, importance);
-    out[..int4_group128::QUANTS].copy_from_slice(&scale);
-    pack_nibbles(&levels, &mut out[int4_group128::QUANTS..]);
+#[inline(always)]
+pub(super) fn quantize_int4_group128(rows: WholeBlocks<'_, 128, { int4_group128::BYTES }>) {
+    one_scale(Even::bits(4), WIDE_TRIES, rows);
 }
 
-/// The bytes of the best f16 scale, and the levels counted from the lowest.
-fn one_scale<G: Grid, const E: usize>(
-    grid: G,
-    tries: Tries,
-    values: &[f32; E],
-    importance: &[f32; E],
-) -> ([u8; 2], [u8; E]) {
-    let mut values = *values;
-    let Some(half) = HalfGrid::normalise(&mut values) else { return ([0; 2], [grid.index(grid.nearest(0.0)); E]) };
-    let weights = weigh(importance);
-    let block = Symmetric { values: &values, weights: &weights, grid };
-    let (step, _) = block.search(tries, |step| half.nearest(step));
-    (half.bytes(step), block.assign(step))
+/// Writes blocks that have one f16 scale, with the best scale of each.
+#[inline(always)]
+fn one_scale<G: Grid, const E: usize, const B: usize>(grid: G, tries: Tries, rows: WholeBlocks<'_, E, B>) {
+    let batches = rows.values.chunks(LANES).zip(rows.out.chunks_mut(LANES));
+    for (batch, (values, out)) in batches.enumerate() {
+        let mut weights = [[1.0; E]; LANES];
+        for (at, weights) in weights.iter_mut().enumerate() {
+            *weights = weigh(rows.importance.of_block(batch * LANES + at));
+        }
+        let mut groups: Groups<E> = Groups::of(values, &weights);
+        let halves = HalfGrids::normalise(&mut groups);
+        let blocks = Symmetric::new(groups, grid);
+        let step = blocks.search(tries, &halves).step;
+        let levels = blocks.assign(step);
+        for (lane, out) in out.iter_mut().enumerate() {
+            let mut own = [0; E];
+            for at in 0..E {
+                own[at] = levels[at][lane];
+            }
+            pack(halves.bytes(lane, step[lane]), &own, out);
+        }
+    }
+}
+
+/// The scale, the fifth bits of the levels where the format has them, and their nibbles.
+fn pack<const E: usize>(scale: [u8; 2], levels: &[u8; E], out: &mut [u8]) {
+    let (start, nibbles) = out.split_at_mut(out.len() - E / 2);
+    let (scale_bytes, high_bits) = start.split_at_mut(scale.len());
+    scale_bytes.copy_from_slice(&scale);
+    for (byte, levels) in high_bits.iter_mut().zip(levels.as_chunks::<8>().0) {
+        *byte = levels.iter().rev().fold(0, |bits, level| (bits << 1) | (level >> 4));
+    }
+    pack_nibbles(levels, nibbles);
 }
 
 /// Runs of 32 levels: byte `i` of a run holds element `i` in its low nibble and `i + 16` in its high one.

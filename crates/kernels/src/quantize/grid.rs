@@ -30,21 +30,22 @@ impl Even {
 }
 
 impl Grid for Even {
-    #[inline]
+    #[inline(always)]
     fn lowest(&self) -> f32 {
         self.lowest
     }
 
-    #[inline]
+    #[inline(always)]
     fn highest(&self) -> f32 {
         self.highest
     }
 
-    #[inline]
+    #[inline(always)]
     fn nearest(&self, scaled: f32) -> f32 {
-        round(scaled.max(self.lowest).min(self.highest))
+        round(clamp(scaled, self.lowest, self.highest))
     }
 
+    #[inline(always)]
     fn index(&self, level: f32) -> u8 {
         (level - self.lowest) as u8
     }
@@ -76,30 +77,45 @@ impl Uneven {
 }
 
 impl Grid for Uneven {
-    #[inline]
+    #[inline(always)]
     fn lowest(&self) -> f32 {
         self.levels[0]
     }
 
-    #[inline]
+    #[inline(always)]
     fn highest(&self) -> f32 {
         self.levels[15]
     }
 
     /// Climbs every gap whose middle lies below the number: no branches, so that loops over it become vector code.
-    #[inline]
+    #[inline(always)]
     fn nearest(&self, scaled: f32) -> f32 {
-        let climbed = |(&middle, &gap): (&f32, &f32)| if scaled > middle { gap } else { 0.0 };
-        self.levels[0] + self.middles.iter().zip(&self.gaps).map(climbed).sum::<f32>()
+        let mut level = self.levels[0];
+        for (middle, gap) in self.middles.iter().zip(&self.gaps) {
+            level += if scaled > *middle { *gap } else { 0.0 };
+        }
+        level
     }
 
+    #[inline(always)]
     fn index(&self, level: f32) -> u8 {
-        self.middles.iter().filter(|middle| level > **middle).count() as u8
+        let mut below = 0;
+        for middle in &self.middles {
+            below += u8::from(level > *middle);
+        }
+        below
     }
 }
 
+/// The nearest number of a range; the lowest for what is no number. Each comparison is one instruction.
+#[inline(always)]
+pub(super) fn clamp(number: f32, lowest: f32, highest: f32) -> f32 {
+    let raised = if number > lowest { number } else { lowest };
+    if raised < highest { raised } else { highest }
+}
+
 /// Rounds to the nearest whole number, ties to even; correct below 2²², and vector code on every machine.
-#[inline]
+#[inline(always)]
 pub(super) fn round(value: f32) -> f32 {
     const SHIFT: f32 = 12_582_912.0;
     (value + SHIFT) - SHIFT

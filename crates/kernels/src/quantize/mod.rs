@@ -6,13 +6,19 @@ mod block256;
 mod block32;
 mod error;
 mod grid;
+mod groups;
 mod half_grid;
+mod instruction_sets;
 mod plain;
+mod ranking;
+mod rows;
 mod signed_scales;
+mod super_blocks;
 mod symmetric;
 mod weights;
 
 pub use error::QuantizeError;
+pub use instruction_sets::Quantizer;
 
 use crate::Dtype;
 
@@ -45,42 +51,7 @@ pub const TARGETS: [Dtype; 15] = [
 /// [`QuantizeError`] when the format is none of [`TARGETS`], when an input is not finite or too large for the format,
 /// when an importance is negative or not finite, and when the lengths do not fit together.
 pub fn quantize(dtype: Dtype, values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) -> Result<(), QuantizeError> {
-    check_lengths(dtype, values, importance, out)?;
-    check_numbers(dtype, values, importance)?;
-    match dtype {
-        Dtype::F32 => plain::write(values, out, f32::to_le_bytes),
-        Dtype::F16 => plain::write(values, out, |value| half::f16::from_f32(value).to_le_bytes()),
-        Dtype::BF16 => plain::write(values, out, |value| half::bf16::from_f32(value).to_le_bytes()),
-        Dtype::Q8_0 => blocks(values, None, out, |values, _, out| block32::quantize_q8_0(values, out)),
-        Dtype::Q5_0 => blocks(values, importance, out, block32::quantize_q5_0),
-        Dtype::Q4_0 => blocks(values, importance, out, block32::quantize_q4_0),
-        Dtype::IQ4_NL => blocks(values, importance, out, block32::quantize_iq4_nl),
-        Dtype::Nf4 => blocks(values, importance, out, block32::quantize_nf4),
-        Dtype::Int4Group128 => blocks(values, importance, out, block32::quantize_int4_group128),
-        Dtype::Q2_K => blocks(values, importance, out, block256::quantize_q2_k),
-        Dtype::Q3_K => blocks(values, importance, out, block256::quantize_q3_k),
-        Dtype::Q4_K => blocks(values, importance, out, block256::quantize_q4_k),
-        Dtype::Q5_K => blocks(values, importance, out, block256::quantize_q5_k),
-        Dtype::Q6_K => blocks(values, importance, out, block256::quantize_q6_k),
-        Dtype::IQ4_XS => blocks(values, importance, out, block256::quantize_iq4_xs),
-        _ => return Err(QuantizeError::ReadOnly { dtype }),
-    }
-    Ok(())
-}
-
-/// Calls `block` for every block of the rows with the importances of its columns (ones when none are given).
-fn blocks<const E: usize, const B: usize>(
-    values: &[f32],
-    importance: Option<&[f32]>,
-    out: &mut [u8],
-    block: impl Fn(&[f32; E], &[f32; E], &mut [u8; B]),
-) {
-    let equal = [[1.0; E]];
-    let columns = importance.map_or(&equal[..], |importance| importance.as_chunks().0);
-    let importances = columns.iter().cycle();
-    for ((values, out), importance) in values.as_chunks().0.iter().zip(out.as_chunks_mut().0).zip(importances) {
-        block(values, importance, out);
-    }
+    Quantizer::best().quantize(dtype, values, importance, out)
 }
 
 /// The largest magnitude every block of `dtype` can hold.
@@ -112,9 +83,15 @@ fn check_lengths(dtype: Dtype, values: &[f32], importance: Option<&[f32]>, out: 
     Err(QuantizeError::Length { dtype, values: values.len(), columns, bytes: out.len() })
 }
 
+#[inline(always)]
 fn check_numbers(dtype: Dtype, values: &[f32], importance: Option<&[f32]>) -> Result<(), QuantizeError> {
     let limit = limit(dtype);
-    if let Some((index, &value)) = values.iter().enumerate().find(|(_, value)| value.is_nan() || value.abs() > limit) {
+    let mut all_good = true;
+    for value in values {
+        all_good &= value.abs() <= limit;
+    }
+    let mut bad = values.iter().enumerate().filter(|(_, value)| value.is_nan() || value.abs() > limit);
+    if let (false, Some((index, &value))) = (all_good, bad.next()) {
         return Err(if value.is_finite() {
             QuantizeError::TooLarge { dtype, index, value, limit }
         } else {

@@ -1,26 +1,27 @@
 //! Fits `value ≈ step · level` with levels on both sides of zero.
 
 use super::grid::Grid;
+use super::groups::{Element, Groups, LANES, Lanes, equal, inverse};
 
-/// Numbers that share one step.
-pub(super) struct Symmetric<'a, G, const E: usize> {
-    /// Normalised numbers.
-    pub(super) values: &'a [f32; E],
-    /// Their weights.
-    pub(super) weights: &'a [f32; E],
-    /// The levels they may take.
-    pub(super) grid: G,
+/// Groups of numbers, each with a step of its own.
+pub(super) struct Symmetric<G, const E: usize> {
+    groups: Groups<E>,
+    grid: G,
+    /// What it costs to make every number zero.
+    pub(super) zeros: Fit,
 }
 
-/// What a step costs, with the sums from which the least-squares step follows.
+/// A step of every group: what it costs, with the sums from which the least-squares step follows.
 #[derive(Clone, Copy)]
 pub(super) struct Fit {
+    /// Distance between levels.
+    pub(super) step: Lanes,
     /// Weighted squared error.
-    pub(super) error: f32,
+    pub(super) error: Lanes,
     /// Σ weight · level².
-    pub(super) level_square: f32,
+    pub(super) level_square: Lanes,
     /// Σ weight · value · level.
-    pub(super) value_level: f32,
+    pub(super) value_level: Lanes,
 }
 
 /// Into how many steps the largest magnitude is divided to begin with, as shares of the outermost levels.
@@ -39,74 +40,118 @@ pub(super) struct Tries {
     pub(super) refits: u32,
 }
 
-impl Fit {
-    /// The step with the least error for these levels.
-    pub(super) fn best_step(&self) -> f32 {
-        if self.level_square > 0.0 { self.value_level / self.level_square } else { 0.0 }
+/// Which steps can be stored.
+pub(super) trait Steps {
+    /// The nearest of them.
+    fn nearest(&self, steps: Lanes) -> Lanes;
+}
+
+/// Every step can be stored.
+pub(super) struct AnyStep;
+
+impl Steps for AnyStep {
+    #[inline(always)]
+    fn nearest(&self, steps: Lanes) -> Lanes {
+        steps
     }
 }
 
-const LANES: usize = 8;
-
-impl<G: Grid, const E: usize> Symmetric<'_, G, E> {
-    /// The nearest level of each number, counted from the lowest.
-    pub(super) fn assign(&self, step: f32) -> [u8; E] {
-        let inverse = if step == 0.0 { 0.0 } else { 1.0 / step };
-        self.values.map(|value| self.grid.index(self.grid.nearest(value * inverse)))
+impl Fit {
+    /// The step with the least error for these levels.
+    #[inline(always)]
+    pub(super) fn best_step(&self) -> Lanes {
+        let mut step = [0.0; LANES];
+        for lane in 0..LANES {
+            let square = self.level_square[lane];
+            step[lane] = if square > 0.0 { self.value_level[lane] / square } else { 0.0 };
+        }
+        step
     }
 
-    /// The best step among those that `storable` leaves; of both signs, because no grid is its own mirror image.
-    pub(super) fn search(&self, tries: Tries, storable: impl Fn(f32) -> f32) -> (f32, Fit) {
-        let largest = largest(self.values.iter().copied());
-        let mut best = (0.0, self.measure(0.0));
-        for i in 0..tries.count {
-            let share = tries.from + (tries.to - tries.from) * i as f32 / (tries.count - 1) as f32;
-            for outermost in [self.grid.lowest(), self.grid.highest()] {
-                let mut step = storable(largest / (share * outermost));
-                for _ in 0..=tries.refits {
-                    let fit = self.measure(step);
-                    if fit.error < best.1.error {
-                        best = (step, fit);
-                    }
-                    let refitted = storable(fit.best_step());
-                    if refitted == step {
-                        break;
-                    }
-                    step = refitted;
+    /// Takes the other fit in the lanes where it costs less.
+    #[inline(always)]
+    pub(super) fn improve(&mut self, other: &Fit) {
+        for lane in 0..LANES {
+            let better = other.error[lane] < self.error[lane];
+            self.step[lane] = if better { other.step[lane] } else { self.step[lane] };
+            self.level_square[lane] = if better { other.level_square[lane] } else { self.level_square[lane] };
+            self.value_level[lane] = if better { other.value_level[lane] } else { self.value_level[lane] };
+            self.error[lane] = if better { other.error[lane] } else { self.error[lane] };
+        }
+    }
+}
+
+impl<G: Grid, const E: usize> Symmetric<G, E> {
+    /// Groups of normalised numbers.
+    #[inline(always)]
+    pub(super) fn new(groups: Groups<E>, grid: G) -> Self {
+        let nothing = [0.0; LANES];
+        let zeros = Fit { step: nothing, error: nothing, level_square: nothing, value_level: nothing };
+        let mut symmetric = Symmetric { groups, grid, zeros };
+        symmetric.zeros = symmetric.measure([0.0; LANES]);
+        symmetric
+    }
+
+    /// The best steps among those that can be stored; of both signs, because no grid is its own mirror image.
+    #[inline(always)]
+    pub(super) fn search(&self, tries: Tries, steps: &impl Steps) -> Fit {
+        let largest = self.groups.largest();
+        let mut best = self.zeros;
+        for i in 0..2 * tries.count {
+            let share = tries.from + (tries.to - tries.from) * (i / 2) as f32 / (tries.count - 1) as f32;
+            let outermost = if i.is_multiple_of(2) { self.grid.lowest() } else { self.grid.highest() };
+            let mut start = largest;
+            for lane in 0..LANES {
+                start[lane] /= share * outermost;
+            }
+            let mut step = steps.nearest(start);
+            for _ in 0..=tries.refits {
+                let fit = self.measure(step);
+                best.improve(&fit);
+                let refitted = steps.nearest(fit.best_step());
+                if equal(&refitted, &step) {
+                    break;
                 }
+                step = refitted;
             }
         }
         best
     }
 
-    /// Measures a step; sums run in lanes so that they become vector code with one fixed order.
-    #[inline]
-    pub(super) fn measure(&self, step: f32) -> Fit {
-        let inverse = if step == 0.0 { 0.0 } else { 1.0 / step };
-        let (mut error, mut square, mut product) = ([0.0; LANES], [0.0; LANES], [0.0; LANES]);
-        let values = self.values.as_chunks::<LANES>().0;
-        let weights = self.weights.as_chunks::<LANES>().0;
-        for (values, weights) in values.iter().zip(weights) {
+    /// What a step of every group costs.
+    #[inline(always)]
+    pub(super) fn measure(&self, step: Lanes) -> Fit {
+        let costs = Costs { step: &step, inverse: &inverse(&step), grid: self.grid };
+        let [error, level_square, value_level] = self.groups.add_up(&costs);
+        Fit { step, error, level_square, value_level }
+    }
+
+    /// The nearest level of each number, counted from the lowest; row `i` has element `i` of every group.
+    #[inline(always)]
+    pub(super) fn assign(&self, step: Lanes) -> [[u8; LANES]; E] {
+        let inverse = inverse(&step);
+        let mut levels = [[0; LANES]; E];
+        for (levels, values) in levels.iter_mut().zip(&self.groups.values) {
             for lane in 0..LANES {
-                let level = self.grid.nearest(values[lane] * inverse);
-                let rest = values[lane] - step * level;
-                let weighted = weights[lane] * level;
-                error[lane] += weights[lane] * rest * rest;
-                square[lane] += weighted * level;
-                product[lane] += weighted * values[lane];
+                levels[lane] = self.grid.index(self.grid.nearest(values[lane] * inverse[lane]));
             }
         }
-        Fit { error: total(error), level_square: total(square), value_level: total(product) }
+        levels
     }
 }
 
-/// The number with the largest magnitude, sign included; the first of several.
-pub(super) fn largest(values: impl Iterator<Item = f32>) -> f32 {
-    values.fold(0.0, |largest, value| if value.abs() > largest.abs() { value } else { largest })
+struct Costs<'a, G> {
+    step: &'a Lanes,
+    inverse: &'a Lanes,
+    grid: G,
 }
 
-/// Adds up lanes in a fixed order.
-#[inline]
-pub(super) fn total(lanes: [f32; LANES]) -> f32 {
-    ((lanes[0] + lanes[4]) + (lanes[1] + lanes[5])) + ((lanes[2] + lanes[6]) + (lanes[3] + lanes[7]))
+impl<G: Grid> Element<3> for Costs<'_, G> {
+    #[inline(always)]
+    fn terms(&self, lane: usize, value: f32, weight: f32) -> [f32; 3] {
+        let level = self.grid.nearest(value * self.inverse[lane]);
+        let rest = value - self.step[lane] * level;
+        let weighted = weight * level;
+        [weight * rest * rest, weighted * level, weighted * value]
+    }
 }
