@@ -29,7 +29,7 @@ documentation() {
 
 features() { # the library compiles without warnings with each feature alone, and with none
     local feature
-    for feature in "" server fleet hub embedded-model cli; do
+    for feature in "" server quantize fleet hub embedded-model cli; do
         echo "-- feature: ${feature:-none}"
         cargo clippy --locked --release -p cascadia --no-default-features --features "$feature" --quiet -- -D warnings ||
             return 1

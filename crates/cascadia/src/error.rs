@@ -45,6 +45,10 @@ pub enum Error {
     #[cfg(feature = "server")]
     #[error(transparent)]
     Server(#[from] cascadia_server::ServerError),
+    /// The model cannot be quantised.
+    #[cfg(feature = "quantize")]
+    #[error(transparent)]
+    Quantize(#[from] cascadia_quantize::QuantizeError),
     /// The fleet cannot do it.
     #[cfg(feature = "fleet")]
     #[error(transparent)]

@@ -87,7 +87,8 @@
 //! | Feature | What it adds |
 //! |---|---|
 //! | `server` | [`Server`], [`ServerBuilder`], the crate [`server`] |
-//! | `fleet` | [`Fleet`], [`Worker`], [`export`], the crates [`fleet`], [`coordinator`] and [`quantize`] |
+//! | `fleet` | [`Fleet`], [`Worker`], [`export`], the crates [`fleet`] and [`coordinator`], and `quantize` |
+//! | `quantize` | [`ModelBuilder::quantized`], which quantises a model when it is opened; the crate [`quantize`] |
 //! | `hub` | the crate [`hub`], which fetches models from the Hugging Face hub |
 //! | `embedded-model` | [`EMBEDDED_MODEL`] and [`Model::embedded`] |
 //! | `cli` | the program `cascadia`, with all of the above |
@@ -118,10 +119,12 @@ mod work;
 
 #[cfg(feature = "hub")]
 pub use cascadia_hub as hub;
+#[cfg(feature = "quantize")]
+pub use cascadia_quantize as quantize;
 #[cfg(feature = "server")]
 pub use cascadia_server as server;
 #[cfg(feature = "fleet")]
-pub use {cascadia_coordinator as coordinator, cascadia_fleet as fleet, cascadia_quantize as quantize};
+pub use {cascadia_coordinator as coordinator, cascadia_fleet as fleet};
 pub use {
     cascadia_engine as engine, cascadia_kernels as kernels, cascadia_model as model, cascadia_text as text,
     cascadia_weights as weights,

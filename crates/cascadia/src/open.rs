@@ -6,6 +6,8 @@ use std::sync::Arc;
 use cascadia_engine::service::schedule::Sharing;
 use cascadia_engine::service::{Service, ServiceHandle, ServiceOptions};
 use cascadia_engine::{CacheSize, Engine, ModelText, OpenOptions};
+#[cfg(feature = "quantize")]
+use cascadia_quantize::{QuantizedCache, Recipe};
 use cascadia_weights::ModelFiles;
 
 use crate::{Error, Kernels, ModelSource, Threads};
@@ -47,6 +49,8 @@ pub struct ModelBuilder {
     pub(crate) parallel: u32,
     draft: Option<ModelSource>,
     template: Option<String>,
+    #[cfg(feature = "quantize")]
+    quantized: Option<(Recipe, QuantizedCache)>,
     options: ServiceOptions,
 }
 
@@ -67,7 +71,18 @@ impl Model {
     pub fn builder() -> ModelBuilder {
         let options = ServiceOptions::default();
         let (threads, kernels, parallel) = (Threads::default(), Kernels::Default, PARALLEL);
-        ModelBuilder { threads, kernels, context: None, memory: None, parallel, draft: None, template: None, options }
+        ModelBuilder {
+            threads,
+            kernels,
+            context: None,
+            memory: None,
+            parallel,
+            draft: None,
+            template: None,
+            #[cfg(feature = "quantize")]
+            quantized: None,
+            options,
+        }
     }
 
     /// What people call it.
@@ -156,10 +171,21 @@ impl ModelBuilder {
         ModelBuilder { template: Some(source), ..self }
     }
 
+    /// Quantises models when they are opened, each once; the cache keeps what was written.
+    #[cfg(feature = "quantize")]
+    pub fn quantized(self, recipe: Recipe, cache: QuantizedCache) -> ModelBuilder {
+        ModelBuilder { quantized: Some((recipe, cache)), ..self }
+    }
+
     /// Opens a model.
     pub fn open(&self, source: impl Into<ModelSource>) -> Result<Model, Error> {
         let source = source.into();
         let Preparation { options, draft } = self.prepare()?;
+        #[cfg(feature = "quantize")]
+        let source = match &self.quantized {
+            Some((recipe, cache)) => source.quantized(recipe, cache, &options.pool, |_| {})?,
+            None => source,
+        };
         let engine = Engine::from_files(source.files()?, &options)?;
         self.start(source.name(), engine, (None, draft))
     }

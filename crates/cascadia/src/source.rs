@@ -3,6 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+#[cfg(feature = "quantize")]
+use cascadia_kernels::Pool;
+#[cfg(feature = "quantize")]
+use cascadia_quantize::{QuantizeProgress, QuantizedCache, Recipe};
 use cascadia_weights::{ModelFiles, WeightsError};
 
 use crate::Error;
@@ -41,6 +45,18 @@ impl ModelSource {
             }
             ModelSource::Path(path) => ModelFiles::open(path),
         }
+    }
+
+    /// The same model in a smaller format, from the cache if it was quantised before.
+    #[cfg(feature = "quantize")]
+    pub fn quantized(
+        &self,
+        recipe: &Recipe,
+        cache: &QuantizedCache,
+        pool: &Pool,
+        progress: impl FnMut(QuantizeProgress<'_>),
+    ) -> Result<ModelSource, Error> {
+        Ok(ModelSource::Path(cache.find_or_write(&self.files()?, recipe, pool, progress)?))
     }
 
     /// Where the files are on disk; one inside the program is written into `folder` for that.

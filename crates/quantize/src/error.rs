@@ -1,5 +1,6 @@
 //! What can go wrong while a model is written in other formats.
 
+use std::io;
 use std::path::PathBuf;
 
 use cascadia_engine::EngineError;
@@ -48,6 +49,21 @@ pub enum QuantizeError {
         path: PathBuf,
         /// What is wrong, and what to do next.
         problem: String,
+    },
+    /// A quantised model cannot be kept.
+    #[error(
+        "cannot keep the quantised model in {}: cannot {action} {}: {source}; make room there, or write it elsewhere \
+         once with `cascadia quantize`", folder.display(), path.display()
+    )]
+    Cache {
+        /// The folder of all of them.
+        folder: PathBuf,
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// The reason the system gave.
+        source: io::Error,
     },
     /// The model cannot be written as GGUF.
     #[error("cannot convert {}: {what} is {value}; {advice}", path.display())]

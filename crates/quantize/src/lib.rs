@@ -1,6 +1,7 @@
 //! Writes models in other number formats: what is done once, before a model runs.
 #![forbid(unsafe_code)]
 
+mod cache;
 mod convert;
 mod error;
 mod importance;
@@ -8,6 +9,7 @@ mod mix_search;
 mod pack;
 mod recipe;
 
+pub use cache::QuantizedCache;
 pub use convert::{QuantizeJob, QuantizeProgress, QuantizeSummary, ShardJob, quantize, write_shard};
 pub use error::QuantizeError;
 pub use importance::Importance;

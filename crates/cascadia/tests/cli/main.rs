@@ -9,6 +9,7 @@ mod hub;
 mod hub_server;
 mod live;
 mod measure;
+mod on_open;
 mod owner;
 mod planning;
 mod program;

@@ -20,7 +20,7 @@ pub(crate) fn plan(files: &ModelFiles) -> Result<(Fields, GgufExport<'_>), Quant
 }
 
 /// The folder's name, whatever way its path was written.
-fn model_name(files: &ModelFiles) -> Option<String> {
+pub(crate) fn model_name(files: &ModelFiles) -> Option<String> {
     let path = files.path().canonicalize().ok()?;
     let name = if path.is_dir() { path.file_name() } else { path.file_stem() };
     Some(name?.to_string_lossy().into_owned())

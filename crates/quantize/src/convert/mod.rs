@@ -14,6 +14,7 @@ use cascadia_model::GgufExport;
 use cascadia_weights::gguf::write::{Outline, TensorEntry, write};
 use cascadia_weights::{FileKind, MetadataValue, ModelFiles, Tensor};
 
+pub(crate) use self::folder::model_name;
 pub use self::shard::{ShardJob, write_shard};
 
 use self::rows::{RowJob, write_rows};

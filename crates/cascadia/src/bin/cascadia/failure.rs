@@ -62,6 +62,7 @@ fn is_wrong_usage(cause: &(dyn std::error::Error + 'static)) -> bool {
     };
     let of_library = |error: &Error| match error {
         Error::Engine(error) => of_engine(error),
+        Error::Quantize(error) => of_quantize(error),
         Error::Coordinator(error) => of_coordinator(error),
         _ => false,
     };

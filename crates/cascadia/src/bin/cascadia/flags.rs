@@ -81,10 +81,15 @@ pub enum Command {
 /// Flags of `run`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  cascadia run\n  cascadia run -p \"Describe a lighthouse at night.\" --seed 7\n  \
-    cascadia run model.gguf --raw -p \"Once upon a time\" -n 64 --temp 0\n  echo \"Hello\" | cascadia run org/name --json")]
+    cascadia run model.gguf --raw -p \"Once upon a time\" -n 64 --temp 0\n  echo \"Hello\" | cascadia run org/name --json\n  \
+    cascadia run model-folder/ --type q4_k_m")]
 pub struct RunFlags {
     /// A .gguf file, a model folder, or org/name on the Hugging Face Hub [default: the built-in model].
     pub model: Option<String>,
+    /// Quantise the model to this type first, see `quantize --help`. Done once: the result is kept in
+    /// ~/.cache/cascadia/quantised.
+    #[arg(long = "type", value_name = "TYPE")]
+    pub kind: Option<String>,
     /// The prompt [default: an interactive chat, or standard input if that is not a terminal].
     #[arg(short, long, value_name = "TEXT")]
     pub prompt: Option<String>,
@@ -300,6 +305,10 @@ pub struct BenchFlags {
     /// A .gguf file, a model folder, or org/name on the Hugging Face Hub.
     #[arg(required = true)]
     pub model: Option<String>,
+    /// Quantise the model to this type first, see `quantize --help`. Done once: the result is kept in
+    /// ~/.cache/cascadia/quantised.
+    #[arg(long = "type", value_name = "TYPE")]
+    pub kind: Option<String>,
     /// Prompt length for the prefill measurement, in tokens.
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     pub prompt: u32,

@@ -28,12 +28,11 @@ pub(crate) fn outline(model: &HubModel, folder: &Path) -> anyhow::Result<PathBuf
 }
 
 /// `HF_ENDPOINT`, `HF_TOKEN` and `HF_HOME`, with the same defaults as the hub's own tools.
-#[expect(clippy::disallowed_methods, reason = "this is the one place in the binary that reads the environment")]
 fn options() -> anyhow::Result<HubOptions> {
-    let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
     let home = match variable("HF_HOME") {
         Some(home) => PathBuf::from(home),
-        None => default_home(variable("XDG_CACHE_HOME").as_deref())
+        None => cache_folder()
+            .map(|cache| cache.join("huggingface"))
             .context("cannot find a home folder to keep models in; set HF_HOME to a folder with space for them")?,
     };
     let saved_token = || std::fs::read_to_string(home.join("token")).ok().map(|token| token.trim().to_owned());
@@ -45,10 +44,15 @@ fn options() -> anyhow::Result<HubOptions> {
     })
 }
 
-fn default_home(cache: Option<&str>) -> Option<PathBuf> {
-    let cache = match cache {
-        Some(cache) => Path::new(cache).to_path_buf(),
-        None => env::home_dir()?.join(".cache"),
-    };
-    Some(cache.join("huggingface"))
+/// Where programs keep what they can make again: `XDG_CACHE_HOME`, or `.cache` in the home folder.
+pub(crate) fn cache_folder() -> Option<PathBuf> {
+    match variable("XDG_CACHE_HOME") {
+        Some(folder) => Some(PathBuf::from(folder)),
+        None => Some(env::home_dir()?.join(".cache")),
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the one place in the binary that reads the environment")]
+fn variable(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|value| !value.is_empty())
 }

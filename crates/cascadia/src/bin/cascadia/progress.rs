@@ -1,5 +1,6 @@
 //! Progress bars on standard error, seen only when it is a terminal.
 
+use cascadia_quantize::QuantizeProgress;
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// A bar that counts to a total known when it starts.
@@ -30,6 +31,12 @@ impl Progress {
     /// Shows another label.
     pub(crate) fn label(&self, label: &str) {
         self.bar.set_message(label.to_owned());
+    }
+
+    /// Shows how far a conversion is.
+    pub(crate) fn show(&self, QuantizeProgress { tensor, done, total }: QuantizeProgress<'_>) {
+        self.label(tensor);
+        self.set(done, total);
     }
 
     /// Shows how far the work is.

@@ -3,10 +3,12 @@
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use cascadia::{EMBEDDED_MODEL, ModelSource};
+use cascadia::{EMBEDDED_MODEL, ModelSource, Threads};
 use cascadia_hub::HubModel;
+use cascadia_quantize::{QuantizedCache, Recipe};
 
 use crate::hub;
+use crate::progress::Progress;
 
 /// Finds the model `name` stands for, fetching it from the hub when it is `org/name`.
 pub(crate) fn find(name: &str) -> anyhow::Result<ModelSource> {
@@ -28,6 +30,16 @@ pub(crate) fn find(name: &str) -> anyhow::Result<ModelSource> {
 /// The same, or the model inside the program when there is no name.
 pub(crate) fn find_or_embedded(name: Option<&str>) -> anyhow::Result<ModelSource> {
     name.map_or(Ok(EMBEDDED_MODEL), find)
+}
+
+/// The model in the format of `--type`, if that was given: quantised now, or found where it was kept.
+pub(crate) fn in_format(source: ModelSource, kind: Option<&str>, threads: Threads) -> anyhow::Result<ModelSource> {
+    let Some(kind) = kind else { return Ok(source) };
+    let recipe: Recipe = kind.parse()?;
+    let folder = hub::cache_folder().context("there is no home folder to keep the quantised model in")?;
+    let bar = Progress::new("quantising");
+    let cache = QuantizedCache::new(folder.join("cascadia").join("quantised"));
+    Ok(source.quantized(&recipe, &cache, &threads.pool(), |step| bar.show(step))?)
 }
 
 /// Finds a model of which only names and shapes are needed: of one on the hub, `folder` gets the settings and the

@@ -11,8 +11,8 @@ use cascadia_eval::{Reference, perplexity};
 use cascadia_kernels::Pool;
 use cascadia_model::ActivationStats;
 use cascadia_quantize::{
-    Depth, Importance, Keep, Measured, MixSearch, PackJob, QuantizeError, QuantizeJob, QuantizeProgress,
-    QuantizeSummary, Recipe, pack, quantize as convert,
+    Depth, Importance, Keep, Measured, MixSearch, PackJob, QuantizeError, QuantizeJob, QuantizeSummary, Recipe, pack,
+    quantize as convert,
 };
 use cascadia_weights::ModelFiles;
 use serde_json::json;
@@ -70,17 +70,12 @@ fn write_rows(
     pool: &Pool,
 ) -> anyhow::Result<QuantizeSummary> {
     let bar = Progress::new("quantising");
-    Ok(convert(&QuantizeJob { files, out, recipe, importance, pool }, |step| show(&bar, step))?)
+    Ok(convert(&QuantizeJob { files, out, recipe, importance, pool }, |step| bar.show(step))?)
 }
 
 fn write_packed(files: &ModelFiles, out: &Path, pool: &Pool) -> anyhow::Result<QuantizeSummary> {
     let bar = Progress::new("packing");
-    Ok(pack(&PackJob { files, out, pool }, |step| show(&bar, step))?)
-}
-
-fn show(bar: &Progress, QuantizeProgress { tensor, done, total }: QuantizeProgress<'_>) {
-    bar.label(tensor);
-    bar.set(done, total);
+    Ok(pack(&PackJob { files, out, pool }, |step| bar.show(step))?)
 }
 
 /// What every part of the command needs.

@@ -14,7 +14,7 @@ use super::chat::Chat;
 use crate::flags::{RunFlags, SamplingFlags};
 use crate::machine::open_options;
 use crate::output::{print, print_json, remark};
-use crate::source::find_or_embedded;
+use crate::source::{find_or_embedded, in_format};
 
 /// Answers one prompt, or chats.
 pub(crate) fn run(flags: &RunFlags) -> anyhow::Result<()> {
@@ -41,6 +41,7 @@ impl Runner {
         let sampling = sampling(&flags.sampling);
         sampling.check()?;
         let source = find_or_embedded(flags.model.as_deref())?;
+        let source = in_format(source, flags.kind.as_deref(), flags.machine.threads.threads())?;
         let engine = Engine::from_files(source.files()?, &open_options(&flags.machine))?;
         let text = engine.text()?;
         Ok(Runner {

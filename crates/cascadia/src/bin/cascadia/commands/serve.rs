@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::flags::{KernelChoice, LogChoice, ServeFlags, WireChoice, parse_bytes};
 use crate::home::home;
 use crate::output::remark;
-use crate::source::{find, find_or_embedded};
+use crate::source::{find, find_or_embedded, in_format};
 
 /// How long a worker that was lost too often is not used unless the flags say otherwise.
 const QUARANTINE_MINUTES: u64 = 5;
@@ -36,7 +36,11 @@ pub(crate) fn serve(flags: ServeFlags) -> anyhow::Result<()> {
     let (model, server) = (model_builder(&flags)?, ServerBuilder::from_options(server_options(&flags)));
     let server = match &flags.fleet {
         Some(fleet) => serve_fleet(&flags, fleet, (model, &server))?,
-        None => server.serve(model.open(find_or_embedded(flags.model.as_deref())?)?)?,
+        None => {
+            let source = find_or_embedded(flags.model.as_deref())?;
+            let threads = Threads { count: flags.threads, pin: flags.pin };
+            server.serve(model.open(in_format(source, flags.kind.as_deref(), threads)?)?)?
+        }
     };
     let (name, url) = (server.model_name(), server.url());
     remark(&format!("Serving {name}: the page is at {url}/, the API at {url}/v1"));

@@ -18,6 +18,11 @@ use super::{KernelChoice, parse_bytes};
 pub struct ServeFlags {
     /// A .gguf file, a model folder, or org/name on the Hugging Face Hub [default: the built-in model].
     pub model: Option<String>,
+    /// Quantise the model to this type first, see `quantize --help`. Done once: the result is kept in
+    /// ~/.cache/cascadia/quantised.
+    #[arg(long = "type", value_name = "TYPE", conflicts_with = "fleet")]
+    #[serde(rename = "type")]
+    pub kind: Option<String>,
     /// Serve from a fleet: `all`, or a comma-separated list of nodes; `here` is this process. With MODEL, the model is
     /// planned, split and sent to the workers first. Without MODEL, serve what `fleet push` sent; DIR is a folder that
     /// `export` wrote, whose shards the workers already have.

@@ -7,12 +7,13 @@ mod machine;
 mod profile;
 mod speed;
 
+use cascadia::ModelSource;
 use cascadia_engine::OpenOptions;
 use cascadia_eval::SpeedPlan;
 use cascadia_weights::ModelFiles;
 
 use crate::flags::{BenchCommand, BenchFlags};
-use crate::source::find;
+use crate::source::{find, in_format};
 
 /// Measures what the flags ask for.
 pub(crate) fn bench(flags: &BenchFlags) -> anyhow::Result<()> {
@@ -31,8 +32,12 @@ fn model_name(flags: &BenchFlags) -> &str {
     flags.model.as_deref().unwrap_or_default()
 }
 
+fn source(flags: &BenchFlags) -> anyhow::Result<ModelSource> {
+    in_format(find(model_name(flags))?, flags.kind.as_deref(), flags.threads.threads())
+}
+
 fn files(flags: &BenchFlags) -> anyhow::Result<ModelFiles> {
-    Ok(find(model_name(flags))?.files()?)
+    Ok(source(flags)?.files()?)
 }
 
 fn speed_plan(flags: &BenchFlags) -> SpeedPlan {

@@ -8,7 +8,7 @@ use cascadia_eval::{SpeedRun, Spread, measure_speed};
 use cascadia_kernels::OpsSlot;
 use serde_json::{Value, json};
 
-use super::{files, model_name, open_options, speed_plan};
+use super::{model_name, open_options, source, speed_plan};
 use crate::flags::BenchFlags;
 use crate::output::{print, print_json};
 use crate::progress::Progress;
@@ -18,9 +18,9 @@ pub(crate) fn speed(flags: &BenchFlags) -> anyhow::Result<()> {
     let plan = speed_plan(flags);
     let options = open_options(flags, plan.context())?;
     let threads = options.pool.threads();
+    let source = source(flags)?;
     let begin = Instant::now();
-    let files = files(flags)?;
-    let mut session = Engine::from_files(files, &options)?.into_session();
+    let mut session = Engine::from_files(source.files()?, &options)?.into_session();
     let load_ms = begin.elapsed().as_secs_f64() * 1e3;
     session.feed(&[0])?;
     let first_token_ms = begin.elapsed().as_secs_f64() * 1e3;
