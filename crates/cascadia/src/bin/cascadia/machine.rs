@@ -1,6 +1,5 @@
 //! How commands use this machine: threads, and how a model is opened on them.
 
-use std::env;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -9,6 +8,7 @@ use cascadia_engine::OpenOptions;
 use cascadia_kernels::Pool;
 
 use crate::flags::{KernelChoice, MachineFlags, ThreadFlags};
+use crate::hub;
 
 impl ThreadFlags {
     /// The threads that were asked for.
@@ -52,8 +52,6 @@ pub(crate) fn open_options(flags: &MachineFlags) -> OpenOptions {
 }
 
 /// Where this program keeps what it can make again; none, where the system names no home folder.
-#[expect(clippy::disallowed_methods, reason = "the environment is read in the binary only")]
-fn cache_folder() -> Option<PathBuf> {
-    let named = env::var_os("XDG_CACHE_HOME").filter(|folder| !folder.is_empty()).map(PathBuf::from);
-    Some(named.or_else(|| Some(env::home_dir()?.join(".cache")))?.join("cascadia"))
+pub(crate) fn cache_folder() -> Option<PathBuf> {
+    Some(hub::cache_folder()?.join("cascadia"))
 }

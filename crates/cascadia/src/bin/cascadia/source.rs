@@ -8,6 +8,7 @@ use cascadia_hub::HubModel;
 use cascadia_quantize::{QuantizedCache, Recipe};
 
 use crate::hub;
+use crate::machine::cache_folder;
 use crate::progress::Progress;
 
 /// Finds the model `name` stands for, fetching it from the hub when it is `org/name`.
@@ -36,9 +37,9 @@ pub(crate) fn find_or_embedded(name: Option<&str>) -> anyhow::Result<ModelSource
 pub(crate) fn in_format(source: ModelSource, kind: Option<&str>, threads: Threads) -> anyhow::Result<ModelSource> {
     let Some(kind) = kind else { return Ok(source) };
     let recipe: Recipe = kind.parse()?;
-    let folder = hub::cache_folder().context("there is no home folder to keep the quantised model in")?;
+    let folder = cache_folder().context("there is no home folder to keep the quantised model in")?;
     let bar = Progress::new("quantising");
-    let cache = QuantizedCache::new(folder.join("cascadia").join("quantised"));
+    let cache = QuantizedCache::new(folder.join("quantised"));
     Ok(source.quantized(&recipe, &cache, &threads.pool(), |step| bar.show(step))?)
 }
 
