@@ -2,13 +2,13 @@
 
 use std::arch::x86_64::*;
 
-use super::interleaved32;
 use super::words::{splat_bytes, store};
+use super::{codes32, four_blocks, interleaved32};
+use crate::Dtype;
 use crate::activations::{Int8Block32, Rows};
-use crate::avx2::block32::quants_q4_0;
-use crate::avx2::lanes::{four_halves, load, load16, prefetch_from, read_ahead, store4};
+use crate::avx2::lanes::{four_halves, load, prefetch_from, read_ahead, store4};
 use crate::blocks::{q4_0, q8_0};
-use crate::ops::WeightRows;
+use crate::ops::{Multiply, WeightRows};
 use crate::pool::TileMut;
 use crate::vector::{LEAST_TURNED, field, pair};
 
@@ -105,7 +105,7 @@ pub(super) fn multiply_q8_0(weights: WeightRows<'_>, x: Rows<'_, Int8Block32>, o
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
 pub(super) fn multiply_q4_0(weights: WeightRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
     match x.count() {
-        ..4 => four_rows_q4_0(weights, x, out),
+        ..4 => four_blocks::multiply_q4_0(weights, x, out),
         _ if weights.count() < ROWS => interleaved32::turned_q4_0(weights, x, out),
         4 => sixteen_rows::<4>(weights, x, out),
         5 | 6 => sixteen_rows::<6>(weights, x, out),
@@ -114,147 +114,30 @@ pub(super) fn multiply_q4_0(weights: WeightRows<'_>, x: Rows<'_, Int8Block32>, o
     }
 }
 
-/// Multiplies rows of Q4_0, four at a time and four blocks of each: its blocks are so small that scaling them one by one
-/// would take longer than reading them.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
-fn four_rows_q4_0(weights: WeightRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
-    for first in (0..weights.fours()).step_by(SHARING) {
-        let fours = first..weights.fours().min(first + SHARING);
-        for column in 0..x.count() {
-            let (x_fours, x_rest) = x.row(column).as_chunks::<4>();
-            let mut sums = [_mm_setzero_ps(); SHARING];
-            for (part, x) in x_fours.chunks(FOURS_AT_HAND).enumerate() {
-                let mut at_hand = [FourBlocks::ZERO; FOURS_AT_HAND];
-                at_hand.iter_mut().zip(x).for_each(|(at_hand, x)| *at_hand = FourBlocks::new(x));
-                let at_hand = &at_hand[..x.len()];
-                for (four, sums) in fours.clone().zip(&mut sums) {
-                    let [a, b, c, d] = weights
-                        .four(four)
-                        .map(|row| &row.as_chunks::<{ q4_0::BYTES }>().0.as_chunks::<4>().0[FOURS_AT_HAND * part..]);
-                    for ((((x, a), b), c), d) in at_hand.iter().zip(a).zip(b).zip(c).zip(d) {
-                        read_ahead(weights.ahead, [a, b, c, d]);
-                        *sums = x.add_products(*sums, [a, b, c, d]);
-                    }
-                }
-            }
-            for (four, sums) in fours.clone().zip(&mut sums) {
-                let rows = weights.four(four).map(|row| row.as_chunks::<{ q4_0::BYTES }>().0);
-                for (at, x) in (4 * x_fours.len()..).zip(x_rest) {
-                    // A single block is multiplied twice, and the second product dropped.
-                    let blocks = [&rows[0][at], &rows[1][at], &rows[2][at], &rows[3][at]];
-                    let quants = |blocks: [&_; 2]| join(quants_q4_0(blocks[0]), quants_q4_0(blocks[1]));
-                    let totals = totals(blocks.map(|block| [block; 2]), [x, x], &quants);
-                    *sums = add(*sums, blocks, x, (totals[0], q4_0::OFFSET));
-                }
-                out.put4(column, four, store4(*sums));
-            }
-        }
-    }
-}
-
-/// Fours of rows that share activations in the form of [`FourBlocks`], and how many of these are kept at hand.
-const SHARING: usize = 8;
-const FOURS_AT_HAND: usize = 64;
-
-/// Four blocks of activations as Q4_0 multiplies with them: a quarter of every register belongs to a block.
-#[derive(Clone, Copy)]
-struct FourBlocks {
-    /// The numbers that meet the lower and the upper nibbles.
-    low: __m512i,
-    high: __m512i,
-    /// What the quants, which are too large by the offset, add too much.
-    surplus: __m512i,
-    scales: __m512,
-}
-
-impl FourBlocks {
-    // SAFETY: zeros are registers of any kind.
-    const ZERO: FourBlocks = unsafe { std::mem::zeroed() };
-
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2")]
-    fn new([a, b, c, d]: &[Int8Block32; 4]) -> FourBlocks {
-        let half = |block: &Int8Block32, at: usize| load16(&block.values.as_chunks::<16>().0[at]);
-        let surplus = |block: &Int8Block32| _mm_set1_epi32(q4_0::OFFSET.wrapping_mul(block.sum));
-        let scale = |block: &Int8Block32| _mm_castps_si128(_mm_set1_ps(block.scale));
-        FourBlocks {
-            low: join4([half(a, 0), half(b, 0), half(c, 0), half(d, 0)]),
-            high: join4([half(a, 1), half(b, 1), half(c, 1), half(d, 1)]),
-            surplus: join4([surplus(a), surplus(b), surplus(c), surplus(d)]),
-            scales: _mm512_castsi512_ps(join4([scale(a), scale(b), scale(c), scale(d)])),
-        }
-    }
-
-    /// Adds the products with four blocks of four rows of Q4_0, block by block.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
-    fn add_products(&self, sums: __m128, rows: [&[[u8; q4_0::BYTES]; 4]; 4]) -> __m128 {
-        let nibbles = _mm512_set1_epi8(15);
-        let (a, b, c, d) = (first_bytes(rows[0]), first_bytes(rows[1]), first_bytes(rows[2]), first_bytes(rows[3]));
-        let product = |first, blocks| {
-            let bytes = quants_of_four(first, blocks);
-            let low = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_and_si512(bytes, nibbles), self.low);
-            _mm512_dpbusd_epi32(low, _mm512_and_si512(_mm512_srli_epi16::<4>(bytes), nibbles), self.high)
-        };
-        let products = [product(a, rows[0]), product(b, rows[1]), product(c, rows[2]), product(d, rows[3])];
-        let totals = _mm512_cvtepi32_ps(_mm512_sub_epi32(quarter_sums4(products), self.surplus));
-        let factors = _mm512_mul_ps(scales_of_four([a, b, c, d]), self.scales);
-        let sums = _mm_fmadd_ps(_mm512_castps512_ps128(factors), _mm512_castps512_ps128(totals), sums);
-        let sums = _mm_fmadd_ps(_mm512_extractf32x4_ps::<1>(factors), _mm512_extractf32x4_ps::<1>(totals), sums);
-        let sums = _mm_fmadd_ps(_mm512_extractf32x4_ps::<2>(factors), _mm512_extractf32x4_ps::<2>(totals), sums);
-        _mm_fmadd_ps(_mm512_extractf32x4_ps::<3>(factors), _mm512_extractf32x4_ps::<3>(totals), sums)
-    }
-}
-
-/// Of four blocks of Q4_0 all but the last eight bytes.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn first_bytes(blocks: &[[u8; q4_0::BYTES]; 4]) -> __m512i {
-    let bytes: &[u8; 64] = blocks.as_flattened().first_chunk().expect("four blocks have more");
-    // SAFETY: the reference guarantees sixty-four readable bytes.
-    unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
-}
-
-/// The nibbles of four blocks, a quarter of the register each: all words but the four scales.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
-fn quants_of_four(first: __m512i, blocks: &[[u8; q4_0::BYTES]; 4]) -> __m512i {
-    let words = _mm512_set_epi16(
-        0, 0, 0, 0, 31, 30, 29, 28, 26, 25, 24, 23, 22, 21, 20, 19, 17, 16, 15, 14, 13, 12, 11, 10, 8, 7, 6, 5, 4, 3,
-        2, 1,
-    );
-    let last = i64::from_le_bytes(*blocks[3].last_chunk().expect("a block has more"));
-    _mm512_mask_set1_epi64(_mm512_permutexvar_epi16(words, first), 0b1000_0000, last)
-}
-
-/// The scales of four blocks of four rows: four rows of the first block, then of the second.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-fn scales_of_four([a, b, c, d]: [__m512i; 4]) -> __m512 {
-    let words = _mm512_castsi256_si512(_mm256_setr_epi16(0, 0, 0, 0, 9, 9, 9, 9, 18, 18, 18, 18, 27, 27, 27, 27));
-    let scales = _mm512_maskz_permutexvar_epi16(0x1111, words, a);
-    let scales = _mm512_mask_permutexvar_epi16(scales, 0x2222, words, b);
-    let scales = _mm512_mask_permutexvar_epi16(scales, 0x4444, words, c);
-    let scales = _mm512_mask_permutexvar_epi16(scales, 0x8888, words, d);
-    _mm512_cvtph_ps(_mm512_castsi512_si256(scales))
-}
-
 /// The sums of the quarters of four vectors: those of the first quarters in the first quarter.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn quarter_sums4([a, b, c, d]: [__m512i; 4]) -> __m512i {
+pub(super) fn quarter_sums4([a, b, c, d]: [__m512i; 4]) -> __m512i {
     let pairs = |a, b| _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
     let (ab, cd) = (pairs(a, b), pairs(c, d));
     _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd))
 }
 
-/// Four quarters of a register.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn join4([a, b, c, d]: [__m128i; 4]) -> __m512i {
-    let low = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(a), b);
-    _mm512_inserti32x4::<3>(_mm512_inserti32x4::<2>(_mm512_castsi256_si512(low), c), d)
+/// The kernel of any format with runs of 32 that the table does not name.
+pub(super) fn kernel(dtype: Dtype) -> Multiply<Int8Block32> {
+    match dtype {
+        Dtype::Q4_1 => multiply_q4_1,
+        _ => codes32::kernel(dtype),
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+fn multiply_q4_1(weights: WeightRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
+    if x.count() < LEAST_TURNED {
+        four_blocks::multiply_q4_1(weights, x, out);
+    } else {
+        interleaved32::turned_q4_1(weights, x, out);
+    }
 }
 
 /// Rows of Q4_0 whose blocks are multiplied together, one to a lane.

@@ -9,6 +9,7 @@ mod codes32;
 mod dots;
 mod elementwise;
 mod float;
+mod four_blocks;
 mod interleaved256;
 mod interleaved32;
 mod lanes;
@@ -25,7 +26,7 @@ pub(crate) const OPS: Ops = Ops {
         multiply_q4_k: block256::multiply_q4_k,
         multiply_q5_k: block256::multiply_q5_k,
         multiply_q6_k: block256::multiply_q6_k,
-        kernel32: codes32::kernel,
+        kernel32: block32::kernel,
         kernel256: codes256::kernel,
         multiply_f32: float::multiply_f32,
         multiply_f16: float::multiply_f16,
