@@ -112,7 +112,7 @@ fn assert_same_bits(expected: &[f32], actual: &[f32], what: &str) {
 }
 
 /// Rows of weights and of inputs: more and fewer than kernels take together, whole units and pieces of them.
-const SHAPES: [(usize, usize); 13] = [
+const SHAPES: [(usize, usize); 16] = [
     (1, 1),
     (3, 2),
     (35, 1),
@@ -126,6 +126,10 @@ const SHAPES: [(usize, usize); 13] = [
     (53, 77),
     (49, 9),
     (32, 110),
+    // Several tasks, each with a last short unit.
+    (75, 4),
+    (83, 7),
+    (91, 1),
 ];
 
 #[test]

@@ -7,7 +7,8 @@ use super::{codes32, four_blocks, interleaved32};
 use crate::Dtype;
 use crate::activations::{Int8Block32, Rows};
 use crate::avx2::lanes::{four_halves, load, prefetch_from, read_ahead, store4};
-use crate::blocks::{q4_0, q8_0};
+use crate::blocks::{int4_group128, q4_0, q8_0};
+use crate::codes::Int4Group128;
 use crate::ops::{Multiply, WeightRows};
 use crate::pool::TileMut;
 use crate::vector::{LEAST_TURNED, field, pair};
@@ -127,6 +128,7 @@ pub(super) fn quarter_sums4([a, b, c, d]: [__m512i; 4]) -> __m512i {
 pub(super) fn kernel(dtype: Dtype) -> Multiply<Int8Block32> {
     match dtype {
         Dtype::Q4_1 => multiply_q4_1,
+        Dtype::Int4Group128 => multiply_int4,
         _ => codes32::kernel(dtype),
     }
 }
@@ -137,6 +139,15 @@ fn multiply_q4_1(weights: WeightRows<'_>, x: Rows<'_, Int8Block32>, out: &mut Ti
         four_blocks::multiply_q4_1(weights, x, out);
     } else {
         interleaved32::turned_q4_1(weights, x, out);
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+fn multiply_int4(weights: WeightRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
+    if x.count() < LEAST_TURNED {
+        four_blocks::multiply_int4(weights, x, out);
+    } else {
+        codes32::multiply::<{ int4_group128::BYTES }, Int4Group128>(weights, x, out);
     }
 }
 
@@ -154,7 +165,7 @@ fn sixteen_rows<const N: usize>(weights: WeightRows<'_>, x: Rows<'_, Int8Block32
     for first in (0..weights.count()).step_by(ROWS) {
         // A last short unit begins earlier, and computes some rows again.
         let first = first.min(weights.count() - ROWS);
-        let unit = &weights.bytes[first * weights.row_bytes..][..ROWS * weights.row_bytes];
+        let unit = weights.rows_from(first, ROWS);
         let mut sums = [_mm512_setzero_ps(); N];
         for at in 0..x.length() {
             for half in 0..2 {

@@ -47,6 +47,12 @@ impl<'a> WeightRows<'a> {
         self.bytes_of(self.neighbours().start + row)
     }
 
+    /// The bytes of `count` of neighbouring rows, from one on.
+    pub fn rows_from(&self, row: usize, count: usize) -> &'a [u8] {
+        let first = self.neighbours().start + row;
+        &self.bytes[first * self.row_bytes..(first + count) * self.row_bytes]
+    }
+
     #[inline]
     fn bytes_of(&self, row: usize) -> &'a [u8] {
         &self.bytes[row * self.row_bytes..(row + 1) * self.row_bytes]

@@ -31,7 +31,7 @@ macro_rules! codes32_kernels {
         }
 
         #[target_feature(enable = $features)]
-        fn multiply<const BYTES: usize, F: Format32<BYTES>>(
+        pub(super) fn multiply<const BYTES: usize, F: Format32<BYTES>>(
             weights: WeightRows<'_>,
             x: Rows<'_, Int8Block32>,
             out: &mut TileMut<'_>,

@@ -1,5 +1,9 @@
 //! `cascadia bench machine`: the ceilings of this machine.
 
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
 use cascadia_eval::{Ceilings, ThreadCeilings, disk_speed, largest_part, plain_memory};
 use cascadia_weights::ModelFiles;
 use serde_json::{Value, json};
@@ -22,12 +26,34 @@ pub(crate) fn machine(flags: &MachineBenchFlags) -> anyhow::Result<()> {
         None => (Ceilings::measure(threads, &plain_memory(), progress), None),
     };
     drop(bar);
+    let chosen = remembered(flags.threads.kernels().slot(threads).choices());
     if flags.json {
-        print_json(&object(&ceilings, disk))?
+        let mut object = object(&ceilings, disk);
+        object["kernels"] = json!(chosen);
+        print_json(&object)?
     } else {
-        print(&table(&ceilings, disk))?
+        print(&(table(&ceilings, disk) + &choices(&chosen)))?
     }
     Ok(())
+}
+
+/// How kernels read each kind of matrix that so many threads have met on this machine.
+fn remembered(file: Option<PathBuf>) -> BTreeMap<String, Value> {
+    let text = file.and_then(|file| fs::read_to_string(file).ok()).unwrap_or_default();
+    serde_json::from_str(&text).unwrap_or_default()
+}
+
+fn choices(chosen: &BTreeMap<String, Value>) -> String {
+    let line = |(kind, choice): (&String, &Value)| {
+        let (reading, speed) = (choice["reading"].as_str().unwrap_or("?"), choice["gb_s"].as_f64().unwrap_or(0.0));
+        format!("{kind:<32} {reading:<14} {speed:6.1} GB/s\n")
+    };
+    match chosen.is_empty() {
+        true => "no way of reading weights was measured yet; the first model that is loaded will be\n".to_owned(),
+        false => {
+            format!("ways of reading weights that were measured here\n{}", chosen.iter().map(line).collect::<String>())
+        }
+    }
 }
 
 /// The ceilings as one object.
