@@ -7,8 +7,8 @@ use super::{codes32, four_blocks, interleaved32};
 use crate::Dtype;
 use crate::activations::{Int8Block32, Rows};
 use crate::avx2::lanes::{four_halves, load, prefetch_from, read_ahead, store4};
-use crate::blocks::{int4_group128, q4_0, q8_0};
-use crate::codes::Int4Group128;
+use crate::blocks::{int4_group128, q4_0, q4_1, q8_0};
+use crate::codes::{Int4Group128, Q4With1};
 use crate::ops::{Multiply, WeightRows};
 use crate::pool::TileMut;
 use crate::vector::{LEAST_TURNED, field, pair};
@@ -135,10 +135,11 @@ pub(super) fn kernel(dtype: Dtype) -> Multiply<Int8Block32> {
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
 fn multiply_q4_1(weights: WeightRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
-    if x.count() < LEAST_TURNED {
-        four_blocks::multiply_q4_1(weights, x, out);
-    } else {
-        interleaved32::turned_q4_1(weights, x, out);
+    match x.count() {
+        LEAST_TURNED.. => interleaved32::turned_q4_1(weights, x, out),
+        // Filling up the last four of short rows would cost more than taking four gains.
+        _ if !x.length().is_multiple_of(4) => codes32::multiply::<{ q4_1::BYTES }, Q4With1>(weights, x, out),
+        _ => four_blocks::multiply_q4_1(weights, x, out),
     }
 }
 

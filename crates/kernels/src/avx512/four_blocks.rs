@@ -12,7 +12,7 @@ use crate::pool::TileMut;
 
 /// Fours of rows that share activations in the form of [`FourBlocks`], and how many of these are kept at hand.
 const SHARING: usize = 8;
-const AT_HAND: usize = 64;
+const AT_HAND: usize = 16;
 
 /// A format of nibbles, of which four runs of 32 take `BYTES`.
 trait Nibbles<const BYTES: usize> {
