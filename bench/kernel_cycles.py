@@ -52,9 +52,9 @@ FORMATS = [
     Format("Q5_K", 256, 176, ("block256",), 2),
     Format("Q6_K", 256, 210, ("block256",), 1),
     Format("Q8_0", 32, 34, ("block32",), 1),
-    Format("Q4_0", 32, 18, ("block32",), 1),
-    Format("Q4_1", 32, 20, ("codes32", "block32"), 2),
-    Format("INT4_G128", 128, 66, ("codes32", "block32"), 4),
+    Format("Q4_0", 32, 18, ("four_blocks", "block32"), 1),
+    Format("Q4_1", 32, 20, ("four_blocks", "codes32", "block32"), 2),
+    Format("INT4_G128", 128, 66, ("four_blocks", "codes32", "block32"), 4),
     Format("F16", 16, 32, ("float",), None),
 ]
 
