@@ -12,8 +12,8 @@ pub enum Kernels {
     /// As is good on most machines.
     #[default]
     Default,
-    /// As is fastest on this machine: measured when a model with matrices of an unknown kind is loaded, which takes some
-    /// milliseconds for each kind, and kept in this folder.
+    /// As is fastest on this machine: measured when a model with matrices of an unknown kind is loaded, which takes about
+    /// a tenth of a second for each kind, and kept in this folder.
     Measured(PathBuf),
     /// Always like this.
     Fixed(Reading),

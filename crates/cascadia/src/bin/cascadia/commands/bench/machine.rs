@@ -49,7 +49,7 @@ fn choices(chosen: &BTreeMap<String, Value>) -> String {
         format!("{kind:<32} {reading:<14} {speed:6.1} GB/s\n")
     };
     match chosen.is_empty() {
-        true => "no way of reading weights was measured yet; the first model that is loaded will be\n".to_owned(),
+        true => "no way of reading weights is known here yet: it is measured when a large model is loaded\n".to_owned(),
         false => {
             format!("ways of reading weights that were measured here\n{}", chosen.iter().map(line).collect::<String>())
         }
