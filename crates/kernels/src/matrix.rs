@@ -156,6 +156,14 @@ impl Matrix {
         self.layout.matrix_bytes(self.dtype, rows as u64, columns as u64).unwrap_or(0)
     }
 
+    /// What a multiplication reads.
+    pub fn as_bytes(&self) -> &[u8] {
+        match self.layout {
+            Layout::Rows => self.slice(self.first_row..self.first_row + self.shape.rows),
+            Layout::Interleaved => self.groups(0..self.shape.rows),
+        }
+    }
+
     /// Multiplications and additions for `rows` rows of activations.
     pub fn operations(&self, rows: usize) -> u64 {
         2 * rows as u64 * self.shape.rows as u64 * self.shape.columns as u64

@@ -201,6 +201,7 @@ impl Parts<'_> {
             activation: spec.each.activation,
             bounds: spec.bounds,
             shared: spec.shared.as_ref().map(|shared| self.shared_expert(shared)).transpose()?,
+            streamed: None,
         })
     }
 

@@ -10,6 +10,7 @@ use crate::norm::Norm;
 use crate::per_layer::PerLayerBranch;
 use crate::spec::BranchOrder;
 use crate::step::Step;
+use crate::streamed_experts::ExpertPlaces;
 use crate::workspace::Workspace;
 
 /// One layer, ready to run.
@@ -37,6 +38,11 @@ pub(crate) struct BranchNorms {
 }
 
 impl Layer {
+    /// The same with its experts read from these places in every step, if there are some.
+    pub(crate) fn streaming(self, places: Option<ExpertPlaces>) -> Layer {
+        Layer { feed_forward: self.feed_forward.streaming(places), ..self }
+    }
+
     /// Replaces the rows of `hidden` by what they are after this layer.
     pub(crate) fn forward(
         &self,

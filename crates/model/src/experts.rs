@@ -11,6 +11,7 @@ use crate::projection::{GroupedProjection, Projection, RowGroups};
 use crate::router::{Choice, Router, RouterScratch};
 use crate::spec::{ExpertsSpec, GateBounds};
 use crate::step::Step;
+use crate::streamed_experts::ExpertPlaces;
 use crate::workspace::Workspace;
 
 /// A router and its experts.
@@ -22,6 +23,8 @@ pub(crate) struct Experts {
     pub(crate) activation: Activation,
     pub(crate) bounds: Option<GateBounds>,
     pub(crate) shared: Option<SharedExpert>,
+    /// Where they are read from in every step, if they do not stay in memory.
+    pub(crate) streamed: Option<ExpertPlaces>,
 }
 
 /// What every row uses.
@@ -117,6 +120,10 @@ impl Experts {
         let ExpertsWorkspace { routing, input: sorted, inner: between, gate, results, .. } = experts;
         let count = routing.sources.len();
         let (source, routing) = (input.float(), &*routing);
+        if let Some(places) = &self.streamed {
+            step.profile.work(places.fetch(&routing.members), 0);
+            step.profile.mark(Kind::WaitForWeights);
+        }
         step.pool.chunks(sorted.reset(count, width), width, |_, row, out| {
             out.copy_from_slice(source.row(routing.sources[row]));
         });
@@ -138,6 +145,9 @@ impl Experts {
         step.profile.mark(Kind::Activation);
         results.resize(count * width, 0.0);
         self.down.apply(routing.groups(), between, results, step);
+        if let Some(places) = &self.streamed {
+            places.release(&routing.members);
+        }
         step.pool.chunks(output, width, |_, row, out| {
             let choices = row * self.router.used..(row + 1) * self.router.used;
             for (choice, &place) in routing.choices[choices.clone()].iter().zip(&routing.places[choices]) {

@@ -7,6 +7,7 @@ use crate::dense_and_experts::DenseAndExperts;
 use crate::experts::Experts;
 use crate::projection::Projection;
 use crate::step::Step;
+use crate::streamed_experts::ExpertPlaces;
 use crate::workspace::Workspace;
 
 /// What a layer has after its mixer.
@@ -30,6 +31,25 @@ pub(crate) struct Dense {
 }
 
 impl FeedForward {
+    /// Its experts, if it has some.
+    pub(crate) fn experts(&self) -> Option<&Experts> {
+        match self {
+            FeedForward::Dense(_) => None,
+            FeedForward::Experts(experts) => Some(experts),
+            FeedForward::DenseAndExperts(both) => Some(&both.experts),
+        }
+    }
+
+    /// The same with its experts read from these places in every step, if there are some.
+    pub(crate) fn streaming(mut self, places: Option<ExpertPlaces>) -> FeedForward {
+        match &mut self {
+            FeedForward::Dense(_) => {}
+            FeedForward::Experts(experts) => experts.streamed = places,
+            FeedForward::DenseAndExperts(both) => both.experts.streamed = places,
+        }
+        self
+    }
+
     /// Reads `workspace.input`, leaves the result in `workspace.output`.
     pub(crate) fn run(&self, step: &Step<'_>, workspace: &mut Workspace) {
         match self {

@@ -37,6 +37,7 @@ mod settings;
 mod spec;
 mod stage;
 mod step;
+mod streamed_experts;
 mod token_io;
 mod tuning;
 mod workspace;
@@ -59,3 +60,4 @@ pub use spec::{
 };
 pub use stage::{Hidden, LocalStage, NumericsClass, Placement, Stage, StageCache, StageTraits};
 pub use token_io::TokenIo;
+pub use tuning::remembered_readings;

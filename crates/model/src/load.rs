@@ -69,7 +69,7 @@ pub fn load_stage(
     options: &LoadOptions,
 ) -> Result<Box<dyn Stage>, ModelError> {
     let stage = LocalStage::new(files, spec, layers, options)?;
-    if !stage.streams() {
+    if stage.keeps_all_weights() {
         tuning::choose(files, options);
     }
     Ok(Box::new(stage))

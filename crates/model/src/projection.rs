@@ -89,6 +89,16 @@ impl Projection {
 }
 
 impl GroupedProjection {
+    /// How many maps.
+    pub(crate) fn count(&self) -> usize {
+        self.matrices.len()
+    }
+
+    /// The weights of one of them.
+    pub(crate) fn bytes_of(&self, member: usize) -> &[u8] {
+        self.matrices[member].as_bytes()
+    }
+
     /// Maps with these matrices and biases, measuring the activations that they meet where statistics are wanted.
     pub(crate) fn new(
         name: &str,

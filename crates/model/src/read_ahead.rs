@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 
 use cascadia_weights::MemoryAdvice;
 
-use crate::residency::{LAYERS_AT_ONCE, Residency};
+use crate::residency::{LAYERS_AT_ONCE, Residency, Streamed};
 
 /// Reads layers in the order in which steps use them.
 pub(crate) struct ReadAhead {
@@ -91,13 +91,19 @@ impl ReadAhead {
         self.steps.load(Ordering::Relaxed).saturating_sub(1)
     }
 
-    pub(crate) fn streams(&self) -> bool {
-        !self.shared.residency.streamed.is_empty()
+    /// Whether all layers and their experts stay in memory.
+    pub(crate) fn keeps_all(&self) -> bool {
+        let Streamed { layers, experts } = &self.shared.residency.streamed;
+        layers.is_empty() && experts.is_empty()
+    }
+
+    fn streams(&self) -> bool {
+        !self.shared.residency.streamed.layers.is_empty()
     }
 
     /// Which of the streamed layers `index` is.
     fn rank(&self, index: usize) -> Option<usize> {
-        self.shared.residency.streamed.binary_search(&index).ok()
+        self.shared.residency.streamed.layers.binary_search(&index).ok()
     }
 }
 
@@ -119,7 +125,7 @@ impl Shared {
 
     /// The number of the first read of a step.
     fn first_read(&self, step: u64) -> u64 {
-        let (all, streamed) = (self.residency.layers.len() as u64, self.residency.streamed.len() as u64);
+        let (all, streamed) = (self.residency.layers.len() as u64, self.residency.streamed.layers.len() as u64);
         if step == 0 { 0 } else { all + (step - 1) * streamed }
     }
 
@@ -130,7 +136,7 @@ impl Shared {
 
     /// The layer that read `number` brings; `None` when everything is in memory for good.
     fn layer(&self, number: u64) -> Option<usize> {
-        let Residency { layers, streamed } = &self.residency;
+        let Residency { layers, streamed: Streamed { layers: streamed, .. } } = &self.residency;
         match number.checked_sub(layers.len() as u64) {
             None => Some(number as usize),
             Some(_) if streamed.is_empty() => None,

@@ -13,6 +13,7 @@ use crate::read_ahead::ReadAhead;
 use crate::residency::{MemoryCap, Residency};
 use crate::rope::Rotation;
 use crate::step::Step;
+use crate::streamed_experts::ExpertPlaces;
 use crate::workspace::Workspace;
 use crate::{
     Compute, Kind, LoadOptions, ModelError, ModelSpec, PageClass, PageId, Place, StageError, StepPlan, arch, assemble,
@@ -136,13 +137,19 @@ impl LocalStage {
         let catalog = arch::catalog(files)?;
         let stats = options.stats.as_ref();
         let layers = range.clone().map(|index| assemble::layer(&catalog, spec, index as usize, stats));
-        let layers = layers.collect::<Result<_, _>>()?;
+        let layers = layers.collect::<Result<Vec<Layer>, _>>()?;
         let own = range.start as usize..range.end as usize;
         let per_layer = spec.per_layer.map(|inputs| PerLayerInputs::new(&catalog, spec, inputs, (own.clone(), stats)));
         let compute = options.compute();
         let layout = KvLayout::new(spec, own, &options.limits.formats)?;
         let cap = options.memory.map(|memory| MemoryCap { memory, cache_bytes: cache_pages.bytes(&layout) });
-        let residency = Residency::new(files, spec, range.clone(), (options, cap))?;
+        let places = |layer: &Layer| layer.feed_forward.experts().map(|experts| ExpertPlaces::new(experts, files));
+        let places: Vec<_> = layers.iter().map(places).collect();
+        let residency = Residency::new(files, spec, (range.clone(), &places), (options, cap))?;
+        let streamed = |(index, (layer, places)): (usize, (Layer, Option<ExpertPlaces>))| {
+            layer.streaming(places.filter(|_| residency.streamed.experts.contains(&index)))
+        };
+        let layers = layers.into_iter().zip(places).enumerate().map(streamed).collect();
         let state = State { cache: KvPool::new(layout, cache_pages)?, workspace: Workspace::new(spec, options) };
         Ok(LocalStage {
             files: Arc::clone(files),
@@ -158,9 +165,9 @@ impl LocalStage {
         })
     }
 
-    /// Whether some layers do not stay in memory.
-    pub(crate) fn streams(&self) -> bool {
-        self.weights.streams()
+    /// Whether all weights stay in memory.
+    pub(crate) fn keeps_all_weights(&self) -> bool {
+        self.weights.keeps_all()
     }
 
     /// Takes rows that have found their places through all layers.

@@ -41,6 +41,12 @@ pub(crate) fn choose(files: &ModelFiles, options: &LoadOptions) {
     }
 }
 
+/// Every kind of matrix in `files` that is worth a measurement, with what the file at `choices` says of it.
+pub fn remembered_readings(files: &ModelFiles, choices: &Path) -> Vec<(MatrixKind, Option<TimedReading>)> {
+    let kept = read(choices);
+    kinds(files).into_iter().map(|(kind, _)| (kind, kept.get(&kind.to_string()).and_then(parse))).collect()
+}
+
 /// The tensors of every kind that is worth a measurement.
 fn kinds(files: &ModelFiles) -> Vec<(MatrixKind, Vec<&Tensor>)> {
     let mut found: Vec<(MatrixKind, Vec<&Tensor>)> = Vec::new();

@@ -128,11 +128,11 @@ impl ModelFiles {
         })
     }
 
-    /// The bytes of all tensors whose names are `wanted` and that files hold as they are; neighbours in a file are
-    /// joined, padding included.
-    pub fn joined(&self, wanted: impl Fn(&str) -> bool) -> Vec<TensorBytes> {
+    /// The bytes of all tensors that are `wanted` and that files hold as they are; neighbours in a file are joined,
+    /// padding included.
+    pub fn joined(&self, wanted: impl Fn(&Tensor) -> bool) -> Vec<TensorBytes> {
         let mut parts: Vec<TensorBytes> = Vec::new();
-        let stored = self.tensors.iter().filter(|tensor| wanted(tensor.name())).filter_map(Tensor::stored_bytes);
+        let stored = self.tensors.iter().filter(|tensor| wanted(tensor)).filter_map(Tensor::stored_bytes);
         for bytes in stored {
             match parts.last().and_then(|last| last.joined(bytes)) {
                 Some(both) => *parts.last_mut().expect("there is a last one") = both,
@@ -140,6 +140,14 @@ impl ModelFiles {
             }
         }
         parts
+    }
+
+    /// The place of `bytes` in these files; `None` when they are a copy, or of another file.
+    pub fn place_of(&self, bytes: &[u8]) -> Option<TensorBytes> {
+        self.files.iter().find_map(|file| {
+            let start = bytes.as_ptr().addr().checked_sub(file.bytes().as_ptr().addr())?;
+            TensorBytes::new(file, start..start.checked_add(bytes.len())?)
+        })
     }
 
     /// The name of the architecture, as the files give it.

@@ -112,7 +112,7 @@ impl Tensor {
     }
 
     /// Its bytes, if a file holds them as they are.
-    pub(crate) fn stored_bytes(&self) -> Option<&TensorBytes> {
+    pub fn stored_bytes(&self) -> Option<&TensorBytes> {
         match &self.content {
             Content::Stored(bytes) => Some(bytes),
             Content::Made(_) | Content::Elsewhere(_) => None,
@@ -151,6 +151,12 @@ impl TensorBytes {
         let gap = next.range.start.checked_sub(self.range.end)?;
         let same = Arc::ptr_eq(&self.source, &next.source) && gap <= GAP;
         same.then(|| TensorBytes { source: Arc::clone(&self.source), range: self.range.start..next.range.end })
+    }
+
+    /// Whether they and those of `other` have some in common.
+    pub fn overlaps(&self, other: &TensorBytes) -> bool {
+        let meet = self.range.start < other.range.end && other.range.start < self.range.end;
+        meet && Arc::ptr_eq(&self.source, &other.source)
     }
 
     /// Tells the system how these bytes will be read.

@@ -24,12 +24,29 @@ fn neighbours_are_joined() {
     let folder = TempDir::new().unwrap();
     let files = three(&folder);
     let lengths = |wanted: fn(&str) -> bool| -> Vec<usize> {
-        files.joined(wanted).iter().map(|part| part.as_ref().len()).collect()
+        files.joined(|tensor| wanted(tensor.name())).iter().map(|part| part.as_ref().len()).collect()
     };
     assert_eq!(lengths(|_| true), [2 * LENGTH, LENGTH]);
     assert_eq!(lengths(|name| name.starts_with("blk.0.")), [2 * LENGTH]);
     assert_eq!(lengths(|name| name.ends_with(".a")), [LENGTH, LENGTH]);
     assert_eq!(lengths(|_| false), [0usize; 0]);
+}
+
+#[test]
+fn bytes_of_a_file_are_found_and_copies_are_not() {
+    let folder = TempDir::new().unwrap();
+    let (files, others) = (three(&folder), three(&TempDir::new().unwrap()));
+    let tensors: Vec<_> = files.tensors().iter().map(|tensor| tensor.bytes()).collect();
+    for (index, tensor) in tensors.iter().enumerate() {
+        let part = &tensor.as_ref()[10..20];
+        let place = files.place_of(part).expect("a part of a file");
+        assert_eq!(place.as_ref().as_ptr(), part.as_ptr());
+        let overlaps: Vec<bool> = tensors.iter().map(|other| other.overlaps(&place)).collect();
+        assert_eq!(overlaps, [0, 1, 2].map(|other| other == index));
+        let copy = Vec::from(part);
+        assert!(files.place_of(&copy).is_none(), "a copy");
+        assert!(others.place_of(part).is_none(), "another file");
+    }
 }
 
 #[test]
