@@ -135,7 +135,7 @@ pub use cascadia_engine::{FinishReason, Message, Sampling, Stats};
 pub use embedded::EMBEDDED_MODEL;
 pub use error::Error;
 pub use generate::{Delta, Finished, GenerateOptions, Generation};
-pub use kernel_choice::Kernels;
+pub use kernel_choice::{Kernels, measured_choices};
 #[cfg(all(feature = "fleet", feature = "server"))]
 pub use live::FleetModel;
 pub use open::{Model, ModelBuilder, ModelInfo};

@@ -8,7 +8,7 @@ use cascadia_fleet::{
     FleetError, FleetEvent, FleetHome, Invitation, OwnerLimits, WorkerOptions, WorkerProcess, WorkerSettings, join,
 };
 
-use crate::{Error, Threads};
+use crate::{Error, Kernels, Threads};
 
 /// A running worker. Dropping it ends its connections.
 pub struct Worker {
@@ -23,6 +23,7 @@ pub struct WorkerBuilder {
     disk: Option<u64>,
     memory: Option<u64>,
     threads: Threads,
+    kernels: Kernels,
 }
 
 impl Worker {
@@ -57,7 +58,8 @@ impl WorkerBuilder {
     /// A worker with this folder, and events going where it says.
     pub fn from_home(home: FleetHome) -> WorkerBuilder {
         let (shard, coordinator, disk, memory) = (None, None, None, None);
-        WorkerBuilder { home, shard, coordinator, disk, memory, threads: Threads::default() }
+        let (threads, kernels) = (Threads::default(), Kernels::Default);
+        WorkerBuilder { home, shard, coordinator, disk, memory, threads, kernels }
     }
 
     /// Joins the fleet of an invitation, which must be waiting for it, and returns the name that it gets there: the
@@ -99,6 +101,11 @@ impl WorkerBuilder {
         WorkerBuilder { threads: threads.into(), ..self }
     }
 
+    /// Reads weights in this way.
+    pub fn kernels(self, kernels: Kernels) -> WorkerBuilder {
+        WorkerBuilder { kernels, ..self }
+    }
+
     /// Lends the machine as these limits say, from now on.
     pub fn limits(self, limits: OwnerLimits) -> Result<WorkerBuilder, Error> {
         self.home.set_limits(&limits)?;
@@ -112,9 +119,10 @@ impl WorkerBuilder {
 
     /// Works for the coordinator on threads of its own, and connects again whenever a connection is lost.
     pub fn start(self) -> Result<Worker, Error> {
-        let WorkerBuilder { home, shard, coordinator, disk, memory, threads } = self;
+        let WorkerBuilder { home, shard, coordinator, disk, memory, threads, kernels } = self;
         let pool = move |lent: Option<u32>| Threads { count: threads.count.or(lent), ..threads }.pool();
-        let options = WorkerOptions { shard, coordinator, disk, memory, pool: Box::new(pool) };
+        let ops = move |threads: usize| kernels.slot(threads);
+        let options = WorkerOptions { shard, coordinator, disk, memory, pool: Box::new(pool), ops: Box::new(ops) };
         let process = WorkerProcess::start(home, options)?;
         let receiving = Arc::clone(&process);
         thread::spawn(move || receiving.wait());

@@ -7,6 +7,7 @@ mod fleet;
 mod hub;
 #[path = "../../../hub/tests/hub/hub_server.rs"]
 mod hub_server;
+mod kernels;
 mod live;
 mod measure;
 mod on_open;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cascadia_kernels::Pool;
+use cascadia_kernels::{OpsSlot, Pool};
 use cascadia_model::{LoadOptions, ModelError, ModelSpec, Stage, load_stage};
 use cascadia_weights::ModelFiles;
 
@@ -21,6 +21,8 @@ pub struct ShardOptions {
     pub program: String,
     /// The threads to compute with.
     pub pool: Arc<Pool>,
+    /// The kernels to compute with.
+    pub ops: OpsSlot,
     /// The most bytes the process may take; layers that do not fit are read again in every step.
     pub memory: Option<u64>,
 }
@@ -31,9 +33,10 @@ pub fn open_shard(path: &Path, options: ShardOptions) -> Result<WorkerStage, Fle
     let spec = &shard.spec;
     let shape = RowShape { hidden_width: spec.hidden_width(), needs_tokens: spec.per_layer.is_some() };
     let hello = Hello { program: options.program, shard: Some(shard.digest) };
-    let (pool, memory) = (options.pool, options.memory);
+    let ShardOptions { pool, ops, memory, .. } = options;
     let load = move |limits: &StageLimits| {
-        let options = LoadOptions { memory, ..LoadOptions::new(limits.model.clone(), Arc::clone(&pool)) };
+        let options = LoadOptions::new(limits.model.clone(), Arc::clone(&pool));
+        let options = LoadOptions { memory, ops: ops.clone(), ..options };
         shard.load(&options).map_err(|error| error.to_string())
     };
     Ok(WorkerStage::new(hello, shape, LEASE, Box::new(load)))

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use cascadia_kernels::Pool;
+use cascadia_kernels::{OpsSlot, Pool};
 
 use crate::clock::Monitor;
 use crate::event::FleetEvent;
@@ -47,6 +47,8 @@ pub struct WorkerOptions {
     /// Makes the threads for a shard, of which the owner lends so many; two that compute at a time need threads of
     /// their own.
     pub pool: Box<dyn Fn(Option<u32>) -> Arc<Pool> + Send + Sync>,
+    /// The kernels for a shard that so many threads compute.
+    pub ops: Box<dyn Fn(usize) -> OpsSlot + Send + Sync>,
 }
 
 /// A running worker. Each of its shards has a connection of its own.
@@ -64,6 +66,7 @@ pub struct WorkerProcess {
     availability: Arc<Availability>,
     memory: Option<u64>,
     pool: Box<dyn Fn() -> Arc<Pool> + Send + Sync>,
+    ops: Box<dyn Fn(usize) -> OpsSlot + Send + Sync>,
     /// Notified when a shard is added, so that nobody should pause, or when the worker is stopped.
     slots: Monitor<ShardSlots>,
     last_note: Mutex<String>,
@@ -111,7 +114,7 @@ impl WorkerProcess {
         let limits = home.limits()?;
         let availability = watch_owner(limits.clone())?;
         let threads = lent_threads(&limits)?;
-        let WorkerOptions { shard, coordinator, disk, memory, pool } = options;
+        let WorkerOptions { shard, coordinator, disk, memory, pool, ops } = options;
         let pool = Box::new(move || pool(threads));
         let memory = memory.or(limits.memory);
         let store = Store::open(&home.blobs(), disk.or(limits.disk).unwrap_or(DISK))?;
@@ -130,6 +133,7 @@ impl WorkerProcess {
             availability,
             memory,
             pool,
+            ops,
             slots: Monitor::default(),
             last_note: Mutex::default(),
             stopped: AtomicBool::new(false),
@@ -167,7 +171,9 @@ impl WorkerProcess {
 
     /// Opens a shard.
     fn open(&self, path: &Path) -> Result<WorkerStage, FleetError> {
-        let options = ShardOptions { program: PROGRAM.to_owned(), pool: (self.pool)(), memory: self.memory };
+        let pool = (self.pool)();
+        let ops = (self.ops)(pool.threads());
+        let options = ShardOptions { program: PROGRAM.to_owned(), pool, ops, memory: self.memory };
         let stage = open_shard(path, options)?;
         Ok(stage.with_witnesses(Arc::clone(&self.witnesses)).with_availability(Arc::clone(&self.availability)))
     }

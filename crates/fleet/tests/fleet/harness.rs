@@ -12,7 +12,7 @@ use cascadia_fleet::{
     Digest, MANIFEST_VERSION, Manifest, ModelWorkers, Numerics, RemoteStage, RowFormat, Shard, ShardOptions,
     StageLimits, StageSplit, TOKEN_IO_FILE, Timeouts, WorkerStage, holds_ends, open_shard, stage_file, tells_stage,
 };
-use cascadia_kernels::Pool;
+use cascadia_kernels::{OpsSlot, Pool};
 use cascadia_model::{LoadOptions, ModelSpec, Stage};
 use cascadia_quantize::{QuantizeJob, Recipe, ShardJob, quantize, write_shard};
 use cascadia_weights::ModelFiles;
@@ -108,7 +108,12 @@ impl Workshop {
 
     /// A worker for a stage of the export.
     pub(crate) fn worker(&self, manifest: &Manifest, stage: usize) -> WorkerStage {
-        let options = ShardOptions { program: PROGRAM.to_owned(), pool: Arc::new(Pool::new(1)), memory: None };
+        let options = ShardOptions {
+            program: PROGRAM.to_owned(),
+            pool: Arc::new(Pool::new(1)),
+            ops: OpsSlot::default(),
+            memory: None,
+        };
         let worker = open_shard(&self.folder.path().join(&manifest.stages[stage].file), options);
         let worker = worker.expect("it was written").with_lease(LEASE);
         assert_eq!(worker.hello.shard, Some(manifest.stages[stage].digest));

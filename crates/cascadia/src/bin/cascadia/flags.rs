@@ -155,6 +155,14 @@ pub struct ThreadFlags {
     /// Pin each compute thread to its own core (Linux only). Use it on dedicated machines.
     #[arg(long)]
     pub pin: bool,
+}
+
+/// Flags for what computes a model.
+#[derive(Debug, Clone, Args)]
+pub struct ComputeFlags {
+    /// Compute threads.
+    #[command(flatten)]
+    pub threads: ThreadFlags,
     /// How kernels read weights: auto, default, or a fixed way such as far:l2:4096. Changes speed only, never tokens.
     /// auto measures each kind of matrix the first time it is loaded, and remembers the fastest way.
     #[arg(long, value_name = "WAY", default_value = "auto")]
@@ -207,9 +215,9 @@ impl FromStr for KernelChoice {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Machine")]
 pub struct MachineFlags {
-    /// Compute threads.
+    /// Compute threads and kernels.
     #[command(flatten)]
-    pub threads: ThreadFlags,
+    pub compute: ComputeFlags,
     /// Context length: prompt and answer together, in tokens [default: the model's limit, at most 4096].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub ctx: Option<u32>,
@@ -261,9 +269,9 @@ pub struct PerplexityFlags {
     /// Tokens per window.
     #[arg(long, value_name = "N", default_value_t = 1023, value_parser = clap::value_parser!(u32).range(1..))]
     pub window: u32,
-    /// Compute threads.
+    /// Compute threads and kernels.
     #[command(flatten)]
-    pub threads: ThreadFlags,
+    pub compute: ComputeFlags,
     /// Print the result as one JSON object.
     #[arg(long)]
     pub json: bool,
@@ -284,9 +292,9 @@ pub struct LogitsFlags {
     /// Maximum tokens per step. The result does not depend on it.
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     pub chunk: u32,
-    /// Compute threads.
+    /// Compute threads and kernels.
     #[command(flatten)]
-    pub threads: ThreadFlags,
+    pub compute: ComputeFlags,
     /// Print a summary of what was written as one JSON object.
     #[arg(long)]
     pub json: bool,
@@ -327,9 +335,9 @@ pub struct BenchFlags {
     /// Also write a trace file for chrome://tracing or Perfetto.
     #[arg(long, value_name = "FILE", requires = "profile")]
     pub trace: Option<PathBuf>,
-    /// Compute threads.
+    /// Compute threads and kernels.
     #[command(flatten)]
-    pub threads: ThreadFlags,
+    pub compute: ComputeFlags,
     /// Memory limit for the process, such as 6G or 800MiB. Layers that do not fit are read from disk at every step.
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub memory: Option<u64>,

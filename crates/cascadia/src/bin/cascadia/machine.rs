@@ -7,7 +7,7 @@ use cascadia::{Kernels, Threads};
 use cascadia_engine::OpenOptions;
 use cascadia_kernels::Pool;
 
-use crate::flags::{KernelChoice, MachineFlags, ThreadFlags};
+use crate::flags::{ComputeFlags, KernelChoice, MachineFlags, ThreadFlags};
 use crate::hub;
 
 impl ThreadFlags {
@@ -20,16 +20,13 @@ impl ThreadFlags {
     pub(crate) fn pool(&self) -> Arc<Pool> {
         self.threads().pool()
     }
+}
 
-    /// How kernels read weights.
-    pub(crate) fn kernels(&self) -> Kernels {
-        self.kernels.kernels()
-    }
-
+impl ComputeFlags {
     /// Options for a model that is computed with these threads and kernels.
     pub(crate) fn open_options(&self) -> OpenOptions {
-        let pool = self.pool();
-        OpenOptions { ops: self.kernels().slot(pool.threads()), ..OpenOptions::new(pool) }
+        let pool = self.threads.pool();
+        OpenOptions { ops: self.kernels.kernels().slot(pool.threads()), ..OpenOptions::new(pool) }
     }
 }
 
@@ -37,9 +34,7 @@ impl KernelChoice {
     /// What the choice stands for.
     pub(crate) fn kernels(self) -> Kernels {
         match self {
-            KernelChoice::Auto => {
-                cache_folder().map_or(Kernels::Default, |cache| Kernels::Measured(cache.join("kernels")))
-            }
+            KernelChoice::Auto => choices_folder().map_or(Kernels::Default, Kernels::Measured),
             KernelChoice::Default => Kernels::Default,
             KernelChoice::Fixed(reading) => Kernels::Fixed(reading),
         }
@@ -48,7 +43,12 @@ impl KernelChoice {
 
 /// How to open a model as the flags say; what they leave open is left to the model.
 pub(crate) fn open_options(flags: &MachineFlags) -> OpenOptions {
-    OpenOptions { context: flags.ctx, memory: flags.memory, ..flags.threads.open_options() }
+    OpenOptions { context: flags.ctx, memory: flags.memory, ..flags.compute.open_options() }
+}
+
+/// Where the fastest ways to read weights are kept.
+pub(crate) fn choices_folder() -> Option<PathBuf> {
+    Some(cache_folder()?.join("kernels"))
 }
 
 /// Where this program keeps what it can make again; none, where the system names no home folder.

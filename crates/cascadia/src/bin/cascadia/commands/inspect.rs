@@ -1,13 +1,16 @@
 //! `cascadia inspect`.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
+use cascadia::measured_choices;
 use cascadia_engine::ModelText;
-use cascadia_model::{KvFormats, KvLayout, ModelSpec};
+use cascadia_model::{KvFormats, KvLayout, ModelSpec, remembered_readings};
 use cascadia_weights::{FileKind, MetadataValue, ModelFiles};
 use serde_json::{Map, Value, json};
 
 use crate::flags::InspectFlags;
+use crate::machine::choices_folder;
 use crate::output::{print, print_json};
 use crate::source::find;
 
@@ -47,6 +50,7 @@ fn describe(files: &ModelFiles, context: Option<u32>) -> Value {
     object.insert("tensors".into(), json!(files.tensors().len()));
     object.insert("weight_bytes".into(), json!(files.weight_bytes()));
     object.insert("formats".into(), formats(files));
+    object.insert("kernels".into(), kernels(files));
     insert_text(&mut object, files);
     object.insert("says".into(), says(files));
     object.insert("shapes".into(), shapes(files));
@@ -80,6 +84,23 @@ fn formats(files: &ModelFiles) -> Value {
     }
     let describe = |(name, (tensors, bytes))| (String::from(name), json!({"tensors": tensors, "bytes": bytes}));
     Value::Object(formats.into_iter().map(describe).collect())
+}
+
+/// How kernels read each kind of matrix that is worth a measurement, for every number of threads that it was measured
+/// with on this machine.
+fn kernels(files: &ModelFiles) -> Value {
+    let choices = choices_folder().map(|folder| measured_choices(&folder)).unwrap_or_default();
+    let mut kinds: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    // A file that does not exist knows none of them.
+    for (threads, file) in choices.into_iter().chain([(0, PathBuf::new())]) {
+        for (kind, timed) in remembered_readings(files, &file) {
+            let measured = kinds.entry(kind.to_string()).or_default();
+            measured.extend(timed.map(
+                |timed| json!({"threads": threads, "reading": timed.reading.to_string(), "gb_s": timed.speed / 1e9}),
+            ));
+        }
+    }
+    json!(kinds)
 }
 
 fn insert_text(object: &mut Map<String, Value>, files: &ModelFiles) {
@@ -158,6 +179,15 @@ fn short(name: &str, fact: &Value) -> String {
     match fact {
         Value::Null => "none".into(),
         Value::String(text) => text.clone(),
+        Value::Array(measured) if measured.is_empty() => "not measured on this machine yet".into(),
+        Value::Array(measured) if measured.iter().all(|measured| measured["reading"].is_string()) => {
+            let one = |measured: &Value| {
+                let (reading, speed) = (measured["reading"].as_str(), measured["gb_s"].as_f64());
+                let (reading, speed) = (reading.unwrap_or_default(), speed.unwrap_or_default());
+                format!("{reading} ({} threads, {speed:.1} GB/s)", measured["threads"])
+            };
+            measured.iter().map(one).collect::<Vec<_>>().join(", ")
+        }
         Value::Number(bytes) if name.ends_with("bytes") => {
             format!("{bytes} ({:.1} MB)", bytes.as_f64().unwrap_or_default() / 1e6)
         }

@@ -3,7 +3,7 @@
 use cascadia::WorkerBuilder;
 use cascadia_fleet::lower_priority;
 
-use crate::flags::{JoinFlags, LeaveFlags, Priority, WorkerFlags};
+use crate::flags::{ComputeFlags, JoinFlags, LeaveFlags, Priority, WorkerFlags};
 use crate::home::home;
 use crate::output::remark;
 
@@ -32,7 +32,8 @@ pub(crate) fn start(flags: &WorkerFlags) -> anyhow::Result<()> {
     if flags.priority == Priority::Low && !lower_priority() {
         remark("This system offers no lower priority; other programs may feel this one.");
     }
-    let mut worker = WorkerBuilder::from_home(home).threads(flags.threads.threads());
+    let ComputeFlags { threads, kernels } = &flags.compute;
+    let mut worker = WorkerBuilder::from_home(home).threads(threads.threads()).kernels(kernels.kernels());
     if let Some(shard) = &flags.shard {
         worker = worker.shard(shard);
     }

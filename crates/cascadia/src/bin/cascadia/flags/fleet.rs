@@ -6,7 +6,7 @@ use std::str::FromStr;
 use cascadia_fleet::Hours;
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::ThreadFlags;
+use super::{ComputeFlags, ThreadFlags};
 
 /// Flags of `export`.
 #[derive(Debug, Args)]
@@ -255,9 +255,9 @@ pub struct WorkerFlags {
     /// Memory limit for the process, such as 6G or 800MiB. Layers that do not fit are read from disk at every step.
     #[arg(long, value_name = "SIZE", value_parser = super::parse_bytes)]
     pub memory: Option<u64>,
-    /// Compute threads.
+    /// Compute threads and kernels.
     #[command(flatten)]
-    pub threads: ThreadFlags,
+    pub compute: ComputeFlags,
     /// Process priority relative to other programs.
     #[arg(long, value_enum, default_value_t = Priority::Low)]
     pub priority: Priority,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use cascadia_engine::OpenOptions;
 use cascadia_eval::{BatchPlan, Spread, measure_batch};
 use cascadia_model::{LoadOptions, ModelLimits, ModelSpec};
 use serde_json::json;
@@ -15,8 +16,7 @@ use crate::progress::Progress;
 pub(crate) fn batch(flags: &BenchFlags) -> anyhow::Result<()> {
     let files = Arc::new(files(flags)?);
     let spec = ModelSpec::from_files(&files)?;
-    let pool = flags.threads.pool();
-    let ops = flags.threads.kernels().slot(pool.threads());
+    let OpenOptions { pool, ops, .. } = flags.compute.open_options();
     let bar = Progress::new("measurements");
     let mut rows: Vec<(u32, Spread)> = Vec::new();
     for &sequences in &flags.batch {

@@ -8,7 +8,7 @@ use cascadia_eval::{Ceilings, ThreadCeilings, disk_speed, largest_part, plain_me
 use cascadia_weights::ModelFiles;
 use serde_json::{Value, json};
 
-use crate::flags::MachineBenchFlags;
+use crate::flags::{KernelChoice, MachineBenchFlags};
 use crate::output::{print, print_json};
 use crate::progress::Progress;
 
@@ -26,7 +26,7 @@ pub(crate) fn machine(flags: &MachineBenchFlags) -> anyhow::Result<()> {
         None => (Ceilings::measure(threads, &plain_memory(), progress), None),
     };
     drop(bar);
-    let chosen = remembered(flags.threads.kernels().slot(threads).choices());
+    let chosen = remembered(KernelChoice::Auto.kernels().slot(threads).choices());
     if flags.json {
         let mut object = object(&ceilings, disk);
         object["kernels"] = json!(chosen);

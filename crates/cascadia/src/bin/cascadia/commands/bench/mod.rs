@@ -33,7 +33,7 @@ fn model_name(flags: &BenchFlags) -> &str {
 }
 
 fn source(flags: &BenchFlags) -> anyhow::Result<ModelSource> {
-    in_format(find(model_name(flags))?, flags.kind.as_deref(), flags.threads.threads())
+    in_format(find(model_name(flags))?, flags.kind.as_deref(), flags.compute.threads.threads())
 }
 
 fn files(flags: &BenchFlags) -> anyhow::Result<ModelFiles> {
@@ -51,5 +51,5 @@ fn speed_plan(flags: &BenchFlags) -> SpeedPlan {
 
 fn open_options(flags: &BenchFlags, context: usize) -> anyhow::Result<OpenOptions> {
     let context = Some(u32::try_from(context)?);
-    Ok(OpenOptions { context, memory: flags.memory, ..flags.threads.open_options() })
+    Ok(OpenOptions { context, memory: flags.memory, ..flags.compute.open_options() })
 }
