@@ -14,6 +14,9 @@ pub(crate) use small::{
     Format32, Int4Group128, Int4Zero32, Iq4Nl, Mxfp4, Nf4, Q4With1, Q5With0, Q5With1, Scale, codes, scale, zero,
 };
 
+#[cfg(target_arch = "aarch64")]
+pub(crate) use small::Zero;
+
 use crate::blocks::{half_at, half_to_f32, word16};
 
 /// What codes may be. The multiply of vector units takes unsigned × signed bytes.

@@ -1,158 +1,173 @@
-//! Formats with blocks of 256: four weight rows at a time, sixteen codes to a register.
+//! Q4_K, Q5_K and Q6_K: four weight rows at a time, one lane of all sums per row.
 
 use std::arch::aarch64::*;
+use std::sync::atomic::{Ordering, compiler_fence};
 
 use super::interleaved256;
-use super::lanes::{Floats4, dot, four_halves, integer_sums4, load, load_words, read_ahead, store4, zero4};
-use super::unpack256::{Registers, codes, quants_q4_k, quants_q5_k, quants_q6_k};
-use crate::Dtype;
+use super::lanes::{Floats4, dot, integer_sums4, load, read_ahead, store4, zero4};
+use super::quants256::{Q4K, Q5K, Q6K, Quants};
 use crate::activations::{Int8Block256, Rows};
-use crate::blocks::{q4_k, q5_k, q6_k, unpack_scales};
-use crate::codes::with_format256;
-use crate::ops::{Multiply, WeightRows};
+use crate::blocks::{q4_k, q5_k, q6_k};
+use crate::ops::WeightRows;
 use crate::pool::TileMut;
-use crate::vector::four_rows::four_row_loops;
-use crate::vector::{LEAST_TURNED, field, pair};
-
-/// What a block of four rows has beside codes and their scales.
-struct Head<const MINIMA: usize> {
-    /// The scales of the scales.
-    scales: Floats4,
-    minima: Option<Minima<MINIMA>>,
-}
-
-/// Integer minima of four rows.
-struct Minima<const N: usize> {
-    scales: Floats4,
-    rows: [[i16; N]; 4],
-}
-
-/// One block of one row.
-struct Row<const SCALES: usize> {
-    codes: [int8x16_t; 16],
-    scales: [i16; SCALES],
-}
-
-four_row_loops!("neon,dotprod", int32x4_t);
-
-/// Σ scale × code × x as four integers.
-#[inline]
-#[target_feature(enable = "neon,dotprod")]
-fn products<const SCALES: usize>(row: &Row<SCALES>, x: &Int8Block256) -> int32x4_t {
-    let (values, shared) = (x.values.as_chunks::<16>().0, 16 / SCALES);
-    let mut total = vdupq_n_s32(0);
-    for (group, &scale) in row.scales.iter().enumerate() {
-        let mut sum = vdupq_n_s32(0);
-        for at in shared * group..shared * (group + 1) {
-            sum = dot(sum, row.codes[at], load(&values[at]));
-        }
-        total = vmlaq_n_s32(total, sum, i32::from(scale));
-    }
-    total
-}
-
-/// Adds the products of four rows and a block of x.
-#[inline]
-#[target_feature(enable = "neon")]
-fn add<const N: usize>(sums: Floats4, head: &Head<N>, products: [int32x4_t; 4], x: &Int8Block256) -> Floats4 {
-    let totals = vcvtq_f32_s32(integer_sums4(products));
-    let sums = vfmaq_f32(sums, vmulq_n_f32(head.scales, x.scale), totals);
-    let Some(minima) = &head.minima else { return sums };
-    let part = |row: usize| offset(&minima.rows[row], x);
-    let offsets = vcvtq_f32_s32(integer_sums4([part(0), part(1), part(2), part(3)]));
-    vfmsq_f32(sums, vmulq_n_f32(minima.scales, x.scale), offsets)
-}
-
-/// Σ minimum × x as four integers, where eight minima or sixteen share a block.
-#[inline]
-#[target_feature(enable = "neon")]
-fn offset<const N: usize>(minima: &[i16; N], x: &Int8Block256) -> int32x4_t {
-    let sums: &[i16] = if N == x.wide_sums.len() { &x.wide_sums } else { &x.sums };
-    let mut total = vdupq_n_s32(0);
-    for (minima, sums) in minima.as_chunks().0.iter().zip(sums.as_chunks().0) {
-        let (minima, sums) = (load_words(minima), load_words(sums));
-        total = vmlal_s16(total, vget_low_s16(minima), vget_low_s16(sums));
-        total = vmlal_high_s16(total, minima, sums);
-    }
-    total
-}
-
-/// Multiplies rows of Q4_K or Q5_K, whose heads have the same form.
-#[inline]
-#[target_feature(enable = "neon,dotprod")]
-fn multiply_with_minima<const BYTES: usize>(
-    weights: WeightRows<'_>,
-    x: Rows<'_, Int8Block256>,
-    out: &mut TileMut<'_>,
-    quants: impl Fn(&[u8; BYTES]) -> [int8x16_t; 16],
-) {
-    let head = |blocks: [&[u8; BYTES]; 4]| Head {
-        scales: four_halves(blocks.map(|block| pair(block, 0))),
-        minima: Some(Minima {
-            scales: four_halves(blocks.map(|block| pair(block, q4_k::MINIMUM_SCALE))),
-            rows: blocks.map(|block| unpack_scales(field(block, q4_k::SCALES)).1.map(i16::from)),
-        }),
-    };
-    let row = |block: &[u8; BYTES], _: &Head<8>, _| Row {
-        codes: quants(block),
-        scales: unpack_scales(field(block, q4_k::SCALES)).0.map(i16::from),
-    };
-    let products = |row: &Row<8>, x: &_| products(row, x);
-    multiply(weights, x, out, (head, row, products, |sums, head: &_, products, x: &_| add(sums, head, products, x)));
-}
+use crate::vector::LEAST_TURNED;
 
 #[target_feature(enable = "neon,dotprod")]
 pub(super) fn multiply_q4_k(weights: WeightRows<'_>, x: Rows<'_, Int8Block256>, out: &mut TileMut<'_>) {
-    if x.count() >= LEAST_TURNED {
-        return interleaved256::turned_q4_k(weights, x, out);
+    match x.count() {
+        1 => multiply::<1, { q4_k::BYTES }, Q4K>(weights, x, out),
+        ..LEAST_TURNED => multiply::<MOST, { q4_k::BYTES }, Q4K>(weights, x, out),
+        _ => interleaved256::turned_q4_k(weights, x, out),
     }
-    multiply_with_minima::<{ q4_k::BYTES }>(weights, x, out, |block| quants_q4_k(block));
 }
 
 #[target_feature(enable = "neon,dotprod")]
 pub(super) fn multiply_q5_k(weights: WeightRows<'_>, x: Rows<'_, Int8Block256>, out: &mut TileMut<'_>) {
-    if x.count() >= LEAST_TURNED {
-        return interleaved256::turned_q5_k(weights, x, out);
+    match x.count() {
+        1 => multiply::<1, { q5_k::BYTES }, Q5K>(weights, x, out),
+        ..LEAST_TURNED => multiply::<MOST, { q5_k::BYTES }, Q5K>(weights, x, out),
+        _ => interleaved256::turned_q5_k(weights, x, out),
     }
-    multiply_with_minima::<{ q5_k::BYTES }>(weights, x, out, |block| quants_q5_k(block));
 }
 
 #[target_feature(enable = "neon,dotprod")]
 pub(super) fn multiply_q6_k(weights: WeightRows<'_>, x: Rows<'_, Int8Block256>, out: &mut TileMut<'_>) {
-    if x.count() >= LEAST_TURNED {
-        return interleaved256::turned_q6_k(weights, x, out);
+    match x.count() {
+        1 => multiply::<1, { q6_k::BYTES }, Q6K>(weights, x, out),
+        ..LEAST_TURNED => multiply::<MOST, { q6_k::BYTES }, Q6K>(weights, x, out),
+        _ => interleaved256::turned_q6_k(weights, x, out),
     }
-    let head = |blocks: [&[u8; q6_k::BYTES]; 4]| Head::<0> {
-        scales: four_halves(blocks.map(|block| pair(block, q6_k::SCALE))),
-        minima: None,
-    };
-    let row = |block: &_, _: &Head<0>, _| Row {
-        codes: quants_q6_k(block),
-        scales: field::<16, _>(block, q6_k::SCALES).map(|scale| i16::from(scale as i8)),
-    };
-    let products = |row: &Row<16>, x: &_| products(row, x);
-    multiply(weights, x, out, (head, row, products, |sums, head: &_, products, x: &_| add(sums, head, products, x)));
 }
 
-/// The kernel of any other format.
-pub(super) fn kernel(dtype: Dtype) -> Multiply<Int8Block256> {
-    with_format256!(dtype, multiply_codes)
-}
+/// Columns that share one unpacking of the weights, where there are several.
+const MOST: usize = LEAST_TURNED - 1;
 
+/// Multiplies weight rows with `C` columns; where there are fewer, the last repeats.
+#[inline]
 #[target_feature(enable = "neon,dotprod")]
-fn multiply_codes<const BYTES: usize, F: Registers<BYTES>>(
+fn multiply<const C: usize, const BYTES: usize, F: Quants<BYTES>>(
     weights: WeightRows<'_>,
     x: Rows<'_, Int8Block256>,
     out: &mut TileMut<'_>,
 ) {
-    let head = |blocks: [&[u8; BYTES]; 4]| Head {
-        scales: vmulq_n_f32(four_halves(blocks.map(|block| F::scale_bits(block).to_le_bytes())), F::FACTOR),
-        minima: F::MINIMUM_SCALE.map(|at| Minima {
-            scales: four_halves(blocks.map(|block| pair(block, at))),
-            rows: blocks.map(|block| F::minima(block)),
-        }),
-    };
-    let row = |block: &_, _: &Head<16>, _| Row { codes: codes::<BYTES, F>(block), scales: F::scales(block) };
-    let products = |row: &Row<16>, x: &_| products(row, x);
-    multiply(weights, x, out, (head, row, products, |sums, head: &_, products, x: &_| add(sums, head, products, x)));
+    let length = x.length();
+    let mut columns = [&x.row(0)[..length]; C];
+    for (at, column) in columns.iter_mut().enumerate() {
+        *column = &x.row(at.min(x.count() - 1))[..length];
+    }
+    for four in 0..weights.fours() {
+        let [a, b, c, d] = weights.four(four).map(|row| &row.as_chunks::<BYTES>().0[..length]);
+        let mut sums = [zero4(); C];
+        for at in 0..length {
+            let rows = [&a[at], &b[at], &c[at], &d[at]];
+            read_ahead(weights.ahead, rows);
+            let mut x = [&columns[0][at]; C];
+            for (block, column) in x.iter_mut().zip(&columns) {
+                *block = &column[at];
+            }
+            add::<C, BYTES, F>(&mut sums, rows, x);
+        }
+        for (column, sums) in sums.into_iter().enumerate().take(x.count()) {
+            out.put4(column, four, store4(sums));
+        }
+    }
+}
+
+/// Adds the products of a block of four rows with blocks of `C` columns.
+#[inline]
+#[target_feature(enable = "neon,dotprod")]
+fn add<const C: usize, const BYTES: usize, F: Quants<BYTES>>(
+    sums: &mut [Floats4; C],
+    rows: [&[u8; BYTES]; 4],
+    x: [&Int8Block256; C],
+) {
+    // SAFETY: this function itself may only be called where the CPU has NEON.
+    let head = unsafe { F::head(rows) };
+    let mut groups = [Groups::new(); C];
+    // Written out, because the compiler keeps a loop, and its quants in memory. It also likes to load quarters together,
+    // for which there are too few registers.
+    add_quarter::<0, C, BYTES, F>(&mut groups, &head, rows, x);
+    compiler_fence(Ordering::SeqCst);
+    add_quarter::<1, C, BYTES, F>(&mut groups, &head, rows, x);
+    compiler_fence(Ordering::SeqCst);
+    add_quarter::<2, C, BYTES, F>(&mut groups, &head, rows, x);
+    compiler_fence(Ordering::SeqCst);
+    add_quarter::<3, C, BYTES, F>(&mut groups, &head, rows, x);
+    for column in 0..C {
+        // SAFETY: this function itself may only be called where the CPU has NEON with dot products.
+        sums[column] = unsafe { F::add(sums[column], &head, groups[column].total, x[column]) };
+    }
+}
+
+/// Adds a quarter of the products.
+#[inline]
+#[target_feature(enable = "neon,dotprod")]
+fn add_quarter<const QUARTER: usize, const C: usize, const BYTES: usize, F: Quants<BYTES>>(
+    groups: &mut [Groups; C],
+    head: &F::Head,
+    [a, b, c, d]: [&[u8; BYTES]; 4],
+    x: [&Int8Block256; C],
+) {
+    // SAFETY: this function itself may only be called where the CPU has NEON.
+    let quants = |row| unsafe { F::quants::<QUARTER>(row) };
+    let [a, b, c, d] = [quants(a), quants(b), quants(c), quants(d)];
+    macro_rules! add_sixteen {
+        ($at:literal) => {
+            let sixteen = F::sixteen(QUARTER, $at);
+            for column in 0..C {
+                groups[column].add([a[$at], b[$at], c[$at], d[$at]], &x[column].values.as_chunks().0[sixteen]);
+            }
+            if ($at + 1) % F::SIXTEENS == 0 {
+                // SAFETY: as above.
+                let scales = unsafe { F::scales(head, sixteen / F::SIXTEENS) };
+                for column in 0..C {
+                    groups[column].end(scales);
+                }
+            }
+        };
+    }
+    add_sixteen!(0);
+    add_sixteen!(1);
+    add_sixteen!(2);
+    add_sixteen!(3);
+}
+
+/// The integer sums of a block of four rows.
+#[derive(Clone, Copy)]
+struct Groups {
+    /// Sums of the rows' products that run on from group to group: starting each with zeros takes more instructions than
+    /// subtracting what was there before.
+    running: [int32x4_t; 4],
+    /// What they were when the last group ended, one lane per row.
+    before: int32x4_t,
+    /// Σ scale × sum of the group, one lane per row.
+    total: int32x4_t,
+}
+
+impl Groups {
+    #[inline]
+    #[target_feature(enable = "neon")]
+    fn new() -> Groups {
+        let zero = vdupq_n_s32(0);
+        Groups { running: [zero; 4], before: zero, total: zero }
+    }
+
+    /// Adds the products of sixteen quants of each row.
+    #[inline]
+    #[target_feature(enable = "neon,dotprod")]
+    fn add(&mut self, quants: [int8x16_t; 4], x: &[i8; 16]) {
+        let x = load(x);
+        for (sums, quants) in self.running.iter_mut().zip(quants) {
+            *sums = dot(*sums, quants, x);
+        }
+    }
+
+    /// Ends a group, whose scales these are.
+    #[inline]
+    #[target_feature(enable = "neon")]
+    fn end(&mut self, scales: int32x4_t) {
+        let sums = integer_sums4(self.running);
+        self.total = vmlaq_s32(self.total, vsubq_s32(sums, self.before), scales);
+        self.before = sums;
+    }
 }

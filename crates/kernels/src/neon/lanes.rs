@@ -117,6 +117,25 @@ pub(super) fn dot(sum: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
     sum
 }
 
+/// sum + a × the same four bytes of `b` in every lane, those of its lane `LANE`.
+#[inline]
+#[target_feature(enable = "neon,dotprod")]
+pub(super) fn dot_four<const LANE: usize>(sum: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
+    let mut sum = sum;
+    // SAFETY: an instruction that this function's features promise, on registers alone. Its intrinsic is not stable yet.
+    unsafe {
+        asm!(
+            "sdot {sum:v}.4s, {a:v}.16b, {b:v}.4b[{lane}]",
+            sum = inout(vreg) sum,
+            a = in(vreg) a,
+            b = in(vreg) b,
+            lane = const LANE,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    sum
+}
+
 /// The sums of four vectors of four integers.
 #[inline]
 #[target_feature(enable = "neon")]
@@ -159,9 +178,18 @@ pub(super) fn widen(halves: uint16x4_t) -> Floats4 {
 /// Four half-precision numbers, given as the two bytes each has in the file.
 #[inline]
 #[target_feature(enable = "neon")]
-pub(super) fn four_halves(halves: [[u8; 2]; 4]) -> Floats4 {
-    let [a, b, c, d] = halves.map(|half| u64::from(u16::from_le_bytes(half)));
+pub(super) fn four_halves([a, b, c, d]: [&[u8; 2]; 4]) -> Floats4 {
+    let (a, b) = (u64::from(half_bits(a)), u64::from(half_bits(b)));
+    let (c, d) = (u64::from(half_bits(c)), u64::from(half_bits(d)));
     widen(vcreate_u16(a | (b << 16) | (c << 32) | (d << 48)))
+}
+
+/// The bits of a half-precision number.
+#[inline]
+fn half_bits(bytes: &[u8; 2]) -> u16 {
+    // SAFETY: the reference guarantees two readable bytes. Written like this it is one load; the compiler does not always
+    // see that.
+    u16::from_le(unsafe { bytes.as_ptr().cast::<u16>().read_unaligned() })
 }
 
 #[inline]
@@ -200,6 +228,23 @@ pub(super) fn shifted(bytes: uint8x16_t, bits: i32) -> uint8x16_t {
     vshlq_u8(bytes, vdupq_n_s8(bits as i8))
 }
 
+/// The upper halves of the bytes of `low`, below those of `high`.
+#[inline]
+#[target_feature(enable = "neon")]
+pub(super) fn upper_nibbles(high: uint8x16_t, low: uint8x16_t) -> uint8x16_t {
+    let mut joined = high;
+    // SAFETY: an instruction of NEON on registers alone. The compiler makes two of the intrinsic, `vsriq_n_u8`.
+    unsafe {
+        asm!(
+            "sri {joined:v}.16b, {low:v}.16b, #4",
+            joined = inout(vreg) joined,
+            low = in(vreg) low,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    joined
+}
+
 /// Sixteen bits as bytes: all ones where the bit is set.
 #[inline]
 #[target_feature(enable = "neon")]
@@ -210,21 +255,25 @@ pub(super) fn bits_to_bytes(bits: u16) -> uint8x16_t {
 }
 
 /// Asks for `length` bytes that begin `distance` after `start`, in the cache that `ahead` names.
+#[expect(clippy::pointers_in_nomem_asm_block, reason = "a prefetch neither reads nor writes")]
 #[inline]
 #[target_feature(enable = "neon")]
 pub(super) fn prefetch_into<T>(ahead: ReadAhead, start: &[T], (distance, length): (usize, usize)) {
+    let start = start.as_ptr();
+    macro_rules! ask {
+        ($instruction:literal, $distance:expr) => {
+            asm!($instruction, in(reg) start, in(reg) $distance, options(nomem, nostack, preserves_flags))
+        };
+    }
     for line in (0..length).step_by(64) {
-        let address = start.as_ptr().addr().wrapping_add(distance).wrapping_add(line);
+        // The instruction itself adds this to the start, so that all streams share it.
+        let distance = distance.wrapping_add(line);
         // SAFETY: a prefetch reads nothing and never faults, wherever the address leads.
         unsafe {
             match ahead {
                 ReadAhead::None => {}
-                ReadAhead::L1(_) => {
-                    asm!("prfm pldl1keep, [{}]", in(reg) address, options(nomem, nostack, preserves_flags))
-                }
-                ReadAhead::L2(_) => {
-                    asm!("prfm pldl2keep, [{}]", in(reg) address, options(nomem, nostack, preserves_flags))
-                }
+                ReadAhead::L1(_) => ask!("prfm pldl1keep, [{}, {}]", distance),
+                ReadAhead::L2(_) => ask!("prfm pldl2keep, [{}, {}]", distance),
             }
         }
     }

@@ -7,11 +7,13 @@
 mod attention;
 mod block256;
 mod block32;
+mod codes256;
 mod float;
 mod interleaved256;
 mod interleaved32;
 mod lanes;
 mod peak;
+mod quants256;
 mod unpack256;
 mod words;
 
@@ -28,7 +30,7 @@ pub(crate) const OPS: Ops = Ops {
         multiply_q5_k: block256::multiply_q5_k,
         multiply_q6_k: block256::multiply_q6_k,
         kernel32: block32::kernel,
-        kernel256: block256::kernel,
+        kernel256: codes256::kernel,
         interleaved_q8_0: interleaved32::interleaved_q8_0,
         interleaved_q4_0: interleaved32::interleaved_q4_0,
         interleaved_int4: interleaved32::interleaved_int4,

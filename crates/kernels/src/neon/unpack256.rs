@@ -3,7 +3,7 @@
 use std::arch::aarch64::*;
 
 use super::lanes::{bits_to_bytes, load, load_bytes, shifted};
-use crate::blocks::{iq4_nl, iq4_xs, q2_k, q3_k, q4_k, q5_k, q6_k, tq1_0, tq2_0};
+use crate::blocks::{iq4_nl, iq4_xs, q2_k, q3_k, tq1_0, tq2_0};
 use crate::codes::{CodeRange, Format256, Iq4Xs, Lattice, Q2K, Q3K, Tq1, Tq2};
 use crate::vector::field;
 
@@ -42,42 +42,6 @@ fn by_runs(make: impl Fn(usize, usize) -> uint8x16_t, offset: u8) -> Codes {
 #[target_feature(enable = "neon")]
 fn masked(bytes: uint8x16_t, mask: u8) -> uint8x16_t {
     vandq_u8(bytes, vdupq_n_u8(mask))
-}
-
-/// The nibbles of Q4_K and Q5_K, where 32 bytes hold two runs.
-#[inline]
-#[target_feature(enable = "neon")]
-fn nibbles<const BYTES: usize>(block: &[u8; BYTES], quants: usize, run: usize, half: usize) -> uint8x16_t {
-    let bytes = load_bytes(field(block, quants + 32 * (run / 2) + 16 * half));
-    masked(shifted(bytes, -4 * (run as i32 % 2)), 15)
-}
-
-#[inline]
-#[target_feature(enable = "neon")]
-pub(super) fn quants_q4_k(block: &[u8; q4_k::BYTES]) -> Codes {
-    by_runs(|run, half| nibbles(block, q4_k::QUANTS, run, half), 0)
-}
-
-#[inline]
-#[target_feature(enable = "neon")]
-pub(super) fn quants_q5_k(block: &[u8; q5_k::BYTES]) -> Codes {
-    let fifth = |run: usize, half: usize| {
-        // Bit `run` moves to bit 4.
-        masked(shifted(load_bytes(field(block, q5_k::HIGH_BITS + 16 * half)), 4 - run as i32), 16)
-    };
-    by_runs(|run, half| vorrq_u8(nibbles(block, q5_k::QUANTS, run, half), fifth(run, half)), 0)
-}
-
-#[inline]
-#[target_feature(enable = "neon")]
-pub(super) fn quants_q6_k(block: &[u8; q6_k::BYTES]) -> Codes {
-    let quants = |run: usize, half: usize| {
-        let (part, quarter) = (run / 4, run as i32 % 4);
-        let low = load_bytes(field(block, 64 * part + 32 * (run % 2) + 16 * half));
-        let high = load_bytes(field(block, q6_k::HIGH_BITS + 32 * part + 16 * half));
-        vorrq_u8(masked(shifted(low, -4 * (quarter / 2)), 15), masked(shifted(high, 4 - 2 * quarter), 0x30))
-    };
-    by_runs(quants, q6_k::OFFSET as u8)
 }
 
 /// Sixteen codes of a run out of 64 bytes of bit pairs.

@@ -236,7 +236,7 @@ pub(super) fn turn<const BYTES: usize, const W: usize>(
 /// Four words of each of four blocks, turned: register j holds word j of every block.
 #[inline]
 #[target_feature(enable = "neon")]
-fn turned<const BYTES: usize>(blocks: &[&[u8; BYTES]; 4], at: usize) -> [uint8x16_t; 4] {
+pub(super) fn turned<const BYTES: usize>(blocks: &[&[u8; BYTES]; 4], at: usize) -> [uint8x16_t; 4] {
     let four = |row: usize| vreinterpretq_u32_u8(lanes::load_bytes(field(blocks[row], at)));
     let (a, b, c, d) = (four(0), four(1), four(2), four(3));
     let (low_ab, high_ab) = (vzip1q_u32(a, b), vzip2q_u32(a, b));
