@@ -78,14 +78,15 @@ ZEN_4 = Core("znver4", "EPYC 9004, vCPU", 2.6, 25, True)
 ALDER_LAKE = Core("alderlake", "Core i7-12700K, P core, DDR5-4800", 3.6, 30, False)
 SKYLAKE = Core("skylake", "Core i7-6700, DDR4-2133", 3.4, 20, False)
 ZEN_3 = Core("znver3", "Ryzen 7 5800X, DDR4-3200", 3.8, 25, False)
-NEOVERSE = Core("neoverse-n1", "Graviton2", 2.5, 20, False, "aarch64", width=4)
+NEOVERSE_N1 = Core("neoverse-n1", "Graviton2", 2.5, 20, False, "aarch64", width=4)
+NEOVERSE_V2 = Core("neoverse-v2", "Graviton4", 2.8, 30, False, "aarch64", width=8)
 
 # A table of kernels, the modules that it takes them from in order, and the cores that run it.
 TABLES = [
     ("AVX-512 VNNI", ("avx512",), (ICE_LAKE, ZEN_4)),
     ("AVX-VNNI", ("avx_vnni", "avx2"), (ALDER_LAKE,)),
     ("AVX2", ("avx2",), (SKYLAKE, ZEN_3, ICE_LAKE, ZEN_4)),
-    ("NEON with dot products", ("neon",), (NEOVERSE,)),
+    ("NEON with dot products", ("neon",), (NEOVERSE_N1, NEOVERSE_V2)),
 ]
 
 
@@ -109,7 +110,8 @@ REGISTER_BYTES = {"x": 16, "y": 32, "z": 64}
 JUMP = re.compile(r"^(j\w+|b|b\.\w+|cbn?z|tbn?z)\s+(?:.*,\s*)?(0x[0-9a-f]+)\s*<")
 LEAVES = re.compile(r"(jmp|b|ret\w*|ud2|brk|udf|br)\b(?!\.)")
 CALLS = re.compile(r"(call\w*|blr?)\b(?!\.)")
-BYTE_PRODUCT = re.compile(r"^(?:vpdpbusd|vpmaddubsw)\s.*%([xyz])mm\d+$|^[us]dot\s+v\d+\.4s")
+# Those that repeat four bytes of one factor multiply sums of x with minima, and no weights.
+BYTE_PRODUCT = re.compile(r"^(?:vpdpbusd|vpmaddubsw)\s.*%([xyz])mm\d+$|^[us]dot\s+v\d+\.4s, v\d+\.16b, v\d+\.16b$")
 WIDENED_HALVES = re.compile(r"^vcvtph2ps\s.*%([xyz])mm\d+$|^fcvtl2?\s+v\d+\.4s")
 FUSED = re.compile(r"vfn?m(?:add|sub)\w+ps\s|fml[as]\s+v\d+\.4s")
 PREFETCH = re.compile(r"prefetcht1\b|prfm\s+pldl2keep")
@@ -188,7 +190,7 @@ def way_to(state, before):
 def loop_on(code, way):
     """The instructions of a way, unless it passes through another loop."""
     place = {at: index for index, at in enumerate(way)}
-    inner = any(0 < place.get(code[at].target, 0) <= index for index, at in enumerate(way))
+    inner = len(place) < len(way) or any(0 < place.get(code[at].target, 0) <= index for index, at in enumerate(way))
     return None if inner else [code[at] for at in way]
 
 
