@@ -32,6 +32,30 @@ impl Random {
     }
 }
 
+/// Where the f16 numbers of a block lie.
+fn halves_of(dtype: Dtype) -> &'static [usize] {
+    match dtype {
+        Dtype::Q4_K | Dtype::Q5_K | Dtype::Q4_1 | Dtype::Q5_1 => &[0, 2],
+        Dtype::Q2_K => &[80, 82],
+        Dtype::Q3_K => &[108],
+        Dtype::Q6_K => &[208],
+        Dtype::TQ1_0 => &[52],
+        Dtype::TQ2_0 => &[64],
+        Dtype::IQ1_M | Dtype::MXFP4 => &[],
+        _ => &[0],
+    }
+}
+
+/// The bytes of a block that make scales, of which random ones stay finite.
+fn scale_bytes(dtype: Dtype) -> Vec<usize> {
+    match dtype {
+        Dtype::MXFP4 => vec![0],
+        // Four nibbles of its last words make one f16.
+        Dtype::IQ1_M => (48..56).collect(),
+        _ => halves_of(dtype).iter().flat_map(|&at| [at, at + 1]).collect(),
+    }
+}
+
 /// Random blocks: every bit is random but the f16 scales, which stay finite.
 fn random_weights(random: &mut Random, dtype: Dtype, numbers: usize) -> Vec<u8> {
     let half = |random: &mut Random| half::f16::from_f32(random.float() * 0.1).to_le_bytes();
@@ -45,18 +69,8 @@ fn random_weights(random: &mut Random, dtype: Dtype, numbers: usize) -> Vec<u8> 
         }
         _ => {
             let mut bytes = random.bytes(numbers / dtype.block_elements() * dtype.block_bytes());
-            let scales: &[usize] = match dtype {
-                Dtype::Q4_K | Dtype::Q5_K | Dtype::Q4_1 | Dtype::Q5_1 => &[0, 2],
-                Dtype::Q2_K => &[80, 82],
-                Dtype::Q3_K => &[108],
-                Dtype::Q6_K => &[208],
-                Dtype::TQ1_0 => &[52],
-                Dtype::TQ2_0 => &[64],
-                Dtype::IQ1_M | Dtype::MXFP4 => &[],
-                _ => &[0],
-            };
             for block in bytes.chunks_mut(dtype.block_bytes()) {
-                scales.iter().for_each(|&at| block[at..at + 2].copy_from_slice(&half(random)));
+                halves_of(dtype).iter().for_each(|&at| block[at..at + 2].copy_from_slice(&half(random)));
                 match dtype {
                     // An exponent near that of 1.
                     Dtype::MXFP4 => block[0] = 120 + (block[0] & 7),
@@ -139,9 +153,10 @@ fn matrices_of_every_format() {
     for dtype in Dtype::ALL {
         let widths: &[usize] = match dtype.block_elements() {
             1 => &[1, 15, 16, 48, 77],
-            32 => &[32, 256, 288],
+            // Rows of fewer blocks than are taken together, of whole fours and others, of more than are kept at hand.
+            32 => &[32, 64, 256, 288, 2144],
             64 => &[64, 192],
-            128 => &[128, 384],
+            128 => &[128, 384, 2176],
             _ => &[256, 768],
         };
         for (seed, &columns) in widths.iter().enumerate() {
@@ -168,6 +183,49 @@ fn matrices_of_every_format() {
                         let what = format!("{} {what}, {layout}, {reading}", ops.name());
                         assert_same_bits(&expected, &multiply(matrix, (ops, &one, reading)), &what);
                         assert_same_bits(&expected, &multiply(matrix, (ops, &three, reading)), &what);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Where all quants and activations are as large as they can be, sums that a kernel keeps in few bits must still fit.
+#[test]
+fn matrices_of_the_greatest_numbers() {
+    let pool = Pool::new(1);
+    let (scalar, others) = scalar_and_others();
+    for dtype in Dtype::ALL.into_iter().filter(|dtype| dtype.block_elements() > 1) {
+        let shape = Shape { rows: 5, columns: 768 };
+        for (seed, kept) in [0, 1].into_iter().enumerate() {
+            let mut random = Random(seed as u64);
+            let mut bytes = random_weights(&mut random, dtype, shape.rows * shape.columns);
+            let scales = random_weights(&mut random, dtype, shape.rows * shape.columns);
+            // All bits set, or every other byte; what the random generator gives a meaning stays finite.
+            bytes.iter_mut().enumerate().filter(|(at, _)| at % 2 >= kept).for_each(|(_, byte)| *byte = 0xff);
+            for (block, scales) in bytes.chunks_mut(dtype.block_bytes()).zip(scales.chunks(dtype.block_bytes())) {
+                for at in scale_bytes(dtype) {
+                    block[at] = scales[at];
+                }
+            }
+            for sign in [1.0, -1.0] {
+                for inputs in [1, 5] {
+                    let values = vec![sign; inputs * shape.columns];
+                    let multiply = |matrix: &Matrix, ops: &Ops| {
+                        let mut x = Activations::with_capacity(inputs, shape.columns);
+                        x.reset(inputs, shape.columns).copy_from_slice(&values);
+                        let mut out = vec![f32::NAN; inputs * shape.rows];
+                        matrix.multiply(&mut x, &mut out, (ops, &pool, Reading::DEFAULT));
+                        out
+                    };
+                    let matrices = in_every_layout(bytes.clone(), dtype, shape);
+                    let expected = multiply(&matrices[0].1, scalar);
+                    assert!(expected.iter().all(|value| value.is_finite()), "{dtype} {expected:?}");
+                    for (layout, matrix) in &matrices {
+                        for ops in &others {
+                            let what = format!("{} {dtype}, {layout}, {inputs} of {sign}, seed {seed}", ops.name());
+                            assert_same_bits(&expected, &multiply(matrix, ops), &what);
+                        }
                     }
                 }
             }

@@ -4,13 +4,11 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 use super::dots::{add_fours, add_small_fours};
-use super::interleaved32::turned_q4_1;
 use super::lanes::{bits_to_bytes, four_halves, integer_sums4, load, load16, read_ahead, store_floats, store4};
 use super::turn::turned;
 use crate::Dtype;
 use crate::activations::{Int8Block32, Rows};
-use crate::blocks::q4_1;
-use crate::codes::{self, Format32, Q4With1, Scale, with_format32};
+use crate::codes::{self, Format32, Scale, with_format32};
 use crate::ops::{Multiply, WeightRows};
 use crate::pool::TileMut;
 use crate::reading::ReadAhead;

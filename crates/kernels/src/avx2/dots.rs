@@ -51,3 +51,19 @@ fn small_pairs(a: &[__m256i; 4], b: [__m256i; 4]) -> __m256i {
     let second = _mm256_add_epi16(_mm256_maddubs_epi16(a[2], b[2]), _mm256_maddubs_epi16(a[3], b[3]));
     _mm256_add_epi16(first, second)
 }
+
+/// Lower and upper nibbles of two blocks of 32, half a register each, times as many bytes: sums of four products.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn nibble_products(low: (__m256i, __m256i), high: (__m256i, __m256i)) -> __m256i {
+    _mm256_add_epi16(_mm256_maddubs_epi16(low.0, low.1), _mm256_maddubs_epi16(high.0, high.1))
+}
+
+/// The sums of the halves of four such registers: those of the lower halves in the lower half.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn lane_sums4(a: __m256i, b: __m256i, c: __m256i, d: __m256i) -> __m256i {
+    // Sixteen products of a nibble and a byte fit sixteen bits.
+    let sixteens = _mm256_hadd_epi16(_mm256_hadd_epi16(a, b), _mm256_hadd_epi16(c, d));
+    _mm256_madd_epi16(sixteens, _mm256_set1_epi16(1))
+}

@@ -165,6 +165,18 @@ pub(crate) fn load_words(values: &[i16; 8]) -> __m128i {
     unsafe { _mm_loadu_si128(values.as_ptr().cast()) }
 }
 
+/// The same place, of which the compiler no longer knows what is there. It then reads numbers where they are used, as part
+/// of the instructions that use them; otherwise it keeps more of them than there are registers, or builds each anew.
+#[inline]
+pub(crate) fn unknown<T>(values: &T) -> &T {
+    let mut place = std::ptr::from_ref(values);
+    // SAFETY: no instruction is executed, so that the place stays what it was.
+    unsafe {
+        std::arch::asm!("/* {0} */", inout(reg) place, options(nostack, preserves_flags));
+        &*place
+    }
+}
+
 /// Thirty-two bits as bytes: all ones where the bit is set.
 #[inline]
 #[target_feature(enable = "avx2")]

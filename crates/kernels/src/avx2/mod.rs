@@ -4,16 +4,19 @@
 #![expect(unsafe_code, reason = "vector loads and stores take raw pointers")]
 
 mod attention;
-pub(crate) mod block256;
+mod block256;
 pub(crate) mod block32;
 pub(crate) mod codes256;
 pub(crate) mod codes32;
 mod dots;
 mod elementwise;
 mod float;
+mod four_blocks;
 mod interleaved256;
 mod interleaved32;
+pub(crate) mod k_quants;
 pub(crate) mod lanes;
+pub(crate) mod nibbles;
 mod peak;
 pub(crate) mod turn;
 mod unpack256;
@@ -29,11 +32,11 @@ pub(crate) const OPS: Ops = Ops {
         multiply_bf16: float::multiply_bf16,
         multiply_f8: float::multiply_f8,
         multiply_q8_0: block32::multiply_q8_0,
-        multiply_q4_0: block32::multiply_q4_0,
+        multiply_q4_0: four_blocks::multiply_q4_0,
         multiply_q4_k: block256::multiply_q4_k,
         multiply_q5_k: block256::multiply_q5_k,
         multiply_q6_k: block256::multiply_q6_k,
-        kernel32: codes32::kernel,
+        kernel32: four_blocks::kernel,
         kernel256: codes256::kernel,
         interleaved_q8_0: interleaved32::interleaved_q8_0,
         interleaved_q4_0: interleaved32::interleaved_q4_0,

@@ -4,13 +4,11 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 use super::dots::{add_fours, add_small_fours};
-use super::interleaved32::turned_q4_1;
 use crate::Dtype;
 use crate::activations::{Int8Block32, Rows};
 use crate::avx2::codes32::{ROWS, Tile, codes, scales4, turn, unsigned, zeros4};
 use crate::avx2::lanes::{four_halves, integer_sums4, load, read_ahead, store_floats, store4};
-use crate::blocks::q4_1;
-use crate::codes::{Format32, Q4With1, with_format32};
+use crate::codes::{Format32, with_format32};
 use crate::ops::{Multiply, WeightRows};
 use crate::pool::TileMut;
 use crate::reading::ReadAhead;

@@ -5,3 +5,17 @@ use std::arch::x86_64::*;
 use crate::x86::dots::vnni_dots;
 
 vnni_dots!("avxvnni,avx2", _mm256_dpbusd_avx_epi32, _mm256_dpwssd_avx_epi32);
+
+/// Lower and upper nibbles of two blocks of 32, half a register each, times as many bytes: sums of eight products.
+#[inline]
+#[target_feature(enable = "avxvnni,avx2")]
+pub(super) fn nibble_products(low: (__m256i, __m256i), high: (__m256i, __m256i)) -> __m256i {
+    add_fours(add_fours(_mm256_setzero_si256(), low.0, low.1), high.0, high.1)
+}
+
+/// The sums of the halves of four such registers: those of the lower halves in the lower half.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn lane_sums4(a: __m256i, b: __m256i, c: __m256i, d: __m256i) -> __m256i {
+    _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d))
+}

@@ -1,14 +1,16 @@
-//! Kernels for x86-64 CPUs with AVX-VNNI: those of AVX2, but for sums of products of bytes over many columns.
+//! Kernels for x86-64 CPUs with AVX-VNNI: those of AVX2, but for sums of products of bytes.
 
+mod block256;
 mod codes256;
 mod codes32;
 mod dots;
+mod four_blocks;
 mod interleaved256;
 mod interleaved32;
 mod words;
 
-use crate::activations::{Int8Block32, Int8Block256, Rows};
-use crate::avx2::{self, block32, block256};
+use crate::activations::{Int8Block32, Rows};
+use crate::avx2::{self, block32};
 use crate::ops::{Ops, ProductOps, WeightRows};
 use crate::pool::TileMut;
 use crate::vector::LEAST_TURNED;
@@ -17,11 +19,11 @@ pub(crate) const OPS: Ops = Ops {
     name: "AVX-VNNI",
     products: ProductOps {
         multiply_q8_0,
-        multiply_q4_0,
-        multiply_q4_k,
-        multiply_q5_k,
-        multiply_q6_k,
-        kernel32: codes32::kernel,
+        multiply_q4_0: four_blocks::multiply_q4_0,
+        multiply_q4_k: block256::multiply_q4_k,
+        multiply_q5_k: block256::multiply_q5_k,
+        multiply_q6_k: block256::multiply_q6_k,
+        kernel32: four_blocks::kernel,
         kernel256: codes256::kernel,
         interleaved_q8_0: interleaved32::interleaved_q8_0,
         interleaved_q4_0: interleaved32::interleaved_q4_0,
@@ -34,18 +36,12 @@ pub(crate) const OPS: Ops = Ops {
     ..avx2::OPS
 };
 
-/// A kernel that is AVX2's for a few columns, where memory is the limit.
-macro_rules! multiply_rows {
-    ($name:ident, $block:ty, $few:path, $many:path) => {
-        #[target_feature(enable = "avxvnni,avx2,fma,f16c")]
-        fn $name(weights: WeightRows<'_>, x: Rows<'_, $block>, out: &mut TileMut<'_>) {
-            if x.count() < LEAST_TURNED { $few(weights, x, out) } else { $many(weights, x, out) }
-        }
-    };
+#[target_feature(enable = "avxvnni,avx2,fma,f16c")]
+fn multiply_q8_0(weights: WeightRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
+    // For a few columns memory is the limit, with AVX2 too.
+    if x.count() < LEAST_TURNED {
+        block32::multiply_q8_0(weights, x, out);
+    } else {
+        interleaved32::turned_q8_0(weights, x, out);
+    }
 }
-
-multiply_rows!(multiply_q8_0, Int8Block32, block32::multiply_q8_0, interleaved32::turned_q8_0);
-multiply_rows!(multiply_q4_0, Int8Block32, block32::multiply_q4_0, interleaved32::turned_q4_0);
-multiply_rows!(multiply_q4_k, Int8Block256, block256::multiply_q4_k, interleaved256::turned_q4_k);
-multiply_rows!(multiply_q5_k, Int8Block256, block256::multiply_q5_k, interleaved256::turned_q5_k);
-multiply_rows!(multiply_q6_k, Int8Block256, block256::multiply_q6_k, interleaved256::turned_q6_k);

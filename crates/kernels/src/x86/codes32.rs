@@ -1,7 +1,7 @@
 //! The loops around formats with runs of 32: four weight rows times one column, or eight turned rows times many.
 //!
 //! A macro, because a function belongs to one instruction set. It expects the functions of that set's `dots.rs` and
-//! those of `avx2/codes32.rs` in scope, and `turned_q4_1`.
+//! those of `avx2/codes32.rs` in scope.
 
 macro_rules! codes32_kernels {
     ($features:literal) => {
@@ -14,20 +14,7 @@ macro_rules! codes32_kernels {
 
         /// The kernel of a format.
         pub(super) fn kernel(dtype: Dtype) -> Multiply<Int8Block32> {
-            match dtype {
-                Dtype::Q4_1 => multiply_q4_1,
-                _ => with_format32!(dtype, multiply),
-            }
-        }
-
-        /// Q4_1 differs from Q4_0 by its minima alone, so many columns are multiplied with interleaved rows too.
-        #[target_feature(enable = $features)]
-        fn multiply_q4_1(weights: WeightRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
-            if x.count() < LEAST_COLUMNS {
-                multiply::<{ q4_1::BYTES }, Q4With1>(weights, x, out);
-            } else {
-                turned_q4_1(weights, x, out);
-            }
+            with_format32!(dtype, multiply)
         }
 
         #[target_feature(enable = $features)]
