@@ -22,6 +22,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "crates/kernels/src/quantize/instruction_sets.rs",
     "crates/kernels/src/avx2/",
     "crates/kernels/src/avx512/",
+    "crates/kernels/src/avx_vnni/",
     "crates/kernels/src/neon/",
     "crates/weights/src/mapped.rs",
     "crates/weights/src/os/",

@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::dots::add_pairs;
+use super::dots::add_pairs_fused as add_pairs;
 use super::interleaved256;
 use crate::activations::{Int8Block256, Rows};
 use crate::avx2::k_quants::{
