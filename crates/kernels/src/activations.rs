@@ -2,7 +2,13 @@
 
 use std::ops::Range;
 
+use crate::matrix::MOST_ROWS_PER_TASK;
+use crate::precision::{ActivationPrecision, quantize_terms};
 use crate::{Ops, Pool};
+
+/// Products of both terms that a thread keeps before it adds them: those of as many columns as share unpacked weights,
+/// for the longest tile.
+const SUMMANDS: usize = 126 * MOST_ROWS_PER_TASK;
 
 /// The form of the activations that a weight format multiplies with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,21 +146,40 @@ impl<T> Copy for Rows<'_, T> {}
 
 /// Rows of numbers to be multiplied with matrices. Quantised at most once per form, however many matrices read them.
 pub struct Activations {
+    precision: ActivationPrecision,
     width: usize,
     values: Vec<f32>,
+    /// The terms of every row, one after the other.
     blocks32: Vec<Int8Block32>,
     blocks256: Vec<Int8Block256>,
+    /// Per thread, room for the products of the terms of some rows; none where rows have one term.
+    summands: Vec<Vec<f32>>,
 }
 
 impl Activations {
-    /// Reserves room for `rows × width` numbers, so that steps up to that size allocate nothing.
+    /// Reserves room for `rows × width` numbers as bytes, so that steps up to that size allocate nothing.
     pub fn with_capacity(rows: usize, width: usize) -> Activations {
         let numbers = rows * width;
         Activations {
+            precision: ActivationPrecision::Int8,
             width: 1,
             values: Vec::with_capacity(numbers),
             blocks32: Vec::with_capacity(numbers / 32),
             blocks256: Vec::with_capacity(numbers / 256),
+            summands: Vec::new(),
+        }
+    }
+
+    /// The same with another precision, for `threads` threads.
+    pub fn with_precision(self, precision: ActivationPrecision, threads: usize) -> Activations {
+        let (numbers, terms) = (self.values.capacity(), precision.terms());
+        let summands = if terms > 1 && numbers > 0 { SUMMANDS } else { 0 };
+        Activations {
+            precision,
+            blocks32: Vec::with_capacity(terms * numbers / 32),
+            blocks256: Vec::with_capacity(terms * numbers / 256),
+            summands: vec![vec![0.0; summands]; threads],
+            ..self
         }
     }
 
@@ -177,38 +202,51 @@ impl Activations {
         Rows::new(&self.values, self.width)
     }
 
-    /// The rows as blocks of 32, made by `prepare`.
+    /// Terms of every row in this form.
+    pub(crate) fn terms(&self, form: ActivationForm) -> usize {
+        if form == ActivationForm::Float { 1 } else { self.precision.terms() }
+    }
+
+    /// The terms of the rows as blocks of 32, made by `prepare`.
     pub fn blocks32(&self) -> Rows<'_, Int8Block32> {
-        assert_eq!(self.blocks32.len() * 32, self.values.len(), "prepare() comes first");
+        assert_eq!(self.blocks32.len() * 32, self.precision.terms() * self.values.len(), "prepare() comes first");
         Rows::new(&self.blocks32, self.width / 32)
     }
 
-    /// The rows as blocks of 256, made by `prepare`.
+    /// The terms of the rows as blocks of 256, made by `prepare`.
     pub fn blocks256(&self) -> Rows<'_, Int8Block256> {
-        assert_eq!(self.blocks256.len() * 256, self.values.len(), "prepare() comes first");
+        assert_eq!(self.blocks256.len() * 256, self.precision.terms() * self.values.len(), "prepare() comes first");
         Rows::new(&self.blocks256, self.width / 256)
     }
 
     /// Makes sure that `form` exists.
     pub fn prepare(&mut self, form: ActivationForm, ops: &Ops, pool: &Pool) {
-        let (width, values) = (self.width, &self.values);
+        let (width, values, terms) = (self.width, &self.values, self.precision.terms());
         let source = |row: usize| &values[row * width..(row + 1) * width];
         match form {
             ActivationForm::Blocks32 if self.blocks32.is_empty() => {
                 assert!(width.is_multiple_of(32), "rows of whole blocks");
-                self.blocks32.resize(values.len() / 32, Int8Block32::ZERO);
-                pool.chunks(&mut self.blocks32, width / 32, |_, row, out| {
-                    ops.products.quantize_blocks32(source(row), out)
+                self.blocks32.resize(terms * values.len() / 32, Int8Block32::ZERO);
+                pool.chunks(&mut self.blocks32, terms * width / 32, |_, row, out| {
+                    quantize_terms(source(row), 32, out, |row, out| ops.products.quantize_blocks32(row, out));
                 });
             }
             ActivationForm::Blocks256 if self.blocks256.is_empty() => {
                 assert!(width.is_multiple_of(256), "rows of whole blocks");
-                self.blocks256.resize(values.len() / 256, Int8Block256::ZERO);
-                pool.chunks(&mut self.blocks256, width / 256, |_, row, out| {
-                    ops.products.quantize_blocks256(source(row), out)
+                self.blocks256.resize(terms * values.len() / 256, Int8Block256::ZERO);
+                pool.chunks(&mut self.blocks256, terms * width / 256, |_, row, out| {
+                    quantize_terms(source(row), 256, out, |row, out| ops.products.quantize_blocks256(row, out));
                 });
             }
             _ => {}
         }
+    }
+
+    /// Lends each of `threads` threads its room for summands while the rows are read.
+    pub(crate) fn with_summands(&mut self, threads: usize, work: impl FnOnce(&Activations, &mut [Vec<f32>])) {
+        let mut summands = std::mem::take(&mut self.summands);
+        summands.resize_with(threads.max(summands.len()), Vec::new);
+        work(self, &mut summands);
+        self.summands = summands;
     }
 }

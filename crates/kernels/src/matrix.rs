@@ -20,7 +20,7 @@ pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 /// threads. Whole groups of interleaved rows.
 const ROWS_PER_TASK: usize = 32;
 /// The same where there are at least [`MANY`] columns.
-const MOST_ROWS_PER_TASK: usize = 256;
+pub(crate) const MOST_ROWS_PER_TASK: usize = 256;
 /// Up to this many columns, reading a weight takes longer than multiplying it, and kernels take rows in any order.
 const FEW: usize = 3;
 /// Columns from which the work on a weight outweighs the cost of reading it.
@@ -86,13 +86,14 @@ pub fn multiply_groups(
 ) {
     let matrix = |group: usize| &matrices[groups.members[group]];
     (0..groups.members.len()).for_each(|group| x.prepare(matrix(group).activation_form(), ops, pool));
-    let (x, shape) = (&*x, matrix(0).shape);
+    let shape = matrix(0).shape;
     assert!((0..groups.members.len()).all(|group| matrix(group).shape == shape), "matrices of one shape");
     assert_eq!(x.float().length(), shape.columns, "activations as wide as the matrix");
     assert_eq!(groups.starts.len(), groups.members.len() + 1, "a first row for every group, and an end");
     assert_eq!(x.float().count() * shape.rows, out.len(), "room for every output");
-    let most_columns = groups.starts.windows(2).map(|group| group[1] - group[0]).max().unwrap_or(0);
-    let tiling = match x.float().count() / groups.members.len() {
+    let terms = (0..groups.members.len()).map(|group| x.terms(matrix(group).activation_form())).max().unwrap_or(1);
+    let most_columns = terms * groups.starts.windows(2).map(|group| group[1] - group[0]).max().unwrap_or(0);
+    let tiling = match terms * x.float().count() / groups.members.len() {
         ..=FEW if most_columns <= FEW && reading.far && matrix(0).layout == Layout::Rows => {
             Tiling::streams(shape.rows, pool.threads().div_ceil(groups.members.len()))
         }
@@ -103,9 +104,18 @@ pub fn multiply_groups(
             Tiling::neighbours(shape.rows, share.next_multiple_of(ROWS_PER_TASK))
         }
     };
-    pool.tiles(out, tiling, groups.starts, |group, mut tile| {
-        let rows = groups.starts[group]..groups.starts[group + 1];
-        matrix(group).multiply_tile(x, rows, &mut tile, (ops, reading.ahead));
+    let with = (ops, reading.ahead);
+    x.with_summands(pool.threads(), |x, summands| {
+        pool.tiles(out, (tiling, groups.starts), summands, |group, mut tile, summands| {
+            let (matrix, first) = (matrix(group), groups.starts[group]);
+            match x.terms(matrix.activation_form()) {
+                1 => matrix.multiply_tile(x, first..groups.starts[group + 1], &mut tile, with),
+                terms => tile.add_pairs(summands, |rows, products| {
+                    let rows = terms * (first + rows.start)..terms * (first + rows.end);
+                    matrix.multiply_tile(x, rows, products, with);
+                }),
+            }
+        });
     });
 }
 
@@ -200,7 +210,7 @@ impl Matrix {
         multiply_groups(std::slice::from_ref(self), Groups { members: &[0], starts: &[0, rows] }, x, out, with);
     }
 
-    /// The tile's columns of `x × selfᵀ`, for some rows of `x`.
+    /// The tile's columns of `x × selfᵀ`, for some rows of `x` in the form that the matrix multiplies with.
     fn multiply_tile(
         &self,
         x: &Activations,

@@ -171,15 +171,26 @@ impl Pool {
 
     /// Splits groups of rows of a row-major matrix into tiles: group `g` has the rows from `starts[g]` up to
     /// `starts[g + 1]`, and the tiling divides their columns, which are the rows of a weight matrix. `work` hears the
-    /// group's number.
-    pub fn tiles(&self, out: &mut [f32], tiling: Tiling, starts: &[usize], work: impl Fn(usize, TileMut<'_>) + Sync) {
+    /// group's number. Each thread is lent its own scratch value.
+    pub fn tiles<S: Send>(
+        &self,
+        out: &mut [f32],
+        (tiling, starts): (Tiling, &[usize]),
+        scratch: &mut [S],
+        work: impl Fn(usize, TileMut<'_>, &mut S) + Sync,
+    ) {
         let width = tiling.rows();
         assert!(starts.is_sorted() && starts.last().is_some_and(|end| end * width == out.len()), "whole rows");
-        let (parts, tiles) = (Parts::new(out), tiling.tasks());
+        assert!(scratch.len() >= self.threads(), "one scratch value per thread");
+        let (parts, scratch, tiles) = (Parts::new(out), Parts::new(scratch), tiling.tasks());
         self.run((starts.len() - 1) * tiles, &|worker, task| {
             let (group, columns) = (task / tiles, tiling.task(task % tiles));
             if columns.fours() > 0 {
-                work(group, TileMut { out: &parts, rows: starts[group]..starts[group + 1], width, columns, worker });
+                let rows = starts[group]..starts[group + 1];
+                let tile = TileMut { out: &parts, rows, width, columns, places: columns, worker };
+                // SAFETY: a worker runs one task at a time, so its scratch value is its own.
+                let own = unsafe { scratch.slice(worker.0..worker.0 + 1) };
+                work(group, tile, &mut own[0]);
             }
         });
     }
@@ -297,6 +308,8 @@ pub struct TileMut<'a> {
     rows: Range<usize>,
     width: usize,
     columns: FourRuns,
+    /// Where in a row the columns lie.
+    places: FourRuns,
     worker: Worker,
 }
 
@@ -329,13 +342,38 @@ impl TileMut<'_> {
         unsafe { self.out.slice(start + columns.start..start + columns.end) }
     }
 
+    /// Gives every row the sum of two products: `multiply` hears some rows, and writes both products of each to
+    /// neighbouring rows of a tile with the same columns that lies in `scratch`.
+    pub fn add_pairs(&mut self, scratch: &mut [f32], mut multiply: impl FnMut(Range<usize>, &mut TileMut<'_>)) {
+        let (columns, places) = (self.columns, self.columns.compact());
+        let width = columns.most();
+        let most = scratch.len() / (2 * width);
+        assert!(most > 0, "room for the products of a row");
+        // The last rows are about as many as those before, since few are slower than many.
+        let count = self.rows().div_ceil(self.rows().div_ceil(most).max(1)).max(1);
+        for first in (0..self.rows()).step_by(count) {
+            let rows = first..self.rows().min(first + count);
+            let products = Parts::new(&mut scratch[..2 * rows.len() * width]);
+            let (pairs, worker) = (0..2 * rows.len(), self.worker);
+            multiply(rows.clone(), &mut TileMut { out: &products, rows: pairs, width, columns, places, worker });
+            for (row, pair) in rows.zip(scratch.chunks_exact(2 * width)) {
+                let (a, b) = pair.split_at(width);
+                match columns.as_range() {
+                    Some(_) => self.row(row).iter_mut().zip(a).zip(b).for_each(|((out, a), b)| *out = a + b),
+                    None => (0..columns.fours())
+                        .for_each(|at| self.put4(row, at, places.four(at).map(|place| a[place] + b[place]))),
+                }
+            }
+        }
+    }
+
     /// Writes column `at` of each run of one row; where a run has no such column, its value is dropped.
     #[inline]
     pub fn put4(&mut self, row: usize, at: usize, values: [f32; STREAMS]) {
         assert!(row < self.rows() && at < self.columns.fours());
         let start = (self.rows.start + row) * self.width;
         for (run, value) in values.into_iter().enumerate() {
-            if let Some(column) = self.columns.row(at, run) {
+            if let Some(column) = self.places.row(at, run) {
                 // SAFETY: only this tile owns this column of its rows, and the borrow ends here.
                 let place = unsafe { self.out.slice(start + column..start + column + 1) };
                 place[0] = value;
@@ -344,7 +382,7 @@ impl TileMut<'_> {
     }
 
     fn neighbours(&self) -> Range<usize> {
-        self.columns.as_range().expect("a kernel for many columns gets neighbouring rows")
+        self.places.as_range().expect("a kernel for many columns gets neighbouring rows")
     }
 }
 
@@ -390,7 +428,7 @@ mod tests {
     fn tiles_cover_all_rows() {
         let pool = Pool::new(2);
         let mut out = vec![0.0; 3 * 10];
-        pool.tiles(&mut out, Tiling::neighbours(10, 4), &[0, 3], |_, mut tile| {
+        pool.tiles(&mut out, (Tiling::neighbours(10, 4), &[0, 3]), &mut [(); 2], |_, mut tile, ()| {
             for row in 0..tile.rows() {
                 let columns = tile.columns().as_range().expect("neighbours");
                 tile.row(row).iter_mut().zip(columns).for_each(|(out, column)| *out = (row * 100 + column) as f32);
@@ -403,7 +441,7 @@ mod tests {
     fn tiles_of_a_group_stay_in_it() {
         let pool = Pool::new(2);
         let mut out = vec![0.0; 5 * 10];
-        pool.tiles(&mut out, Tiling::neighbours(10, 4), &[0, 2, 2, 5], |group, mut tile| {
+        pool.tiles(&mut out, (Tiling::neighbours(10, 4), &[0, 2, 2, 5]), &mut [(); 2], |group, mut tile, ()| {
             for row in 0..tile.rows() {
                 tile.row(row).iter_mut().for_each(|out| *out += (group * 10 + row) as f32);
             }
@@ -417,13 +455,38 @@ mod tests {
         let pool = Pool::new(3);
         for width in [1, 5, 31, 64, 67, 130] {
             let mut out = vec![0.0; 2 * width];
-            pool.tiles(&mut out, Tiling::streams(width, 3), &[0, 2], |_, mut tile| {
+            pool.tiles(&mut out, (Tiling::streams(width, 3), &[0, 2]), &mut [(); 3], |_, mut tile, ()| {
                 for at in 0..tile.columns().fours() {
                     let columns = tile.columns().four(at);
                     (0..2).for_each(|row| tile.put4(row, at, columns.map(|column| (100 * row + column + 1) as f32)));
                 }
             });
             assert!(out.iter().enumerate().all(|(at, &value)| value == (at / width * 100 + at % width + 1) as f32));
+        }
+    }
+
+    #[test]
+    fn pairs_of_rows_are_added() {
+        let pool = Pool::new(3);
+        for (width, rows, room) in [(1, 1, 600), (67, 1, 600), (130, 2, 600), (64, 9, 100), (75, 40, 600)] {
+            for tiling in [Tiling::streams(width, 3), Tiling::neighbours(width, 10)] {
+                let mut out = vec![0.0; rows * width];
+                pool.tiles(&mut out, (tiling, &[0, rows]), &mut vec![vec![0.0; room]; 3], |_, mut tile, scratch| {
+                    tile.add_pairs(scratch, |rows, products| {
+                        let columns = products.columns();
+                        for (row, at) in rows.clone().flat_map(|row| (0..columns.fours()).map(move |at| (row, at))) {
+                            let pair = 2 * (row - rows.start);
+                            products.put4(pair, at, columns.four(at).map(|column| (1000 * row) as f32 + column as f32));
+                            products.put4(pair + 1, at, [0.5; STREAMS]);
+                        }
+                    });
+                });
+                let expected = |at: usize| (at / width * 1000 + at % width) as f32 + 0.5;
+                assert!(
+                    out.iter().enumerate().all(|(at, &value)| value == expected(at)),
+                    "{width} × {rows} {tiling:?}"
+                );
+            }
         }
     }
 

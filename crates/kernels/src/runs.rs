@@ -54,6 +54,16 @@ impl FourRuns {
         Some(self.first + at + run * self.apart).filter(|row| *row < self.end)
     }
 
+    /// The places of the same rows where they are kept by themselves, without what lies between the runs.
+    pub(crate) fn compact(&self) -> FourRuns {
+        FourRuns::neighbours(0..self.as_range().map_or(STREAMS * self.length, |rows| rows.len()))
+    }
+
+    /// How many rows there are at most.
+    pub(crate) fn most(&self) -> usize {
+        STREAMS * self.length
+    }
+
     /// The rows, if they are neighbours.
     pub fn as_range(&self) -> Option<Range<usize>> {
         (self.length == self.apart).then_some(self.first..self.end)

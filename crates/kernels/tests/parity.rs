@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use cascadia_kernels::{
-    Activation, Activations, Attention, AttentionScratch, CachedRows, Dtype, Int8Block32, Int8Block256, KvPage, Layout,
-    Matrix, Ops, Pool, Reading, Shape, Stored, interleave, time_readings,
+    Activation, ActivationPrecision, Activations, Attention, AttentionScratch, CachedRows, Dtype, Int8Block32,
+    Int8Block256, KvPage, Layout, Matrix, Ops, Pool, Reading, Shape, Stored, interleave, time_readings,
 };
 
 /// A small generator; the seed is in every failure message.
@@ -166,8 +166,12 @@ fn matrices_of_every_format() {
                 let bytes = random_weights(&mut random, dtype, rows * columns);
                 let matrices = in_every_layout(bytes, dtype, Shape { rows, columns });
                 let values = random.floats(inputs * columns);
+                // One precision for each shape, in turn.
+                let precision = ActivationPrecision::ALL[(rows / 2 + inputs + seed) % 2];
+                let what = format!("{what}, {precision}");
                 let multiply = |matrix: &Matrix, with: (&Ops, &Pool, Reading)| {
-                    let mut x = Activations::with_capacity(inputs, columns);
+                    let x = Activations::with_capacity(inputs, columns);
+                    let mut x = x.with_precision(precision, with.1.threads());
                     x.reset(inputs, columns).copy_from_slice(&values);
                     let mut out = vec![f32::NAN; inputs * rows];
                     matrix.multiply(&mut x, &mut out, with);
@@ -246,7 +250,8 @@ fn a_measurement_chooses_one_of_the_ways() {
 }
 
 /// The kernels against double precision on the decoded weights: quantised formats may differ by the rounding of the
-/// activations to bytes, at most half a step of 1/127 of the block's greatest.
+/// activations to bytes, at most half a step of 1/127 of the block's greatest, and with a second term half a step of
+/// 1/127 of that.
 #[test]
 fn matrices_agree_with_decoded_weights() {
     let pool = Pool::new(1);
@@ -264,15 +269,17 @@ fn matrices_agree_with_decoded_weights() {
             matrix.decode_row(0, &mut again);
             assert_same_bits(&decoded, &again, &format!("{dtype}, {layout}"));
         }
-        let mut x = Activations::with_capacity(1, columns);
-        x.reset(1, columns).copy_from_slice(&values);
-        let mut out = [0.0];
-        matrix.multiply(&mut x, &mut out, (Ops::best(), &pool, Reading::DEFAULT));
         let exact: f64 = decoded.iter().zip(&values).map(|(w, x)| f64::from(*w) * f64::from(*x)).sum();
         let magnitude: f64 = decoded.iter().map(|w| f64::from(w.abs())).sum();
         // Random roundings cancel; a tenth of the worst case still catches any wrong bit of a weight.
-        let bound = magnitude * if dtype.is_float() { 1e-6 } else { 0.05 / 127.0 };
-        assert!((f64::from(out[0]) - exact).abs() <= bound, "{dtype}: {} is not {exact}", out[0]);
+        for (precision, bound) in ActivationPrecision::ALL.into_iter().zip([0.05 / 127.0, 0.05 / 127.0 / 127.0]) {
+            let mut x = Activations::with_capacity(1, columns).with_precision(precision, 1);
+            x.reset(1, columns).copy_from_slice(&values);
+            let mut out = [0.0];
+            matrix.multiply(&mut x, &mut out, (Ops::best(), &pool, Reading::DEFAULT));
+            let bound = magnitude * if dtype.is_float() { 1e-6 } else { bound };
+            assert!((f64::from(out[0]) - exact).abs() <= bound, "{dtype}, {precision}: {} is not {exact}", out[0]);
+        }
     }
 }
 
