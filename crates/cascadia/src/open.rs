@@ -6,6 +6,7 @@ use std::sync::Arc;
 use cascadia_engine::service::schedule::Sharing;
 use cascadia_engine::service::{Service, ServiceHandle, ServiceOptions};
 use cascadia_engine::{CacheSize, Engine, ModelText, OpenOptions};
+use cascadia_kernels::ActivationPrecision;
 #[cfg(feature = "quantize")]
 use cascadia_quantize::{QuantizedCache, Recipe};
 use cascadia_weights::ModelFiles;
@@ -44,6 +45,7 @@ pub struct ModelInfo {
 pub struct ModelBuilder {
     pub(crate) threads: Threads,
     kernels: Kernels,
+    activations: ActivationPrecision,
     pub(crate) context: Option<u32>,
     memory: Option<u64>,
     pub(crate) parallel: u32,
@@ -74,6 +76,7 @@ impl Model {
         ModelBuilder {
             threads,
             kernels,
+            activations: ActivationPrecision::default(),
             context: None,
             memory: None,
             parallel,
@@ -125,6 +128,12 @@ impl ModelBuilder {
     /// Reads weights in this way.
     pub fn kernels(self, kernels: Kernels) -> ModelBuilder {
         ModelBuilder { kernels, ..self }
+    }
+
+    /// Multiplies quantised weights with activations of this precision; bytes by default. Sixteen bits compute what the
+    /// weights say, and are slower. On a fleet, all machines compute with what is set here.
+    pub fn activations(self, precision: ActivationPrecision) -> ModelBuilder {
+        ModelBuilder { activations: precision, ..self }
     }
 
     /// Allows so many tokens of prompt and answer together; the model's own limit, up to 4096, by default.
@@ -195,8 +204,8 @@ impl ModelBuilder {
         let cache = CacheSize::Rest(self.parallel);
         let pool = self.threads.pool();
         let ops = self.kernels.slot(pool.threads());
-        let (context, memory) = (self.context, self.memory);
-        let mut options = OpenOptions { context, memory, cache, ops, ..OpenOptions::new(pool) };
+        let (context, memory, activations) = (self.context, self.memory, self.activations);
+        let mut options = OpenOptions { context, memory, activations, cache, ops, ..OpenOptions::new(pool) };
         let draft = self.draft.as_ref().map(|draft| open_draft(draft, &options)).transpose()?;
         if let (Some(draft), Some(memory)) = (&draft, &mut options.memory) {
             *memory = memory.saturating_sub(draft.memory_bytes());

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use cascadia_kernels::{OpsSlot, Pool};
+use cascadia_kernels::{ActivationPrecision, OpsSlot, Pool};
 use cascadia_model::{
     ActivationStats, CacheDemand, CachePages, KvFormats, KvLayout, LoadOptions, LoadedModel, ModelLimits, ModelSpec,
     PAGE_TOKENS, PageClass, Profile, Stage, TokenIo, load_stage,
@@ -35,6 +35,8 @@ pub struct OpenOptions {
     pub cache: CacheSize,
     /// How cached keys and values are stored.
     pub formats: KvFormats,
+    /// How exactly activations meet quantised weights.
+    pub activations: ActivationPrecision,
     /// The most tokens computed in one step.
     pub rows_per_step: u32,
     /// The kernels to compute with.
@@ -82,6 +84,7 @@ impl OpenOptions {
             context: None,
             cache: CacheSize::Sequences(1),
             formats: KvFormats::default(),
+            activations: ActivationPrecision::default(),
             rows_per_step: ROWS_PER_STEP,
             ops: OpsSlot::default(),
             pool,
@@ -203,7 +206,7 @@ fn limits(files: &ModelFiles, options: &OpenOptions) -> Result<(ModelSpec, LoadO
     let rows_per_step = options.rows_per_step.clamp(1, options.cache.most_tokens(context));
     let one = ModelLimits::one_sequence(&spec, context, rows_per_step);
     let mut load_options = LoadOptions {
-        limits: ModelLimits { formats: options.formats.clone(), ..one },
+        limits: ModelLimits { formats: options.formats.clone(), activations: options.activations, ..one },
         ops: options.ops.clone(),
         pool: Arc::clone(&options.pool),
         profile: Arc::clone(&options.profile),

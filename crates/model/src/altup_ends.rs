@@ -6,7 +6,7 @@ use crate::catalog::Catalog;
 use crate::projection::Projection;
 use crate::spec::AltUpSpec;
 use crate::step::Step;
-use crate::{ActivationStats, ModelError};
+use crate::{LoadOptions, ModelError};
 
 /// The mean square below which a projection is not scaled up any further.
 const LEAST_SQUARE: f32 = 1e-5;
@@ -23,13 +23,14 @@ pub(crate) struct AltUpEnds {
 }
 
 impl AltUpEnds {
-    /// Finds the projections in the model's files; steps have up to `rows` rows.
+    /// Finds the projections in the model's files.
     pub(crate) fn new(
         catalog: &Catalog<'_>,
         spec: &AltUpSpec,
-        (width, rows): (usize, usize),
-        stats: Option<&ActivationStats>,
+        width: usize,
+        options: &LoadOptions,
     ) -> Result<AltUpEnds, ModelError> {
+        let (rows, stats) = (options.limits.rows_per_step as usize, options.stats.as_ref());
         let others = spec.count - 1;
         let projections = |name: &str| -> Result<Vec<Projection>, ModelError> {
             let matrices = match others {
@@ -44,7 +45,7 @@ impl AltUpEnds {
             into: projections("altup_proj.weight")?,
             out: projections("altup_unembd_proj.weight")?,
             width,
-            stream: Activations::with_capacity(rows, width),
+            stream: options.activations(rows, width),
             projected: Vec::with_capacity(rows * width),
         })
     }

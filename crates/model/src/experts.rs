@@ -5,7 +5,6 @@
 
 use cascadia_kernels::{Activation, Activations, CachedRows, Stored};
 
-use crate::Kind;
 use crate::feed_forward::Dense;
 use crate::projection::{GroupedProjection, Projection, RowGroups};
 use crate::router::{Choice, Router, RouterScratch};
@@ -13,6 +12,7 @@ use crate::spec::{ExpertsSpec, GateBounds};
 use crate::step::Step;
 use crate::streamed_experts::ExpertPlaces;
 use crate::workspace::Workspace;
+use crate::{Kind, LoadOptions};
 
 /// A router and its experts.
 pub(crate) struct Experts {
@@ -66,11 +66,13 @@ struct Routing {
 }
 
 impl ExpertsWorkspace {
-    /// Room for `rows` rows of any of the layers `specs`.
+    /// Room for the largest step of any of the layers `specs`, whose rows have `width` numbers.
     pub(crate) fn new<'a>(
         specs: impl Iterator<Item = &'a ExpertsSpec> + Clone,
-        (width, rows, threads): (usize, usize, usize),
+        width: usize,
+        options: &LoadOptions,
     ) -> ExpertsWorkspace {
+        let (rows, threads) = (options.limits.rows_per_step as usize, options.pool.threads());
         let greatest = |size: fn(&ExpertsSpec) -> usize| specs.clone().map(size).max().unwrap_or(0);
         let (count, inner) = (greatest(|spec| spec.count), greatest(|spec| spec.each.inner));
         let sorted = rows * greatest(|spec| spec.used);
@@ -85,8 +87,8 @@ impl ExpertsWorkspace {
                 members: Vec::with_capacity(count),
                 starts: Vec::with_capacity(count + 1),
             },
-            input: Activations::with_capacity(sorted, width),
-            inner: Activations::with_capacity(sorted, inner),
+            input: options.activations(sorted, width),
+            inner: options.activations(sorted, inner),
             gate: Vec::with_capacity(sorted * inner),
             results: Vec::with_capacity(sorted * width),
         }

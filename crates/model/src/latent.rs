@@ -12,7 +12,7 @@ use crate::projection::{GroupedProjection, Projection, RowGroups};
 use crate::spec::LatentSpec;
 use crate::step::Step;
 use crate::workspace::Workspace;
-use crate::{Kind, PAGE_TOKENS};
+use crate::{Kind, LoadOptions, PAGE_TOKENS};
 
 /// Heads that one task attends with: enough to read the cache seldom, few enough that threads share a token's heads.
 const MOST_HEADS_PER_TASK: usize = 16;
@@ -65,13 +65,17 @@ pub(crate) fn kernel(spec: &LatentSpec) -> Attention {
 }
 
 impl LatentWorkspace {
-    /// Room for `rows` rows of any of the layers `specs`.
-    pub(crate) fn new<'a>(specs: impl Iterator<Item = &'a LatentSpec> + Clone, rows: usize) -> LatentWorkspace {
+    /// Room for the largest step of any of the layers `specs`.
+    pub(crate) fn new<'a>(
+        specs: impl Iterator<Item = &'a LatentSpec> + Clone,
+        options: &LoadOptions,
+    ) -> LatentWorkspace {
+        let rows = options.limits.rows_per_step as usize;
         let greatest = |size: fn(&LatentSpec) -> usize| specs.clone().map(size).max().unwrap_or(0);
         let widest = greatest(|spec| spec.heads * spec.plain.max(spec.rank).max(spec.value));
         LatentWorkspace {
             queries: Vec::with_capacity(rows * greatest(|spec| spec.heads * (spec.plain + spec.rotated))),
-            by_head: Activations::with_capacity(rows, widest),
+            by_head: options.activations(rows, widest),
             results: Vec::with_capacity(rows * widest),
             starts: Vec::with_capacity(greatest(|spec| spec.heads) + 1),
         }

@@ -1,5 +1,7 @@
 //! What a model is loaded for: the same for every stage, wherever it runs.
 
+use cascadia_kernels::ActivationPrecision;
+
 use crate::{CacheDemand, CachePages, KvFormats, ModelSpec};
 
 /// Limits that are fixed when a model is loaded.
@@ -13,17 +15,25 @@ pub struct ModelLimits {
     pub cache: CachePages,
     /// How cached keys and values are stored.
     pub formats: KvFormats,
+    /// How exactly activations meet quantised weights.
+    pub activations: ActivationPrecision,
 }
 
 impl ModelLimits {
-    /// Limits with a cache whose formats follow the weights.
+    /// Limits with a cache whose formats follow the weights, and activations as bytes.
     pub fn new(context: u32, rows_per_step: u32, cache: CachePages) -> ModelLimits {
-        ModelLimits { context, rows_per_step, cache, formats: KvFormats::default() }
+        let (formats, activations) = (KvFormats::default(), ActivationPrecision::default());
+        ModelLimits { context, rows_per_step, cache, formats, activations }
     }
 
     /// Limits with a cache for one sequence at its full length.
     pub fn one_sequence(spec: &ModelSpec, context: u32, rows_per_step: u32) -> ModelLimits {
         let cache = CachePages::whole(spec, &CacheDemand { context, rows_per_step, sequences: 1 });
         ModelLimits::new(context, rows_per_step, cache)
+    }
+
+    /// What rounds besides the weights, as a text: tokens depend on it.
+    pub fn numerics(&self, spec: &ModelSpec) -> String {
+        format!("{} cache, {} activations", self.formats.describe(spec), self.activations)
     }
 }

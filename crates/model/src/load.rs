@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use cascadia_kernels::{OpsSlot, Pool};
+use cascadia_kernels::{Activations, OpsSlot, Pool};
 use cascadia_weights::ModelFiles;
 
 use crate::residency;
@@ -44,6 +44,11 @@ impl LoadOptions {
     /// What a whole model takes besides its cache when all of its layers stay in memory: weights, buffers, program.
     pub fn bytes_beside_cache(&self, files: &ModelFiles, spec: &ModelSpec) -> u64 {
         residency::bytes_beside_cache(files, spec, self)
+    }
+
+    /// Room for activations of `rows × width` numbers.
+    pub(crate) fn activations(&self, rows: usize, width: usize) -> Activations {
+        Activations::with_capacity(rows, width).with_precision(self.limits.activations, self.pool.threads())
     }
 
     pub(crate) fn compute(&self) -> Compute {

@@ -14,7 +14,7 @@ use crate::projection::Projection;
 use crate::spec::PerLayerSpec;
 use crate::step::Step;
 use crate::workspace::Workspace;
-use crate::{ActivationStats, Kind, ModelError, ModelSpec, StageError};
+use crate::{ActivationStats, Kind, LoadOptions, ModelError, ModelSpec, StageError};
 
 const PROJECTION: &str = "per_layer_model_proj.weight";
 
@@ -52,12 +52,13 @@ pub(crate) struct PerLayerWorkspace {
 }
 
 impl PerLayerWorkspace {
-    /// Room for `rows` rows of any range of the model's layers.
-    pub(crate) fn new(spec: &ModelSpec, rows: usize, threads: usize) -> PerLayerWorkspace {
+    /// Room for the largest step of any range of the model's layers.
+    pub(crate) fn new(spec: &ModelSpec, options: &LoadOptions) -> PerLayerWorkspace {
+        let (rows, threads) = (options.limits.rows_per_step as usize, options.pool.threads());
         let all = spec.per_layer.map_or(0, |inputs| inputs.width * spec.layers.len());
         let embedded = if all == 0 { 0 } else { rows };
         PerLayerWorkspace {
-            embedded: Activations::with_capacity(embedded, spec.width),
+            embedded: options.activations(embedded, spec.width),
             projected: Vec::with_capacity(rows * all),
             inputs: Vec::with_capacity(rows * all),
             table_rows: vec![vec![0.0; all]; threads],

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use cascadia_kernels::ActivationPrecision;
 use cascadia_weights::ModelFiles;
 
 use crate::decoder::Layer;
@@ -52,9 +53,14 @@ pub struct StageTraits {
 }
 
 impl StageTraits {
-    /// A stage that computes with the kernels of this program on paged caches.
+    /// A stage that computes with the kernels of this program on paged caches, and with activations as bytes.
     pub const fn exact(placement: Placement) -> StageTraits {
         StageTraits { cache: StageCache::Paged, numerics: NumericsClass::EXACT, placement }
+    }
+
+    /// The same with activations of this precision.
+    pub const fn with_activations(self, precision: ActivationPrecision) -> StageTraits {
+        StageTraits { numerics: NumericsClass::of(precision), ..self }
     }
 }
 
@@ -72,8 +78,18 @@ pub enum StageCache {
 pub struct NumericsClass(pub &'static str);
 
 impl NumericsClass {
-    /// The kernels of this program, which give the same bits on every CPU.
+    /// The kernels of this program, which give the same bits on every CPU, with activations as bytes.
     pub const EXACT: NumericsClass = NumericsClass("exact");
+    /// The same with activations of sixteen bits.
+    pub const EXACT_INT16: NumericsClass = NumericsClass("exact int16");
+
+    /// The class of the kernels of this program with activations of this precision.
+    pub const fn of(precision: ActivationPrecision) -> NumericsClass {
+        match precision {
+            ActivationPrecision::Int8 => NumericsClass::EXACT,
+            ActivationPrecision::Int16 => NumericsClass::EXACT_INT16,
+        }
+    }
 }
 
 /// Where a stage computes.
@@ -224,7 +240,7 @@ impl Stage for LocalStage {
     }
 
     fn traits(&self) -> StageTraits {
-        StageTraits::exact(Placement::Local)
+        StageTraits::exact(Placement::Local).with_activations(self.limits.model.activations)
     }
 
     fn run(&self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {

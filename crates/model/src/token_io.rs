@@ -42,7 +42,7 @@ impl TokenIo {
             false => (assemble::vocabulary_matrix(&catalog, "output.weight", spec)?, "output.weight"),
         };
         let stats = options.stats.as_ref();
-        let altup = spec.altup.map(|altup| AltUpEnds::new(&catalog, &altup, (spec.width, rows_per_step), stats));
+        let altup = spec.altup.map(|altup| AltUpEnds::new(&catalog, &altup, spec.width, options));
         let bias = spec.head.bias.then(|| catalog.require_vector("output.bias", spec.vocabulary)).transpose()?;
         Ok(TokenIo {
             files: Arc::clone(files),
@@ -55,7 +55,7 @@ impl TokenIo {
             soft_cap: spec.head.soft_cap,
             rows_per_step,
             gathered: Vec::with_capacity(rows_per_step * spec.width),
-            normed: Activations::with_capacity(rows_per_step, spec.width),
+            normed: options.activations(rows_per_step, spec.width),
             places: RowPlaces::with_capacity(rows_per_step),
             compute: options.compute(),
         })

@@ -72,8 +72,8 @@ impl Workspace {
         let small = query_rank.max(per_layer).max(rank).max(spec.altup.map_or(0, |altup| altup.count));
         Workspace {
             width: spec.width,
-            input: Activations::with_capacity(rows, spec.width),
-            inner: Activations::with_capacity(rows, queries.max(feed_forward).max(small)),
+            input: options.activations(rows, spec.width),
+            inner: options.activations(rows, queries.max(feed_forward).max(small)),
             queries: Vec::with_capacity(rows * queries),
             keys: Vec::with_capacity(rows * kv),
             values: Vec::with_capacity(rows * kv),
@@ -86,9 +86,9 @@ impl Workspace {
             places: RowPlaces::with_capacity(rows),
             dense_and_experts: DenseAndExpertsWorkspace::new(spec, rows),
             altup: AltUpWorkspace::new(spec, rows, threads),
-            per_layer: PerLayerWorkspace::new(spec, rows, threads),
-            latent: LatentWorkspace::new(latents, rows),
-            experts: ExpertsWorkspace::new(experts, (spec.width, rows, threads)),
+            per_layer: PerLayerWorkspace::new(spec, options),
+            latent: LatentWorkspace::new(latents, options),
+            experts: ExpertsWorkspace::new(experts, spec.width, options),
         }
     }
 }

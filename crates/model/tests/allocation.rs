@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
 
-use cascadia_kernels::{Ops, Pool};
+use cascadia_kernels::{ActivationPrecision, Ops, Pool};
 use cascadia_model::{Hidden, LoadOptions, ModelLimits, ModelSpec, PageClass, PageRun, StepPlan, load};
 use cascadia_weights::ModelFiles;
 
@@ -43,10 +43,12 @@ fn a_step_allocates_nothing() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
     let plain = ["llama3", "mistral", "qwen2", "gemma3n", "gemma4", "gemma4-keys", "llama3-gguf/model.gguf"];
     let experts = ["qwen2-moe", "gpt-oss", "glm4-moe", "gemma4-moe", "deepseek-v2-lite", "deepseek-v3"];
-    for fixture in plain.into_iter().chain(experts) {
+    let both = |fixture| ActivationPrecision::ALL.map(|activations| (fixture, activations));
+    for (fixture, activations) in plain.into_iter().chain(experts).flat_map(both) {
         let files = Arc::new(ModelFiles::open(&fixtures.join(fixture)).expect("the fixture opens"));
         let spec = ModelSpec::from_files(&files).expect("the fixture has an architecture");
-        let options = LoadOptions::new(ModelLimits::one_sequence(&spec, 128, 16), Arc::new(Pool::new(1)));
+        let limits = ModelLimits { activations, ..ModelLimits::one_sequence(&spec, 128, 16) };
+        let options = LoadOptions::new(limits, Arc::new(Pool::new(1)));
         let mut model = load(&files, &options).expect("the fixture loads");
         let (mut hidden, mut logits) = (Hidden::default(), Vec::new());
         let plans = [16, 16, 1, 1].iter().scan(0, |start, &rows| {
@@ -64,7 +66,7 @@ fn a_step_allocates_nothing() {
             model.token_io.logits(plan, &hidden, &[last], &mut logits).expect("the step runs");
             let made = ALLOCATIONS.get() - before;
             // The first step sizes the caller's own `hidden` and `logits`.
-            assert!(index == 0 || made == 0, "{fixture}: step {index} allocated {made} times");
+            assert!(index == 0 || made == 0, "{fixture}, {activations}: step {index} allocated {made} times");
         }
     }
 }

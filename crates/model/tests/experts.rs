@@ -8,7 +8,7 @@ use cascadia_kernels::quantize::quantize;
 use cascadia_kernels::{Dtype, decode_row};
 
 use harness::export::{ExportedTensor, export, write_gguf};
-use harness::{WAYS, check_against, check_bits, fixtures, run};
+use harness::{WAYS, check_against, check_bits, check_int16_bits, fixtures, run};
 
 fixtures! {
     mixtral: "mixtral" "";
@@ -84,6 +84,7 @@ fn quantised_experts_give_the_same_bits_in_every_way() {
         let first = run(&path, &tokens, WAYS[0]);
         assert!(first.iter().flatten().all(|logit| logit.is_finite()), "{name} {dtype}");
         check_bits(dtype.name(), &path, &tokens, &first);
+        check_int16_bits(dtype.name(), &path, &tokens, &first);
     }
 }
 

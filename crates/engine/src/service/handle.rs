@@ -67,7 +67,7 @@ pub(super) struct Shared {
     refused: AtomicU64,
     text: Arc<ModelText>,
     limits: TokenLimits,
-    cache_formats: String,
+    numerics: String,
     begin: Instant,
 }
 
@@ -120,7 +120,7 @@ impl Service {
                 context: limits.context.min(limits.cache.of(PageClass::Full).saturating_mul(PAGE_TOKENS)),
                 vocabulary: pipeline.spec().vocabulary,
             },
-            cache_formats: limits.formats.describe(pipeline.spec()),
+            numerics: limits.numerics(pipeline.spec()),
             begin: Instant::now(),
         });
         let runner = Runner::new((pipeline, draft), Arc::clone(&shared), options);
@@ -202,9 +202,9 @@ impl ServiceHandle {
         self.shared.context()
     }
 
-    /// How keys and values are cached: tokens depend on it.
-    pub fn cache_formats(&self) -> &str {
-        &self.shared.cache_formats
+    /// How keys and values are cached, and how exactly activations meet weights: tokens depend on it.
+    pub fn numerics(&self) -> &str {
+        &self.shared.numerics
     }
 
     /// What the service is doing now.

@@ -38,6 +38,7 @@ const GONE: &str = "the machine that ran them is gone";
 pub struct RemoteStage {
     layers: Range<u32>,
     rows: u32,
+    traits: StageTraits,
     terms: StepTerms,
     workers: Arc<StageWorkers>,
     /// Whether a spare computes every step as well.
@@ -94,6 +95,7 @@ impl RemoteStage {
         RemoteStage {
             layers: start..end,
             rows: limits.model.rows_per_step,
+            traits: StageTraits::exact(Placement::Remote).with_activations(limits.model.activations),
             terms: StepTerms { codec, timeouts },
             workers,
             uses_standby: true,
@@ -493,7 +495,7 @@ impl Stage for RemoteStage {
     }
 
     fn traits(&self) -> StageTraits {
-        StageTraits::exact(Placement::Remote)
+        self.traits
     }
 
     fn run(&self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {

@@ -1,5 +1,6 @@
 //! The payloads of frames that are not steps: plain fields one after the other, read with every length checked.
 
+use cascadia_kernels::ActivationPrecision;
 use cascadia_model::{CacheFormat, CachePages, KvFormat, KvFormats, ModelLimits, PageClass};
 
 use crate::Digest;
@@ -135,7 +136,7 @@ impl Offer {
 
 impl StageLimits {
     pub(crate) fn bytes(&self) -> Vec<u8> {
-        let ModelLimits { context, rows_per_step, cache, formats } = &self.model;
+        let ModelLimits { context, rows_per_step, cache, formats, activations } = &self.model;
         let limits = Writer::default().number(*context).number(*rows_per_step);
         let limits = PageClass::ALL.into_iter().fold(limits, |limits, class| limits.number(cache.of(class)));
         let formats: &[KvFormat] = match formats {
@@ -143,7 +144,7 @@ impl StageLimits {
             KvFormats::Uniform(format) => std::slice::from_ref(format),
             KvFormats::PerLayer(formats) => formats,
         };
-        let limits = limits.number(self.wire as u32).number(formats.len() as u32);
+        let limits = limits.number(self.wire as u32).number(*activations as u32).number(formats.len() as u32);
         let format = |limits: Writer, format: &KvFormat| limits.bytes(&[format.keys as u8, format.values as u8]);
         formats.iter().fold(limits, format).0
     }
@@ -155,6 +156,7 @@ impl StageLimits {
         let cache = CachePages::new(|class| pages[class as usize]);
         let wire = reader.number()?;
         let wire = RowFormat::numbered(wire).ok_or_else(|| LinkError::Broken(unknown("rows are to be sent", wire)))?;
+        let activations = activation_precision(reader.number()?)?;
         let count = reader.number()?.min(MOST_LAYERS);
         let formats = (0..count).map(|_| kv_format(reader.array()?)).collect::<Result<Vec<_>, LinkError>>()?;
         reader.end()?;
@@ -163,7 +165,7 @@ impl StageLimits {
             [format] => KvFormats::Uniform(*format),
             _ => KvFormats::PerLayer(formats),
         };
-        Ok(StageLimits { model: ModelLimits { context, rows_per_step, cache, formats }, wire })
+        Ok(StageLimits { model: ModelLimits { context, rows_per_step, cache, formats, activations }, wire })
     }
 }
 
@@ -174,6 +176,11 @@ pub(crate) fn refuse(link: &mut dyn Link, problem: String) -> LinkError {
         Ok(_) => LinkError::Broken(problem),
         Err(error) => error,
     }
+}
+
+fn activation_precision(number: u32) -> Result<ActivationPrecision, LinkError> {
+    let known = ActivationPrecision::ALL.into_iter().find(|precision| *precision as u32 == number);
+    known.ok_or_else(|| LinkError::Broken(unknown("activations are to be multiplied", number)))
 }
 
 fn kv_format(numbers: [u8; 2]) -> Result<KvFormat, LinkError> {

@@ -12,7 +12,7 @@ use cascadia_fleet::{
     Digest, MANIFEST_VERSION, Manifest, ModelWorkers, Numerics, RemoteStage, RowFormat, Shard, ShardOptions,
     StageLimits, StageSplit, TOKEN_IO_FILE, Timeouts, WorkerStage, holds_ends, open_shard, stage_file, tells_stage,
 };
-use cascadia_kernels::{OpsSlot, Pool};
+use cascadia_kernels::{ActivationPrecision, OpsSlot, Pool};
 use cascadia_model::{LoadOptions, ModelSpec, Stage};
 use cascadia_quantize::{QuantizeJob, Recipe, ShardJob, quantize, write_shard};
 use cascadia_weights::ModelFiles;
@@ -42,12 +42,14 @@ pub(crate) struct Workshop {
     pub(crate) source: ModelFiles,
     pub(crate) precision: Option<&'static str>,
     pub(crate) wire: RowFormat,
+    pub(crate) activations: ActivationPrecision,
 }
 
 impl Workshop {
     pub(crate) fn new(model: &str, precision: Option<&'static str>) -> Workshop {
         let source = ModelFiles::open(&fixture(model)).expect("the fixture opens");
-        Workshop { folder: tempfile::tempdir().expect("a folder"), source, precision, wire: RowFormat::F32 }
+        let (folder, wire) = (tempfile::tempdir().expect("a folder"), RowFormat::F32);
+        Workshop { folder, source, precision, wire, activations: ActivationPrecision::Int8 }
     }
 
     fn recipe(&self) -> Option<Recipe> {
@@ -147,7 +149,8 @@ impl Workshop {
         mut stage: impl FnMut(&ModelWorkers, usize, &LoadOptions) -> Box<dyn Stage>,
     ) -> Engine {
         let files = ModelFiles::open(&self.folder.path().join(TOKEN_IO_FILE)).expect("it was written");
-        let open = Engine::with_stages(Arc::new(files), &options(), |_, options| {
+        let options = OpenOptions { activations: self.activations, ..options() };
+        let open = Engine::with_stages(Arc::new(files), &options, |_, options| {
             let limits = StageLimits { model: options.limits.clone(), wire: self.wire };
             let model_workers = ModelWorkers::new(manifest.clone(), limits, PROGRAM);
             let stages = (0..manifest.stages.len()).map(|index| stage(&model_workers, index, options));

@@ -1,6 +1,9 @@
 //! However a model is cut, its tokens are those of the whole, and a hop costs little more than its rows.
 
-use crate::harness::{Workshop, continuation, open_whole, prompt};
+use cascadia_engine::{Engine, OpenOptions, Source};
+use cascadia_kernels::ActivationPrecision;
+
+use crate::harness::{Workshop, continuation, open_whole, options, prompt};
 
 /// Every way to cut `layers` layers into `stages` stages.
 pub(crate) fn cuts(layers: u32, stages: usize) -> Vec<Vec<u32>> {
@@ -44,6 +47,20 @@ fn every_cut_of_a_small_model() {
         check(model, None, &all);
         check(model, Some("int4"), &all);
     }
+}
+
+/// Workers compute as exactly as the coordinator asks for.
+#[test]
+fn activations_of_sixteen_bits() {
+    let workshop = Workshop { activations: ActivationPrecision::Int16, ..Workshop::new("llama3", Some("q8_0")) };
+    let path = workshop.whole();
+    let usual = continuation(&mut open_whole(&path).into_session(), &prompt(40), 30);
+    let options = OpenOptions { activations: workshop.activations, ..options() };
+    let whole = Engine::open(Source::Path(&path), &options).expect("the model loads");
+    let expected = continuation(&mut whole.into_session(), &prompt(40), 30);
+    assert!(expected != usual, "other bits than with bytes");
+    let (fleet, _) = workshop.fleet(&workshop.export(&[0, 1]));
+    assert!(continuation(&mut fleet.into_session(), &prompt(40), 30) == expected);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cascadia_kernels::Pool;
+use cascadia_kernels::{ActivationPrecision, Pool};
 use cascadia_model::{
     CacheDemand, CachePages, Hidden, LoadOptions, LoadedModel, ModelLimits, ModelSpec, PAGE_TOKENS, PageClass, PageRun,
     StepPlan, load,
@@ -24,6 +24,8 @@ pub(crate) struct Way {
     pub(crate) rows_per_step: usize,
     pub(crate) threads: usize,
     pub(crate) company: Company,
+    /// The one thing that logits do depend on.
+    pub(crate) activations: ActivationPrecision,
 }
 
 /// What else is computed in the same steps.
@@ -35,7 +37,16 @@ pub(crate) enum Company {
 }
 
 const fn alone(rows_per_step: usize, threads: usize) -> Way {
-    Way { rows_per_step, threads, company: Company::Alone }
+    Way { rows_per_step, threads, company: Company::Alone, activations: ActivationPrecision::Int8 }
+}
+
+const fn beside_another(rows_per_step: usize, threads: usize) -> Way {
+    Way { company: Company::Another, ..alone(rows_per_step, threads) }
+}
+
+/// The same with activations of sixteen bits.
+fn int16(way: Way) -> Way {
+    Way { activations: ActivationPrecision::Int16, ..way }
 }
 
 /// One test per fixture, named after its folder.
@@ -58,8 +69,8 @@ pub(crate) const WAYS: [Way; 10] = [
     alone(7, 2),
     alone(16, 1),
     alone(33, 2),
-    Way { rows_per_step: usize::MAX, threads: 1, company: Company::Another },
-    Way { rows_per_step: 5, threads: 2, company: Company::Another },
+    beside_another(usize::MAX, 1),
+    beside_another(5, 2),
 ];
 
 /// Runs a fixture in every way: the first within tolerance of the reference, the others with the bits of the first.
@@ -71,21 +82,27 @@ pub(crate) fn check(fixture: &str, file: &str) {
 pub(crate) fn check_within(tolerance: f32, fixture: &str, file: &str) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(fixture);
     let path = if file.is_empty() { folder.clone() } else { folder.join(file) };
-    let first = logits_within(tolerance, &folder, &path);
+    let first = logits_within(tolerance, &folder, &path, WAYS[0]);
     check_bits(fixture, &path, &read_tokens(&folder.join("tokens.json")), &first);
 }
 
 /// The logits of the model at `path`, within tolerance of the reference in `folder`.
 pub(crate) fn check_against(folder: &Path, path: &Path) -> Vec<Vec<f32>> {
-    logits_within(TOLERANCE, folder, path)
+    logits_within(TOLERANCE, folder, path, WAYS[0])
 }
 
-fn logits_within(tolerance: f32, folder: &Path, path: &Path) -> Vec<Vec<f32>> {
+/// With activations of sixteen bits, the logits of a fixture are within tolerance of the reference.
+pub(crate) fn check_int16_within(tolerance: f32, fixture: &str) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(fixture);
+    logits_within(tolerance, &folder, &folder, int16(WAYS[0]));
+}
+
+fn logits_within(tolerance: f32, folder: &Path, path: &Path, way: Way) -> Vec<Vec<f32>> {
     let tokens = read_tokens(&folder.join("tokens.json"));
     let reference = read_npy(&folder.join("logits.npy"));
     let name = path.display();
     assert_eq!(reference.len(), tokens.len(), "{name}: one row of the reference per token");
-    let logits = run(path, &tokens, WAYS[0]);
+    let logits = run(path, &tokens, way);
     assert_eq!(logits.len(), reference.len(), "{name}");
     let mut worst = 0.0_f32;
     for (position, (ours, theirs)) in logits.iter().zip(&reference).enumerate() {
@@ -100,8 +117,19 @@ fn logits_within(tolerance: f32, folder: &Path, path: &Path) -> Vec<Vec<f32>> {
 
 /// Every other way gives the bits of the first.
 pub(crate) fn check_bits(what: &str, path: &Path, tokens: &[u32], first: &[Vec<f32>]) {
-    for way in &WAYS[1..] {
-        let again = run(path, tokens, *way);
+    check_ways(what, (path, tokens), first, WAYS[1..].iter().copied());
+}
+
+/// Activations of sixteen bits give bits of their own, the same in every way.
+pub(crate) fn check_int16_bits(what: &str, path: &Path, tokens: &[u32], int8: &[Vec<f32>]) {
+    let first = run(path, tokens, int16(WAYS[0]));
+    assert!(first.iter().flatten().all(|logit| logit.is_finite()) && first != int8, "{what}");
+    check_ways(what, (path, tokens), &first, WAYS[1..].iter().copied().map(int16));
+}
+
+fn check_ways(what: &str, (path, tokens): (&Path, &[u32]), first: &[Vec<f32>], ways: impl Iterator<Item = Way>) {
+    for way in ways {
+        let again = run(path, tokens, way);
         for (position, (one, other)) in first.iter().zip(&again).enumerate() {
             let same = one.len() == other.len() && one.iter().zip(other).all(|(a, b)| a.to_bits() == b.to_bits());
             assert!(same, "{what}: {way:?} gives other bits than {:?} at position {position}", WAYS[0]);
@@ -147,7 +175,8 @@ pub(crate) fn open(path: &Path, length: usize, way: Way) -> LoadedModel {
     let demand = CacheDemand { context, rows_per_step, sequences: 2 };
     let window = CachePages::whole(&spec, &demand).of(PageClass::Window);
     let cache = CachePages::full(context.div_ceil(PAGE_TOKENS)).with_window(window);
-    let options = LoadOptions::new(ModelLimits::new(context, rows_per_step, cache), pool);
+    let limits = ModelLimits { activations: way.activations, ..ModelLimits::new(context, rows_per_step, cache) };
+    let options = LoadOptions::new(limits, pool);
     load(&files, &options).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 

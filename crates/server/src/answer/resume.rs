@@ -42,8 +42,7 @@ impl LastEventId {
 }
 
 /// A digest of everything that an answer depends on besides its seed. The prompt is taken as the model gets it, because
-/// a template may contain the time; the context, because positions may be scaled to it; the formats of the KV cache, because
-/// they round.
+/// a template may contain the time; the context, because positions may be scaled to it; the numerics, because they round.
 pub(crate) fn digest(frontend: &ModelFrontend, prepared: &PreparedRequest, path: &str, body: &[u8]) -> u64 {
     let mut hasher = blake3::Hasher::new();
     // With its length before it, no field can be mistaken for the end of another.
@@ -52,7 +51,7 @@ pub(crate) fn digest(frontend: &ModelFrontend, prepared: &PreparedRequest, path:
     };
     add(frontend.model.details.digest.as_bytes());
     add(&frontend.model.service.context().to_le_bytes());
-    add(frontend.model.service.cache_formats().as_bytes());
+    add(frontend.model.service.numerics().as_bytes());
     add(&prepared.tenant().0.to_le_bytes());
     add(path.as_bytes());
     add(body);

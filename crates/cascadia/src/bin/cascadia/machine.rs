@@ -43,7 +43,8 @@ impl KernelChoice {
 
 /// How to open a model as the flags say; what they leave open is left to the model.
 pub(crate) fn open_options(flags: &MachineFlags) -> OpenOptions {
-    OpenOptions { context: flags.ctx, memory: flags.memory, ..flags.compute.open_options() }
+    let options = flags.compute.open_options();
+    OpenOptions { context: flags.ctx, memory: flags.memory, activations: flags.numerics.activations.into(), ..options }
 }
 
 /// Where the fastest ways to read weights are kept.

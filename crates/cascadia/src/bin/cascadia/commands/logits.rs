@@ -11,7 +11,9 @@ use crate::source::find;
 /// Writes the logits of every position of a token sequence.
 pub(crate) fn logits(flags: &LogitsFlags) -> anyhow::Result<()> {
     let context = u32::try_from(flags.tokens.len())?;
-    let options = OpenOptions { context: Some(context), rows_per_step: flags.chunk, ..flags.compute.open_options() };
+    let usual = flags.compute.open_options();
+    let activations = flags.numerics.activations.into();
+    let options = OpenOptions { context: Some(context), rows_per_step: flags.chunk, activations, ..usual };
     let mut session = Engine::from_files(find(&flags.model)?.files()?, &options)?.into_session();
     write_logits(&mut session, &flags.tokens, &flags.out)?;
     let (positions, vocabulary) = (flags.tokens.len(), session.spec().vocabulary);

@@ -91,7 +91,8 @@ fn with_file(flags: &ServeFlags, path: &Path) -> anyhow::Result<ServeFlags> {
 fn model_builder(flags: &ServeFlags) -> anyhow::Result<ModelBuilder> {
     let threads = Threads { count: flags.threads, pin: flags.pin };
     let kernels = flags.kernels.unwrap_or(KernelChoice::Auto).kernels();
-    let mut builder = Model::builder().threads(threads).kernels(kernels);
+    let activations = flags.activations.unwrap_or_default().into();
+    let mut builder = Model::builder().threads(threads).kernels(kernels).activations(activations);
     if let Some(context) = flags.ctx {
         builder = builder.context(context);
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use cascadia_engine::OpenOptions;
 use cascadia_eval::{BatchPlan, Spread, measure_batch};
+use cascadia_kernels::ActivationPrecision;
 use cascadia_model::{LoadOptions, ModelLimits, ModelSpec};
 use serde_json::json;
 
@@ -17,6 +18,7 @@ pub(crate) fn batch(flags: &BenchFlags) -> anyhow::Result<()> {
     let files = Arc::new(files(flags)?);
     let spec = ModelSpec::from_files(&files)?;
     let OpenOptions { pool, ops, .. } = flags.compute.open_options();
+    let activations = ActivationPrecision::from(flags.numerics.activations);
     let bar = Progress::new("measurements");
     let mut rows: Vec<(u32, Spread)> = Vec::new();
     for &sequences in &flags.batch {
@@ -28,7 +30,8 @@ pub(crate) fn batch(flags: &BenchFlags) -> anyhow::Result<()> {
             repeat: flags.repeat as usize,
         };
         let rows_per_step = flags.prompt.max(flags.generate).max(sequences).min(512);
-        let limits = ModelLimits::one_sequence(&spec, u32::try_from(plan.context())?, rows_per_step);
+        let one = ModelLimits::one_sequence(&spec, u32::try_from(plan.context())?, rows_per_step);
+        let limits = ModelLimits { activations, ..one };
         let own = LoadOptions::new(limits, Arc::clone(&pool));
         let options = LoadOptions { memory: flags.memory, ops: ops.clone(), ..own };
         rows.push((sequences, measure_batch(&files, &plan, &options)?));
@@ -42,6 +45,7 @@ pub(crate) fn batch(flags: &BenchFlags) -> anyhow::Result<()> {
         print_json(&json!({
             "model": model_name(flags),
             "threads": pool.threads(),
+            "activations": activations.name(),
             "prompt": flags.prompt,
             "gen": flags.generate,
             "repeat": flags.repeat,

@@ -51,5 +51,6 @@ fn speed_plan(flags: &BenchFlags) -> SpeedPlan {
 
 fn open_options(flags: &BenchFlags, context: usize) -> anyhow::Result<OpenOptions> {
     let context = Some(u32::try_from(context)?);
-    Ok(OpenOptions { context, memory: flags.memory, ..flags.compute.open_options() })
+    let activations = flags.numerics.activations.into();
+    Ok(OpenOptions { context, activations, memory: flags.memory, ..flags.compute.open_options() })
 }

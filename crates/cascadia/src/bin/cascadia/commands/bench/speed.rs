@@ -32,6 +32,7 @@ pub(crate) fn speed(flags: &BenchFlags) -> anyhow::Result<()> {
             "model": model_name(flags),
             "threads": threads,
             "kernels": kernels(&options.ops),
+            "activations": options.activations.name(),
             "prompt": flags.prompt,
             "gen": flags.generate,
             "repeat": flags.repeat,
