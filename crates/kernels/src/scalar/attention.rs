@@ -1,5 +1,7 @@
 //! The two products of attention over one page of cached keys or values.
 
+use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
+
 use crate::blocks::half_to_f32;
 use crate::cached_rows::{Keys, Values};
 
@@ -37,7 +39,7 @@ pub(crate) fn mix_f16(weights: &[f32], stride: usize, values: Values<'_, u16>, o
 }
 
 pub(crate) fn to_f16(row: &[f32], out: &mut [u16]) {
-    out.iter_mut().zip(row).for_each(|(out, &value)| *out = half::f16::from_f32(value).to_bits());
+    out.reinterpret_cast_mut::<half::f16>().convert_from_f32_slice(row);
 }
 
 fn widened(halves: &[u16]) -> Vec<f32> {

@@ -23,16 +23,21 @@ pub(crate) fn reduce(lanes: &[f32; LANES]) -> f32 {
 pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut lanes = [0.0; LANES];
     let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
-    let mut add = |a: &[f32; LANES], b: &[f32; LANES]| {
-        for lane in 0..LANES {
-            lanes[lane] = a[lane].mul_add(b[lane], lanes[lane]);
-        }
-    };
-    a.iter().zip(b).for_each(|(a, b)| add(a, b));
+    // A loop, because the compiler calls what an iterator is given instead of compiling it for the instruction set.
+    for (a, b) in a.iter().zip(b) {
+        add_products(&mut lanes, a, b);
+    }
     if !a_rest.is_empty() {
-        add(&padded(a_rest), &padded(b_rest));
+        add_products(&mut lanes, &padded(a_rest), &padded(b_rest));
     }
     reduce(&lanes)
+}
+
+#[inline(always)]
+fn add_products(lanes: &mut [f32; LANES], a: &[f32; LANES], b: &[f32; LANES]) {
+    for lane in 0..LANES {
+        lanes[lane] = a[lane].mul_add(b[lane], lanes[lane]);
+    }
 }
 
 /// A short run of numbers, filled up with zeros.

@@ -92,6 +92,7 @@ macro_rules! interleaved256_loops {
         {
             const NO_HALVES: [u8; GROUP_HALF] = [0; GROUP_HALF];
             let last = rows.count() - 1;
+            let mut quants = [[splat(0); VECTORS]; 64];
             let chunk = chunk(x.count(), C);
             let ahead = Ahead::new(rows.ahead, x.length(), (W * GROUP_WORD, GROUPS * rows.group_bytes));
             for start in (0..x.count()).step_by(chunk) {
@@ -116,7 +117,8 @@ macro_rules! interleaved256_loops {
                                 accumulate_few::<N, _, _, _, _, _, _, _>(&piece, column, sums, unpack);
                             }
                             _ => {
-                                accumulate_many::<N, _, _, _, _, _, _, _>(&piece, column, &mut sums[..columns], unpack)
+                                let sums = &mut sums[..columns];
+                                accumulate_many::<N, _, _, _, _, _, _, _>(&piece, column, (&mut quants, sums), unpack);
                             }
                         }
                     }
@@ -151,6 +153,7 @@ macro_rules! interleaved256_loops {
             let last = rows.count() - 1;
             let mut words = [[[0; GROUP_WORD]; W]; GROUPS];
             let mut halves = [[0; GROUP_HALF]; GROUPS];
+            let mut quants = [[splat(0); VECTORS]; 64];
             let chunk = chunk(x.count(), C);
             for start in (0..x.count()).step_by(chunk) {
                 for first in (0..rows.count()).step_by(UNIT) {
@@ -187,7 +190,8 @@ macro_rules! interleaved256_loops {
                                 accumulate_few::<N, _, _, _, _, _, _, _>(&piece, column, sums, unpack);
                             }
                             _ => {
-                                accumulate_many::<N, _, _, _, _, _, _, _>(&piece, column, &mut sums[..columns], unpack)
+                                let sums = &mut sums[..columns];
+                                accumulate_many::<N, _, _, _, _, _, _, _>(&piece, column, (&mut quants, sums), unpack);
                             }
                         }
                     }
@@ -244,7 +248,7 @@ macro_rules! interleaved256_loops {
         >(
             piece: &Piece<'_, W>,
             x: impl Fn(usize) -> &'x Int8Block256,
-            sums: &mut [[Floats; VECTORS]],
+            (quants, sums): (&mut [[Words; VECTORS]; 64], &mut [[Floats; VECTORS]]),
             unpack: &Unpack<F, H, Q>,
         ) where
             F: Format<BYTES>,
@@ -252,7 +256,6 @@ macro_rules! interleaved256_loops {
             Q: Fn(&Piece<'_, W>, usize, usize, usize) -> Words,
         {
             let headers = per_vector(|vector| (unpack.header)(piece, vector));
-            let mut quants = [[splat(0); VECTORS]; 64];
             for (at, quants) in quants.iter_mut().enumerate() {
                 for vector in 0..VECTORS {
                     quants[vector] = (unpack.quants)(piece, at / 8, at % 8, vector);
@@ -262,14 +265,14 @@ macro_rules! interleaved256_loops {
             let done = N * sets.len();
             for (set, sums) in sets.iter_mut().enumerate() {
                 let together: [_; N] = std::array::from_fn(|column| x(N * set + column));
-                add_many(&unpack.format, &quants, (&headers, together), sums);
+                add_many(&unpack.format, quants, (&headers, together), sums);
             }
             let (pairs, last) = rest.as_chunks_mut::<2>();
             for (pair, sums) in pairs.iter_mut().enumerate() {
-                add_many(&unpack.format, &quants, (&headers, [x(done + 2 * pair), x(done + 2 * pair + 1)]), sums);
+                add_many(&unpack.format, quants, (&headers, [x(done + 2 * pair), x(done + 2 * pair + 1)]), sums);
             }
             for sums in last.as_chunks_mut::<1>().0 {
-                add_many(&unpack.format, &quants, (&headers, [x(done + 2 * pairs.len())]), sums);
+                add_many(&unpack.format, quants, (&headers, [x(done + 2 * pairs.len())]), sums);
             }
         }
 

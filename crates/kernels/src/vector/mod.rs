@@ -14,7 +14,7 @@ pub(crate) mod store;
 /// Up to this many columns, quants are unpacked again for every few of them instead of being kept.
 pub(crate) const FEW: usize = 8;
 /// Columns that share unpacked quants: as many as the nearer caches hold, and whole sets of six.
-pub(crate) const MANY: usize = 126;
+pub(crate) const MANY: usize = 258;
 /// Columns from which interleaving rows on the way pays.
 pub(crate) const LEAST_TURNED: usize = 4;
 

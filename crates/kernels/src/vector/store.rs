@@ -9,16 +9,24 @@ macro_rules! store_sums {
         #[target_feature(enable = $features)]
         pub(crate) fn store_sums(sums: &[[Floats; VECTORS]], start: usize, first: usize, out: &mut TileMut<'_>) {
             const UNIT: usize = GROUPS * GROUP_ROWS;
-            let kept = (out.width() - first).min(UNIT);
             for (column, sums) in sums.iter().enumerate() {
-                let mut row = [0.0; UNIT];
-                for (vector, out) in row.as_chunks_mut().0.iter_mut().enumerate() {
-                    store(sums[vector], out);
+                let out = &mut out.row(start + column)[first..];
+                match out.first_chunk_mut::<UNIT>() {
+                    Some(out) => store_row(sums, out),
+                    None => {
+                        let mut row = [0.0; UNIT];
+                        store_row(sums, &mut row);
+                        out.copy_from_slice(&row[..out.len()]);
+                    }
                 }
-                match out.row(start + column)[first..].first_chunk_mut() {
-                    Some(out) => *out = row,
-                    None => out.row(start + column)[first..].copy_from_slice(&row[..kept]),
-                }
+            }
+        }
+
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn store_row(sums: &[Floats; VECTORS], out: &mut [f32; GROUPS * GROUP_ROWS]) {
+            for (vector, out) in out.as_chunks_mut().0.iter_mut().enumerate() {
+                store(sums[vector], out);
             }
         }
     };
