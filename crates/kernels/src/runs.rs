@@ -5,8 +5,11 @@ use std::ops::Range;
 /// Streams of memory that a thread reads side by side: one alone leaves a core waiting.
 pub(crate) const STREAMS: usize = 4;
 
-/// Rows of each stream that one task multiplies: enough to hide the cost of claiming it, few enough to balance threads.
+/// Rows of each stream that one task multiplies: enough to hide the cost of claiming it, few enough to balance threads,
+/// which takes several tasks for each.
 const ROWS_PER_TASK: usize = 8;
+const MOST_ROWS_PER_TASK: usize = 16;
+const TASKS_PER_SPAN: usize = 8;
 
 /// Rows of a matrix in four runs of equal length that lie equally far apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +90,8 @@ impl Tiling {
     /// Every task takes a few rows from each quarter of one of `spans` spans. A thread that takes the tasks of a span in
     /// order reads four long streams of memory.
     pub fn streams(rows: usize, spans: usize) -> Tiling {
-        Tiling { rows, span: rows.div_ceil(spans).next_multiple_of(STREAMS), part: ROWS_PER_TASK }
+        let span = rows.div_ceil(spans).next_multiple_of(STREAMS);
+        Tiling { rows, span, part: (span / STREAMS / TASKS_PER_SPAN).clamp(ROWS_PER_TASK, MOST_ROWS_PER_TASK) }
     }
 
     /// Rows of the matrix.
@@ -140,7 +144,7 @@ mod tests {
         let ranges: Vec<_> = (0..tiling.tasks()).map(|task| tiling.task(task).as_range()).collect();
         assert_eq!(ranges, [Some(0..32), Some(32..64), Some(64..96), Some(96..100)]);
         assert_eq!(Tiling::streams(2048, 2).task(1).as_range(), None);
-        assert_eq!(Tiling::streams(2048, 2).task(1).four(3), [11, 267, 523, 779]);
+        assert_eq!(Tiling::streams(2048, 2).task(1).four(3), [19, 275, 531, 787]);
         assert_eq!(FourRuns::neighbours(10..15).four(1), [11, 13, 14, 14]);
     }
 }

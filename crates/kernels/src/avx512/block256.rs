@@ -1,13 +1,14 @@
 //! Formats with blocks of 256: unpacking and integer sums, 64 quants to a register.
 
 use std::arch::x86_64::*;
+use std::sync::OnceLock;
 
 use super::interleaved256;
 use super::words::add_pairs;
 use crate::activations::{Int8Block256, Rows};
 use crate::avx2::lanes::{Floats4, four_halves, load, load_words, load16, read_ahead, store4, zero4};
 use crate::blocks::{q4_k, q5_k, q6_k};
-use crate::ops::WeightRows;
+use crate::ops::{InterleavedRows, WeightRows};
 use crate::pool::TileMut;
 use crate::vector::four_rows::four_row_loops;
 use crate::vector::{LEAST_TURNED, field, pair};
@@ -200,10 +201,30 @@ fn add_centred(sums: __m128, head: &Centred, products: [__m512i; 4], x: &Int8Blo
     _mm_fmadd_ps(factors, _mm_cvtepi32_ps(totals), sums)
 }
 
+/// Whether this CPU multiplies 32-bit numbers in one instruction, as AMD's do; Intel's split it in two.
+fn multiplies_wide() -> bool {
+    static WIDE: OnceLock<bool> = OnceLock::new();
+    *WIDE.get_or_init(|| {
+        let vendor = __cpuid(0);
+        [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes).as_flattened() == b"AuthenticAMD"
+    })
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+pub(super) fn interleaved_q4_k(rows: InterleavedRows<'_>, x: Rows<'_, Int8Block256>, out: &mut TileMut<'_>) {
+    match multiplies_wide() {
+        true => interleaved256::interleaved_q4_k_wide(rows, x, out),
+        false => interleaved256::interleaved_q4_k(rows, x, out),
+    }
+}
+
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
 pub(super) fn multiply_q4_k(weights: WeightRows<'_>, x: Rows<'_, Int8Block256>, out: &mut TileMut<'_>) {
     if x.count() >= LEAST_TURNED {
-        return interleaved256::turned_q4_k(weights, x, out);
+        return match multiplies_wide() {
+            true => interleaved256::turned_q4_k_wide(weights, x, out),
+            false => interleaved256::turned_q4_k(weights, x, out),
+        };
     }
     let quants = |block: &[u8; q4_k::BYTES]| {
         let nibble = _mm512_set1_epi8(15);

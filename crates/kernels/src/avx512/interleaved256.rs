@@ -8,10 +8,19 @@ use crate::layout::{GROUP_HALF, GROUP_ROWS, GROUP_WORD};
 use crate::ops::{InterleavedRows, WeightRows};
 use crate::pool::TileMut;
 use crate::reading::ReadAhead;
-use crate::vector::formats::{Format, Q4K, Q5K, Q6K};
+use crate::vector::formats::{Format, Q4K, Q4KWide, Q5K, Q6K};
 use crate::vector::interleaved_formats::{interleaved256_formats, interleaved256_kernels};
 use crate::vector::interleaved256::interleaved256_loops;
 use crate::vector::{Ahead, FEW, MANY, chunk, pair};
 
 interleaved256_loops!("avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c");
 interleaved256_formats!("avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c");
+
+interleaved256_kernels!(
+    "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c",
+    Q4KWide,
+    header_with_minima,
+    quants_q4_k,
+    interleaved_q4_k_wide,
+    turned_q4_k_wide
+);

@@ -35,7 +35,7 @@ pub(crate) const OPS: Ops = Ops {
         interleaved_q8_0: interleaved32::interleaved_q8_0,
         interleaved_q4_0: interleaved32::interleaved_q4_0,
         interleaved_int4: interleaved32::interleaved_int4,
-        interleaved_q4_k: interleaved256::interleaved_q4_k,
+        interleaved_q4_k: block256::interleaved_q4_k,
         interleaved_q5_k: interleaved256::interleaved_q5_k,
         interleaved_q6_k: interleaved256::interleaved_q6_k,
         quantize_blocks32: elementwise::quantize_blocks32,

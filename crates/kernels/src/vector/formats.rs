@@ -8,11 +8,13 @@ pub(crate) trait Format<const BYTES: usize> {
     const OWN_MINIMUM: bool;
     /// Where the f16 scale lies.
     const SCALE: usize;
-    /// The greatest unsigned quant.
+    /// The greatest unsigned quant, or more, where sums of products are not to be kept in 16 bits.
     const GREATEST: i32;
 }
 
 pub(crate) struct Q4K;
+/// Q4_K for CPUs that multiply 32-bit numbers as fast as 16-bit ones.
+pub(crate) struct Q4KWide;
 pub(crate) struct Q5K;
 pub(crate) struct Q6K;
 
@@ -20,6 +22,12 @@ impl Format<{ q4_k::BYTES }> for Q4K {
     const OWN_MINIMUM: bool = true;
     const SCALE: usize = 0;
     const GREATEST: i32 = 15;
+}
+
+impl Format<{ q4_k::BYTES }> for Q4KWide {
+    const OWN_MINIMUM: bool = true;
+    const SCALE: usize = 0;
+    const GREATEST: i32 = u8::MAX as i32;
 }
 
 impl Format<{ q5_k::BYTES }> for Q5K {

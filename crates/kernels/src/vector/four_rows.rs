@@ -42,6 +42,7 @@ macro_rules! four_row_loops {
                     let columns = (x.count() - tile).min(COLUMNS);
                     let mut sums = [zero4(); COLUMNS];
                     for at in 0..x.length() {
+                        read_ahead(weights.ahead, [&a[at], &b[at], &c[at], &d[at]]);
                         let head = head([&a[at], &b[at], &c[at], &d[at]]);
                         let blocks = [
                             row(&a[at], &head, 0),
