@@ -131,7 +131,7 @@ impl Iterator for Generation {
                         prompt_tokens: outcome.prompt_tokens,
                         reused_tokens: outcome.reused_tokens,
                         prefill_seconds: (first_token - self.begin).as_secs_f64(),
-                        decode_steps: outcome.tokens.saturating_sub(1),
+                        decoded_tokens: outcome.tokens.saturating_sub(1),
                         decode_seconds: first_token.elapsed().as_secs_f64(),
                     };
                     self.finished = Some(Finished { reason: outcome.finish, tokens: outcome.tokens, stats });

@@ -163,7 +163,7 @@ impl ModelBuilder {
         ModelBuilder { draft: Some(source.into()), ..self }
     }
 
-    /// Speculates so many tokens in a step, of all answers together; 8 by default, 0 turns speculation off.
+    /// Speculates so many tokens in a step, of all answers together; 32 by default, 0 turns speculation off.
     pub fn draft_tokens(mut self, tokens: u32) -> ModelBuilder {
         self.options.draft_rows = tokens;
         self

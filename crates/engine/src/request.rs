@@ -9,6 +9,8 @@ pub struct Request {
     pub prompt: Vec<u32>,
     /// How it is answered.
     pub generation: Generation,
+    /// The most draft tokens of a step; zero turns speculation off, which changes the speed and no token.
+    pub draft_tokens: u32,
 }
 
 /// Something that happened while a request runs.
@@ -95,9 +97,9 @@ pub struct Stats {
     pub reused_tokens: usize,
     /// Time from the request to the logits after the prompt.
     pub prefill_seconds: f64,
-    /// Steps after the prompt, one token each.
-    pub decode_steps: usize,
-    /// Time those steps took, sampling included.
+    /// Tokens after the first.
+    pub decoded_tokens: usize,
+    /// Time those took, sampling included.
     pub decode_seconds: f64,
 }
 
@@ -109,7 +111,7 @@ impl Stats {
 
     /// Tokens generated per second after the first; 0 when there were none.
     pub fn decode_rate(&self) -> f64 {
-        rate(self.decode_steps, self.decode_seconds)
+        rate(self.decoded_tokens, self.decode_seconds)
     }
 }
 

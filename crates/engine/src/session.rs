@@ -1,7 +1,9 @@
 //! One sequence on one pipeline: feed tokens, read logits, go back to an earlier position.
 
-use cascadia_model::{CachePages, ModelSpec, PAGE_TOKENS, PageClass, ReservedPages, StageError, StepPlan};
+use cascadia_model::{CachePages, ModelSpec, PAGE_TOKENS, PageClass, ReservedPages, StageCache, StageError, StepPlan};
 
+use crate::service::StepCosts;
+use crate::service::speculate::MeasuredCosts;
 use crate::token_limits::TokenLimits;
 use crate::{EngineError, Pipeline};
 
@@ -19,6 +21,8 @@ pub struct Session {
     plan: StepPlan,
     rows: Vec<u32>,
     logits: Vec<f32>,
+    /// What steps of a few rows have taken.
+    pub(crate) costs: MeasuredCosts,
 }
 
 impl Session {
@@ -33,6 +37,7 @@ impl Session {
             plan: StepPlan::default(),
             rows: Vec::new(),
             logits: Vec::new(),
+            costs: MeasuredCosts::new(StepCosts::Measured),
         }
     }
 
@@ -94,6 +99,29 @@ impl Session {
         let last_row = (tokens.len() - 1) % self.rows_per_step();
         self.pipeline.logits(&self.plan, &[last_row as u32], &mut self.logits)?;
         Ok(&self.logits)
+    }
+
+    /// Appends tokens in one step and keeps the logits of each, see [`Self::most_rows`] and [`Self::row_logits`].
+    pub(crate) fn feed_rows(&mut self, tokens: &[u32]) -> Result<(), EngineError> {
+        self.check(tokens)?;
+        self.step(tokens)?;
+        self.rows.clear();
+        self.rows.extend(0..tokens.len() as u32);
+        Ok(self.pipeline.logits(&self.plan, &self.rows, &mut self.logits)?)
+    }
+
+    /// The most tokens of [`Self::feed_rows`]: one where what was computed cannot be taken back.
+    pub(crate) fn most_rows(&self) -> usize {
+        match self.pipeline.cache() {
+            StageCache::Paged => self.rows_per_step().min(LOGITS_AT_ONCE / self.spec().vocabulary.max(1)).max(1),
+            StageCache::PerSequence => 1,
+        }
+    }
+
+    /// The logits of one of the tokens that were fed last.
+    pub(crate) fn row_logits(&self, row: usize) -> &[f32] {
+        let vocabulary = self.spec().vocabulary;
+        &self.logits[row * vocabulary..][..vocabulary]
     }
 
     /// Appends tokens without computing logits.

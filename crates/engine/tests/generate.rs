@@ -17,11 +17,11 @@ fn generation() -> Generation {
 }
 
 fn request(prompt: &[u32]) -> Request {
-    Request { prompt: prompt.to_vec(), generation: generation() }
+    Request { prompt: prompt.to_vec(), generation: generation(), draft_tokens: 8 }
 }
 
 fn request_with(generation: Generation) -> Request {
-    Request { prompt: PROMPT.to_vec(), generation }
+    Request { prompt: PROMPT.to_vec(), generation, draft_tokens: 8 }
 }
 
 const PROMPT: [u32; 40] = {
@@ -50,7 +50,7 @@ fn the_same_request_gives_the_same_tokens_however_it_is_computed() {
     assert_eq!(outcome.finish, FinishReason::Length);
     assert_eq!(outcome.tokens.len(), 24);
     assert_eq!(outcome.stats.prompt_tokens, 40);
-    assert_eq!(outcome.stats.decode_steps, 23);
+    assert_eq!(outcome.stats.decoded_tokens, 23);
     assert_eq!(shown, String::from_utf8_lossy(&text.tokenizer().decode(&outcome.tokens)));
     let plain = Limits::default();
     for limits in
@@ -74,6 +74,30 @@ fn a_longer_conversation_reuses_the_cache_and_gives_the_same_tokens() {
     let (fresh_shown, fresh_outcome) = run(&mut fresh, &text, &request(&longer));
     assert_eq!(fresh_outcome.stats.reused_tokens, 0);
     assert_eq!((shown, second.tokens), (fresh_shown, fresh_outcome.tokens));
+}
+
+/// A text of a few tokens that repeats itself, so that there is much to propose, and some of it wrong.
+#[test]
+fn draft_tokens_change_no_token() {
+    let (_, text) = session(Limits::default());
+    for model in ["llama3", "gemma3"] {
+        let mut session = open(&path(model), Limits::default()).into_session();
+        for temperature in [0.0, 0.8] {
+            let bias = (7..12).map(|token| (token, 40.0)).collect();
+            let sampling = Sampling { seed: 3, temperature, logit_bias: bias, ..Sampling::default() };
+            let prompt = PROMPT.map(|token| token % 90);
+            let plain = Request { prompt: prompt.to_vec(), ..request_with(Generation::new(sampling, 60)) };
+            let answers = [0, 1, 16].map(|draft_tokens| {
+                session.truncate(0);
+                run(&mut session, &text, &Request { draft_tokens, ..plain.clone() })
+            });
+            let tokens = answers.each_ref().map(|(_, outcome)| (&outcome.tokens, outcome.stats.decoded_tokens));
+            assert!(tokens[1] == tokens[0] && tokens[2] == tokens[0], "{model}: {tokens:?}");
+            // The next prompt finds what the answer left.
+            let longer = [&prompt[..], tokens[0].0, &[5]].concat();
+            assert_eq!(run(&mut session, &text, &request(&longer)).1.stats.reused_tokens, 40 + 59);
+        }
+    }
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn a_generation_says_how_it_ended() {
     let finished = generation.finished().expect("it has ended");
     assert_eq!(finished.reason, FinishReason::Length);
     assert_eq!((finished.tokens, deltas.iter().filter(|delta| delta.token.is_some()).count()), (24, 24));
-    assert_eq!(finished.stats.decode_steps, 23);
+    assert_eq!(finished.stats.decoded_tokens, 23);
     assert!(generation.next().is_none());
 }
 

@@ -13,11 +13,11 @@ mod queue;
 mod runner;
 pub mod schedule;
 mod snapshot;
-mod speculate;
+pub(crate) mod speculate;
 
 pub use handle::{Service, ServiceHandle, SubmitError};
 pub use job::{
     Alternative, Generation, Job, JobId, JobOutcome, JobSink, NewToken, Priority, Task, Tenant, TokenLogprobs, Update,
 };
-pub use options::ServiceOptions;
+pub use options::{ServiceOptions, StepCosts};
 pub use snapshot::Snapshot;

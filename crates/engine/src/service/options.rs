@@ -24,12 +24,23 @@ pub struct ServiceOptions {
     pub prompt_seconds: f64,
     /// The most draft tokens of a step, of all sequences together; zero turns speculation off.
     pub draft_rows: u32,
+    /// What a step with draft tokens is taken to cost, which decides how many there are.
+    pub step_costs: StepCosts,
     /// Waiting this long makes a job as urgent as those of the next priority.
     pub patience_seconds: f64,
     /// Whether tenants use each other's cached prefixes.
     pub sharing: Sharing,
     /// Shares of tenants in the machine; 1 where there is none.
     pub weights: BTreeMap<Tenant, u32>,
+}
+
+/// What steps cost. It decides how many draft tokens are computed, and never which tokens an answer has.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum StepCosts {
+    /// What they have taken so far.
+    Measured,
+    /// Each row after the first costs this share of a step of one row, and so does a token of a draft model.
+    PerRow(f64),
 }
 
 impl Default for ServiceOptions {
@@ -40,7 +51,8 @@ impl Default for ServiceOptions {
             parallel: 8,
             prompt_rows_beside_answers: 128,
             prompt_seconds: 0.02,
-            draft_rows: 8,
+            draft_rows: 32,
+            step_costs: StepCosts::Measured,
             patience_seconds: 30.0,
             sharing: Sharing::WithinTenant,
             weights: BTreeMap::new(),

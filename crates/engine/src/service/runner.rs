@@ -14,7 +14,7 @@ use super::handle::{Command, Shared};
 use super::in_flight::{FinishedStep, InFlightSteps};
 use super::pace::PromptPace;
 use super::schedule::{Advance, JobRows, Plan, PromptRows, ScheduleLimits, Scheduler, Work};
-use super::speculate::{DraftBudget, DraftModel, DraftRequest};
+use super::speculate::{DraftModel, DraftRequest, MeasuredCosts, Proposal, draft_lengths, draft_model_length};
 use super::{JobId, ServiceOptions, Snapshot};
 use crate::{FinishReason, LOGITS_AT_ONCE, Pipeline};
 
@@ -40,6 +40,7 @@ pub(super) struct Runner {
     counted: Snapshot,
     logits: Vec<f32>,
     pace: PromptPace,
+    costs: MeasuredCosts,
     lost: u32,
 }
 
@@ -86,6 +87,7 @@ impl Runner {
             shared,
             counted: Snapshot::default(),
             logits: Vec::new(),
+            costs: MeasuredCosts::new(options.step_costs),
             pace: PromptPace { most: prompt_rows, seconds: options.prompt_seconds, row_seconds: 0.0 },
             lost: 0,
         }
@@ -150,10 +152,14 @@ impl Runner {
     fn step(&mut self) {
         while self.steps.has_room() && self.start_step() {}
         let Some(FinishedStep { plan, seconds, result }) = self.steps.next() else { return };
+        let begin = Instant::now();
         let results = match result {
             Ok(()) => self.read(&plan),
             Err(error) => return self.step_failed(plan, error),
         };
+        if plan.jobs.iter().all(|job| job.rows.len() == 1 + job.drafted as usize) {
+            self.costs.record(plan.step.tokens.len(), seconds + begin.elapsed().as_secs_f64());
+        }
         self.lost = 0;
         self.counted.steps += 1;
         self.counted.step_rows += plan.step.tokens.len() as u64;
@@ -356,35 +362,46 @@ impl Runner {
         }
     }
 
-    /// Gives the scheduler draft tokens: those that constraints force or the texts
-    /// suggest, and otherwise those of the draft model.
+    /// Gives the scheduler draft tokens: those that constraints force or the texts suggest, as many as pay, and where none
+    /// do those of the draft model.
     fn speculate(&mut self) {
-        let drafting = self.scheduler.drafting();
-        let streams = drafting.len();
+        let proposals: Vec<(JobId, usize, Proposal)> =
+            self.scheduler.drafting().into_iter().filter_map(|(id, most)| self.propose(id, most)).collect();
+        let probabilities: Vec<&[f32]> = proposals.iter().map(|(.., proposal)| &*proposal.probabilities).collect();
+        let lengths = draft_lengths(&probabilities, self.scheduler.draft_rows(), &self.costs);
+        let streams = proposals.len();
         let mut requests: Vec<(JobId, usize)> = Vec::new();
-        for (id, most) in drafting {
-            let (Some(job), Some(tokens)) = (self.jobs.get_mut(&id), self.scheduler.tokens(id)) else { continue };
-            let ActiveTask::Answer(answer) = &mut job.task else { continue };
-            // Nothing comes after the last token of an answer.
-            let budget = DraftBudget { most: most.min(answer.room().saturating_sub(1)), streams };
-            if budget.most == 0 {
-                continue;
-            }
-            let forced = answer.forced();
-            let found = match forced.is_empty() {
-                true => job.speculator.look_up(tokens, budget),
-                false => job.speculator.take_forced(forced, budget),
-            };
-            if !found.is_empty() {
-                self.scheduler.set_draft(id, found);
-            } else if self.draft.is_some() {
-                requests.push((id, job.speculator.draft_depth(budget)));
+        for ((id, most, mut proposal), length) in proposals.into_iter().zip(lengths) {
+            proposal.tokens.truncate(length);
+            if length > 0 {
+                self.scheduler.set_draft(id, proposal.tokens);
+            } else if let (Some(draft), Some(job)) = (&self.draft, self.jobs.get_mut(&id)) {
+                let (seconds, costs) = (self.costs.of_draft_token(draft.token_seconds()), &self.costs);
+                let best = |acceptance| draft_model_length(acceptance, (streams, most), seconds, costs);
+                requests.push((id, job.speculator.draft_length(most, best)));
             }
         }
         requests.retain(|(_, depth)| *depth > 0);
         if !requests.is_empty() {
             self.ask_draft(&requests);
         }
+    }
+
+    /// What may come next of an answer, and how much of it there may be; `None` of a job that is no answer.
+    fn propose(&mut self, id: JobId, most: usize) -> Option<(JobId, usize, Proposal)> {
+        let (job, tokens) = (self.jobs.get_mut(&id)?, self.scheduler.tokens(id)?);
+        let ActiveTask::Answer(answer) = &mut job.task else { return None };
+        // Nothing comes after the last token of an answer.
+        let most = most.min(answer.room().saturating_sub(1));
+        if most == 0 {
+            return Some((id, 0, Proposal::default()));
+        }
+        let forced = answer.forced();
+        let proposal = match forced.is_empty() {
+            true => job.speculator.look_up(tokens, most),
+            false => job.speculator.forced(forced, most),
+        };
+        Some((id, most, proposal))
     }
 
     fn ask_draft(&mut self, requests: &[(JobId, usize)]) {

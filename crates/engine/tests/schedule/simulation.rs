@@ -106,7 +106,10 @@ impl Simulation {
 
     /// Guesses for some of those that could use them: right, wrong, or right for a while.
     fn draft(&mut self) {
-        for (id, most) in self.scheduler.drafting() {
+        let drafting = self.scheduler.drafting();
+        let each = self.scheduler.draft_rows() / drafting.len().max(1);
+        for (id, most) in drafting {
+            let most = most.min(each);
             let job = &self.jobs[&id];
             let rest = &job.answer[job.got.len()..];
             let right = self.random.below(most as u64 + 1) as usize;

@@ -144,7 +144,7 @@ impl Request {
 
 /// The text that an empty session gives, and how it ends.
 pub(crate) fn on_session(session: &mut Session, prompt: &[u32], generation: Generation) -> (String, Outcome) {
-    let request = cascadia_engine::Request { prompt: prompt.to_vec(), generation };
+    let request = cascadia_engine::Request { prompt: prompt.to_vec(), generation, draft_tokens: 0 };
     let mut shown = String::new();
     session.truncate(0);
     let outcome = generate(text().tokenizer(), session, &request, &mut |event| {

@@ -1,7 +1,7 @@
 //! Mixed requests on a pool that is too small give exactly the tokens that each gives alone.
 
 use cascadia_engine::FinishReason;
-use cascadia_engine::service::{ServiceOptions, Snapshot, Tenant};
+use cascadia_engine::service::{ServiceOptions, Snapshot, StepCosts, Tenant};
 use cascadia_model::CachePages;
 
 use crate::harness::{Leave, Request, Setup, hear, hold, job, long, rainier, request};
@@ -80,10 +80,11 @@ fn check_ways(model: &str, cache: CachePages) {
     let alone = setup.alone(&mix.requests);
     let ways = [(2, 128, 64, 8), (1, 64, 7, 0), (2, 33, 200, 16)];
     for (threads, rows_per_step, prompt_rows_beside_answers, draft_rows) in ways {
-        // How fast this machine is must not decide which jobs are preempted.
+        // How fast this machine is must not decide which jobs are preempted, nor what is computed ahead.
         let (prompt_seconds, patience_seconds) = (1e9, 1e9);
         let rows = ServiceOptions { prompt_rows_beside_answers, draft_rows, ..ServiceOptions::default() };
-        let options = ServiceOptions { prompt_seconds, patience_seconds, ..rows };
+        let step_costs = StepCosts::PerRow(0.05);
+        let options = ServiceOptions { prompt_seconds, patience_seconds, step_costs, ..rows };
         let setup = Setup { threads, rows_per_step, options, ..setup.clone() };
         let Snapshot { preemptions, accepted_tokens, .. } = check(&setup, &mix, &alone);
         assert!(preemptions >= 22, "only {preemptions} preemptions with {rows_per_step} rows");

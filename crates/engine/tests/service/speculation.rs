@@ -1,7 +1,7 @@
 //! Guessing ahead changes how fast an answer comes, and nothing else.
 
 use cascadia_engine::CacheSize;
-use cascadia_engine::service::{Service, ServiceOptions, Snapshot};
+use cascadia_engine::service::{Service, ServiceOptions, Snapshot, StepCosts};
 use cascadia_model::CachePages;
 
 use crate::harness::{Leave, Request, Setup, fixture, hear, hold, job, long, request, text};
@@ -52,15 +52,28 @@ fn prompt_lookup_changes_no_token() {
     let plain = ServiceOptions { draft_rows: 0, ..ServiceOptions::default() };
     let plain = check(Setup { options: plain, ..setup() }.start(), &alone);
     assert_eq!(plain.drafted_tokens, 0);
-    let drafted = check(setup().start(), &alone);
-    assert!(drafted.accepted_tokens > 100 && drafted.steps < plain.steps, "{drafted:?} beside {plain:?}");
-    assert_eq!(drafted.generated_tokens, plain.generated_tokens);
+    // However much is computed ahead: all that may be, what pays at a price, nothing.
+    for (row, draft_rows, most_steps) in [(0.0, 32, 0.85), (0.0, 5, 0.95), (0.2, 32, 0.98), (10.0, 32, 1.0)] {
+        let options = ServiceOptions { draft_rows, step_costs: StepCosts::PerRow(row), ..ServiceOptions::default() };
+        let drafted = check(Setup { options, ..setup() }.start(), &alone);
+        let share = drafted.steps as f64 / plain.steps as f64;
+        assert!(share <= most_steps, "{share}: {drafted:?} beside {plain:?}");
+        assert!((drafted.accepted_tokens > 100) == (row < 1.0), "{drafted:?}");
+        assert_eq!(drafted.generated_tokens, plain.generated_tokens);
+    }
+}
+
+#[test]
+fn measured_costs_change_no_token() {
+    let alone = setup().alone(&requests());
+    check(setup().start(), &alone);
 }
 
 #[test]
 fn a_draft_model_changes_no_token() {
     let alone = setup().alone(&requests());
-    // The model itself is always right at temperature 0 and nearly always else; another one hardly ever.
+    // The model itself is always right at temperature 0 and nearly always else; another one hardly ever. What the text
+    // suggests first is right less often.
     for (draft, right) in [(long("llama3"), true), (fixture("qwen2"), false)] {
         let context = if right { 512 } else { 256 };
         let draft = Setup { context, rows_per_step: 40, ..Setup::new(draft, context, setup().cache) };
@@ -68,11 +81,11 @@ fn a_draft_model_changes_no_token() {
             setup().engine(CacheSize::Pages(setup().cache)),
             draft.engine(CacheSize::Sequences(3)),
             text(),
-            ServiceOptions { parallel: 4, ..ServiceOptions::default() },
+            ServiceOptions { parallel: 4, step_costs: StepCosts::PerRow(0.1), ..ServiceOptions::default() },
         );
         let counted = check(service.unwrap(), &alone);
         assert!(counted.drafted_tokens > 0);
-        assert!(!right || counted.accepted_tokens * 10 > counted.drafted_tokens * 7, "{counted:?}");
+        assert!(!right || counted.accepted_tokens * 2 > counted.drafted_tokens, "{counted:?}");
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use cascadia_engine::service::{Generation, Job, Priority, Service, ServiceOptions, Task, Tenant, Update};
+use cascadia_engine::service::{Generation, Job, Priority, Service, ServiceOptions, StepCosts, Task, Tenant, Update};
 use cascadia_engine::{Engine, Flow, ModelText, Sampling, Source};
 use cascadia_fleet::link::{LinkFaults, fair};
 use cascadia_fleet::{Manifest, OwnStage, RemoteStage, Shard, Timeouts};
@@ -42,7 +42,8 @@ fn jobs() -> Vec<(Job, Receiver<Update>)> {
 /// The tokens of all jobs, and how many of them were guessed.
 pub(crate) fn tokens(engine: Engine, draft_rows: u32) -> (Vec<Vec<u32>>, u64) {
     let text = Arc::new(ModelText::read(&Source::Path(&fixture("llama3")).files().unwrap()).unwrap());
-    let options = ServiceOptions { draft_rows, parallel: 3, ..ServiceOptions::default() };
+    let step_costs = StepCosts::PerRow(0.05);
+    let options = ServiceOptions { draft_rows, step_costs, parallel: 3, ..ServiceOptions::default() };
     let service = Service::start(engine, text, options).expect("it starts");
     let handle = service.handle();
     let submit = |(job, updates): (Job, Receiver<Update>)| {

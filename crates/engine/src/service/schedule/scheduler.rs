@@ -114,16 +114,21 @@ impl Scheduler {
         late
     }
 
-    /// Sequences whose next step continues an answer, with how many draft tokens fit into it.
+    /// Sequences whose next step continues an answer, with how many draft tokens each may have. All of them together may
+    /// have [`Self::draft_rows`].
     pub fn drafting(&self) -> Vec<(JobId, usize)> {
         let ready =
             |sequence: &&Sequence| sequence.state == State::Ready && sequence.streams() && !sequence.runs_alone();
         let running = self.running.iter().filter_map(|id| self.sequences.get(id));
         let streams: Vec<&Sequence> = running.filter(ready).collect();
-        let each = self.limits.draft_rows as usize / streams.len().max(1);
         let room =
             |sequence: &Sequence| (self.limits.model.context as usize).saturating_sub(sequence.work.tokens.len());
-        streams.iter().map(|sequence| (sequence.work.id, each.min(room(sequence)))).collect()
+        streams.iter().map(|sequence| (sequence.work.id, self.draft_rows().min(room(sequence)))).collect()
+    }
+
+    /// The most draft tokens of a step.
+    pub fn draft_rows(&self) -> usize {
+        self.limits.draft_rows as usize
     }
 
     /// Gives a sequence draft tokens; its next plan has rows for them too.

@@ -1,5 +1,7 @@
 //! Draft tokens from a small model that has the same vocabulary.
 
+use std::time::Instant;
+
 use cascadia_model::{CachePages, PageClass, ReservedPages, StageError, StepPlan};
 
 use crate::service::JobId;
@@ -12,6 +14,8 @@ pub(in crate::service) struct DraftModel {
     per_slot: CachePages,
     logits: Vec<f32>,
     clock: u64,
+    /// What a step of one token for each sequence took lately; zero before the first.
+    token_seconds: f64,
 }
 
 /// The sequence whose keys and values lie in one place.
@@ -60,7 +64,13 @@ impl DraftModel {
             per_slot,
             logits: Vec::new(),
             clock: 0,
+            token_seconds: 0.0,
         })
+    }
+
+    /// About how long it takes to propose one token.
+    pub(in crate::service) fn token_seconds(&self) -> f64 {
+        self.token_seconds
     }
 
     /// Draft tokens for all requests together, in their order; `choose` picks from logits as the sequence itself would.
@@ -143,6 +153,7 @@ impl DraftModel {
         if plan.tokens.is_empty() {
             return Ok(ready);
         }
+        let begin = Instant::now();
         let ran = self.pipeline.run(&plan);
         let ran = ran.and_then(|()| {
             if wanted.is_empty() { Ok(()) } else { self.pipeline.logits(&plan, &wanted, &mut self.logits) }
@@ -151,6 +162,14 @@ impl DraftModel {
             self.slots.iter_mut().for_each(|slot| *slot = Slot::default());
             return Err(error);
         }
+        if plan.tokens.len() == ready.len() {
+            self.learn_seconds(begin.elapsed().as_secs_f64());
+        }
         Ok(ready)
+    }
+
+    fn learn_seconds(&mut self, seconds: f64) {
+        let latest = if self.token_seconds == 0.0 { 1.0 } else { 0.25 };
+        self.token_seconds += latest * (seconds - self.token_seconds);
     }
 }

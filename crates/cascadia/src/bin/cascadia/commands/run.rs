@@ -32,6 +32,7 @@ pub(crate) struct Runner {
     text: ModelText,
     sampling: Sampling,
     max_tokens: u32,
+    draft_tokens: u32,
     stop: Vec<String>,
 }
 
@@ -49,6 +50,7 @@ impl Runner {
             text,
             sampling,
             max_tokens: flags.max_tokens,
+            draft_tokens: flags.draft_tokens,
             stop: flags.stop.clone(),
         })
     }
@@ -82,6 +84,7 @@ impl Runner {
                 stop_tokens: self.text.special().stop.clone(),
                 ..Generation::new(self.sampling.clone(), self.max_tokens)
             },
+            draft_tokens: self.draft_tokens,
         };
         let mut shown = Ok(());
         let outcome =

@@ -66,8 +66,8 @@ pub struct ServeFlags {
     /// Maximum number of requests in one batch [default: 8].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub parallel: Option<u32>,
-    /// Speculative decoding: maximum draft tokens per step, all requests together [default: 8]. 0 turns it off. Answers
-    /// do not change.
+    /// Speculative decoding: maximum draft tokens per step, all requests together [default: 32]. There are as many
+    /// as pay by the measured time of a step. 0 turns it off. Answers do not change.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=64))]
     pub draft_tokens: Option<u32>,
     /// Draft model for speculative decoding: a small model with the same vocabulary. Answers do not change.
