@@ -1,15 +1,14 @@
 //! Which rows of a weight matrix a task multiplies.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 /// Streams of memory that a thread reads side by side: one alone leaves a core waiting.
 pub(crate) const STREAMS: usize = 4;
 
-/// Rows of each stream that one task multiplies: enough to hide the cost of claiming it, few enough to balance threads,
-/// which takes several tasks for each.
-const ROWS_PER_TASK: usize = 8;
-const MOST_ROWS_PER_TASK: usize = 16;
-const TASKS_PER_SPAN: usize = 8;
+/// Rows of each stream that one task multiplies: enough to hide the cost of claiming it, few enough to balance threads.
+const ROWS_PER_TASK: RangeInclusive<usize> = 2..=16;
+/// Tasks of a span that are enough: a thread on a slow core then delays the others by a small part of their own work.
+const TASKS_PER_SPAN: usize = 16;
 
 /// Rows of a matrix in four runs of equal length that lie equally far apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +90,8 @@ impl Tiling {
     /// order reads four long streams of memory.
     pub fn streams(rows: usize, spans: usize) -> Tiling {
         let span = rows.div_ceil(spans).next_multiple_of(STREAMS);
-        Tiling { rows, span, part: (span / STREAMS / TASKS_PER_SPAN).clamp(ROWS_PER_TASK, MOST_ROWS_PER_TASK) }
+        let part = span / STREAMS / TASKS_PER_SPAN;
+        Tiling { rows, span, part: part.clamp(*ROWS_PER_TASK.start(), *ROWS_PER_TASK.end()) }
     }
 
     /// Rows of the matrix.
@@ -135,6 +135,27 @@ mod tests {
                 all.sort_unstable();
                 assert_eq!(all, (0..count).collect::<Vec<_>>(), "{tiling:?}");
             }
+        }
+    }
+
+    /// Threads of different speeds take the tasks of their own spans, then those of others, as a pool's do.
+    #[test]
+    fn a_slow_thread_delays_the_others_little() {
+        for (count, speeds) in [(2048, vec![2, 1]), (2048, [3, 3, 3, 1].repeat(4)), (512, [2, 1].repeat(4))] {
+            let tiling = Tiling::streams(count, speeds.len());
+            let tasks = tiling.tasks() / speeds.len();
+            let mut next = vec![0; speeds.len()];
+            let mut ends = vec![0.0_f64; speeds.len()];
+            loop {
+                let idle = (0..ends.len()).min_by(|a, b| ends[*a].total_cmp(&ends[*b])).expect("a thread");
+                let mut spans = (0..next.len()).map(|span| (span + idle) % next.len());
+                let Some(span) = spans.find(|span| next[*span] < tasks) else { break };
+                ends[idle] += rows(tiling.task(span * tasks + next[span])).len() as f64 / f64::from(speeds[idle]);
+                next[span] += 1;
+            }
+            let ideal = count as f64 / f64::from(speeds.iter().sum::<i32>());
+            let last = ends.into_iter().fold(0.0, f64::max);
+            assert!(last <= 1.15 * ideal, "{count} rows, {speeds:?}: {last} instead of {ideal}");
         }
     }
 
