@@ -108,6 +108,7 @@ mod generate;
 mod kernel_choice;
 #[cfg(all(feature = "fleet", feature = "server"))]
 mod live;
+mod memory_nodes;
 mod open;
 mod os;
 #[cfg(feature = "server")]
@@ -138,6 +139,7 @@ pub use generate::{Delta, Finished, GenerateOptions, Generation};
 pub use kernel_choice::{Kernels, measured_choices};
 #[cfg(all(feature = "fleet", feature = "server"))]
 pub use live::FleetModel;
+pub use memory_nodes::interleave_memory;
 pub use open::{Model, ModelBuilder, ModelInfo};
 #[cfg(feature = "server")]
 pub use serve::{Server, ServerBuilder};

@@ -9,7 +9,7 @@ use cascadia_engine::{CacheSize, Engine, ModelText, OpenOptions};
 use cascadia_kernels::ActivationPrecision;
 #[cfg(feature = "quantize")]
 use cascadia_quantize::{QuantizedCache, Recipe};
-use cascadia_weights::ModelFiles;
+use cascadia_weights::{ModelFiles, WeightPages};
 
 use crate::{Error, Kernels, ModelSource, Threads};
 
@@ -48,6 +48,7 @@ pub struct ModelBuilder {
     activations: ActivationPrecision,
     pub(crate) context: Option<u32>,
     memory: Option<u64>,
+    pages: WeightPages,
     pub(crate) parallel: u32,
     draft: Option<ModelSource>,
     template: Option<String>,
@@ -79,6 +80,7 @@ impl Model {
             activations: ActivationPrecision::default(),
             context: None,
             memory: None,
+            pages: WeightPages::default(),
             parallel,
             draft: None,
             template: None,
@@ -147,6 +149,11 @@ impl ModelBuilder {
         ModelBuilder { memory: Some(bytes), ..self }
     }
 
+    /// Brings the pages of weights into memory, or keeps them there, before the first request.
+    pub fn pages(self, pages: WeightPages) -> ModelBuilder {
+        ModelBuilder { pages, ..self }
+    }
+
     /// Computes so many requests at a time; 8 by default.
     pub fn parallel(self, requests: u32) -> ModelBuilder {
         ModelBuilder { parallel: requests, ..self }
@@ -204,8 +211,8 @@ impl ModelBuilder {
         let cache = CacheSize::Rest(self.parallel);
         let pool = self.threads.pool();
         let ops = self.kernels.slot(pool.threads());
-        let (context, memory, activations) = (self.context, self.memory, self.activations);
-        let mut options = OpenOptions { context, memory, activations, cache, ops, ..OpenOptions::new(pool) };
+        let (context, memory, activations, pages) = (self.context, self.memory, self.activations, self.pages);
+        let mut options = OpenOptions { context, memory, activations, pages, cache, ops, ..OpenOptions::new(pool) };
         let draft = self.draft.as_ref().map(|draft| open_draft(draft, &options)).transpose()?;
         if let (Some(draft), Some(memory)) = (&draft, &mut options.memory) {
             *memory = memory.saturating_sub(draft.memory_bytes());

@@ -7,6 +7,7 @@ use std::thread;
 use cascadia_fleet::{
     FleetError, FleetEvent, FleetHome, Invitation, OwnerLimits, WorkerOptions, WorkerProcess, WorkerSettings, join,
 };
+use cascadia_weights::WeightPages;
 
 use crate::{Error, Kernels, Threads};
 
@@ -24,6 +25,7 @@ pub struct WorkerBuilder {
     memory: Option<u64>,
     threads: Threads,
     kernels: Kernels,
+    pages: WeightPages,
 }
 
 impl Worker {
@@ -59,7 +61,8 @@ impl WorkerBuilder {
     pub fn from_home(home: FleetHome) -> WorkerBuilder {
         let (shard, coordinator, disk, memory) = (None, None, None, None);
         let (threads, kernels) = (Threads::default(), Kernels::Default);
-        WorkerBuilder { home, shard, coordinator, disk, memory, threads, kernels }
+        let pages = WeightPages::default();
+        WorkerBuilder { home, shard, coordinator, disk, memory, threads, kernels, pages }
     }
 
     /// Joins the fleet of an invitation, which must be waiting for it, and returns the name that it gets there: the
@@ -106,6 +109,11 @@ impl WorkerBuilder {
         WorkerBuilder { kernels, ..self }
     }
 
+    /// Brings the pages of weights into memory, or keeps them there, when a shard is loaded.
+    pub fn pages(self, pages: WeightPages) -> WorkerBuilder {
+        WorkerBuilder { pages, ..self }
+    }
+
     /// Lends the machine as these limits say, from now on.
     pub fn limits(self, limits: OwnerLimits) -> Result<WorkerBuilder, Error> {
         self.home.set_limits(&limits)?;
@@ -119,10 +127,11 @@ impl WorkerBuilder {
 
     /// Works for the coordinator on threads of its own, and connects again whenever a connection is lost.
     pub fn start(self) -> Result<Worker, Error> {
-        let WorkerBuilder { home, shard, coordinator, disk, memory, threads, kernels } = self;
+        let WorkerBuilder { home, shard, coordinator, disk, memory, threads, kernels, pages } = self;
         let pool = move |lent: Option<u32>| Threads { count: threads.count.or(lent), ..threads }.pool();
         let ops = move |threads: usize| kernels.slot(threads);
-        let options = WorkerOptions { shard, coordinator, disk, memory, pool: Box::new(pool), ops: Box::new(ops) };
+        let (pool, ops) = (Box::new(pool), Box::new(ops));
+        let options = WorkerOptions { shard, coordinator, disk, memory, pool, ops, pages };
         let process = WorkerProcess::start(home, options)?;
         let receiving = Arc::clone(&process);
         thread::spawn(move || receiving.wait());

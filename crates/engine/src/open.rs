@@ -8,7 +8,7 @@ use cascadia_model::{
     ActivationStats, CacheDemand, CachePages, KvFormats, KvLayout, LoadOptions, LoadedModel, ModelLimits, ModelSpec,
     PAGE_TOKENS, PageClass, Profile, Stage, TokenIo, load_stage,
 };
-use cascadia_weights::ModelFiles;
+use cascadia_weights::{ModelFiles, WeightPages};
 
 use crate::{EngineError, ModelText, Pipeline, Session};
 
@@ -47,6 +47,8 @@ pub struct OpenOptions {
     pub profile: Arc<Profile>,
     /// The most bytes the process may take; layers that do not fit are read again in every step.
     pub memory: Option<u64>,
+    /// What is done with the pages of weights at once.
+    pub pages: WeightPages,
     /// Measures the activations that meet each matrix; `None` unless the model is run to be calibrated.
     pub stats: Option<ActivationStats>,
 }
@@ -90,6 +92,7 @@ impl OpenOptions {
             pool,
             profile: Arc::default(),
             memory: None,
+            pages: WeightPages::default(),
             stats: None,
         }
     }
@@ -155,6 +158,8 @@ impl Engine {
         let (spec, options) = limits(&files, options)?;
         let token_io = TokenIo::new(&files, &spec, &options).map_err(EngineError::from)?;
         let stages = stages(&spec, &options)?;
+        // Those of stages are prepared; both ends may lie in another file.
+        files.prepare_pages(options.pages).map_err(EngineError::from)?;
         let cache_bytes = options.limits.cache.bytes(&options.kv_layout(&spec));
         let memory_bytes = options.bytes_beside_cache(&files, &spec).saturating_add(cache_bytes);
         let pipeline = Pipeline::new(LoadedModel { spec, token_io, stages }, &options);
@@ -211,6 +216,7 @@ fn limits(files: &ModelFiles, options: &OpenOptions) -> Result<(ModelSpec, LoadO
         pool: Arc::clone(&options.pool),
         profile: Arc::clone(&options.profile),
         memory: options.memory,
+        pages: options.pages,
         stats: options.stats.clone(),
     };
     let rest = options.memory.map(|memory| memory.saturating_sub(load_options.bytes_beside_cache(files, &spec)));

@@ -80,6 +80,12 @@ pub enum ModelError {
         /// Tokens of context.
         context: u32,
     },
+    /// Weights that are streamed should be populated or locked.
+    #[error(
+        "weights that are streamed from disk cannot be populated or locked in memory; allow more memory, or do not ask \
+         for it"
+    )]
+    PagesDoNotStay,
 }
 
 /// A step that a stage could not run.

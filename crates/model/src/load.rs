@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use cascadia_kernels::{Activations, OpsSlot, Pool};
-use cascadia_weights::ModelFiles;
+use cascadia_weights::{ModelFiles, WeightPages};
 
 use crate::residency;
 use crate::tuning;
@@ -25,6 +25,8 @@ pub struct LoadOptions {
     pub profile: Arc<Profile>,
     /// The most bytes the process may take; layers that do not fit are read again in every step.
     pub memory: Option<u64>,
+    /// What is done with the pages of weights at once.
+    pub pages: WeightPages,
     /// Measures the activations that meet each matrix; costs time, so only when it is wanted.
     pub stats: Option<ActivationStats>,
 }
@@ -33,7 +35,7 @@ impl LoadOptions {
     /// The best kernels of this CPU, no cap on memory, and counters that nobody else reads.
     pub fn new(limits: ModelLimits, pool: Arc<Pool>) -> LoadOptions {
         let (ops, profile) = (OpsSlot::default(), Arc::default());
-        LoadOptions { limits, ops, pool, profile, memory: None, stats: None }
+        LoadOptions { limits, ops, pool, profile, memory: None, pages: WeightPages::default(), stats: None }
     }
 
     /// Where a whole model keeps its keys and values.
@@ -74,9 +76,12 @@ pub fn load_stage(
     options: &LoadOptions,
 ) -> Result<Box<dyn Stage>, ModelError> {
     let stage = LocalStage::new(files, spec, layers, options)?;
-    if stage.keeps_all_weights() {
-        tuning::choose(files, options);
+    if !stage.keeps_all_weights() {
+        let asked = options.pages != WeightPages::default();
+        return if asked { Err(ModelError::PagesDoNotStay) } else { Ok(Box::new(stage)) };
     }
+    files.prepare_pages(options.pages)?;
+    tuning::choose(files, options);
     Ok(Box::new(stage))
 }
 

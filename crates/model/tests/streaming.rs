@@ -7,7 +7,7 @@ use cascadia_kernels::Pool;
 use cascadia_model::{
     CachePages, Hidden, Kind, LoadOptions, ModelError, ModelLimits, ModelSpec, Profile, ReservedPages, StepPlan, load,
 };
-use cascadia_weights::ModelFiles;
+use cascadia_weights::{ModelFiles, WeightPages};
 
 const CONTEXT: u32 = 64;
 
@@ -60,6 +60,20 @@ fn streamed_layers_give_the_same_bits() {
             );
         }
     }
+}
+
+#[test]
+fn streamed_weights_are_not_locked() {
+    let files = Arc::new(ModelFiles::open(&model()).expect("the model opens"));
+    let limits = ModelLimits::one_sequence(&ModelSpec::from_files(&files).expect("it can be run"), CONTEXT, 16);
+    let options = LoadOptions::new(limits, Arc::new(Pool::new(1)));
+    let Err(ModelError::MemoryTooSmall { least, .. }) = run(Some(1), 1) else { panic!("a byte is not enough") };
+    for pages in [WeightPages { populate: true, lock: false }, WeightPages { populate: false, lock: true }] {
+        let streamed = LoadOptions { memory: Some(least), pages, ..options.clone() };
+        assert!(matches!(load(&files, &streamed), Err(ModelError::PagesDoNotStay)), "{pages:?}");
+    }
+    let pages = WeightPages { populate: true, lock: false };
+    assert!(load(&files, &LoadOptions { pages, ..options }).is_ok());
 }
 
 #[test]

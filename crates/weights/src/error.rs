@@ -82,6 +82,18 @@ pub enum WeightsError {
         /// The file.
         path: PathBuf,
     },
+    /// The system does not keep the file in memory.
+    #[error("cannot lock the {bytes} bytes of {} in memory: {source}; {advice}", path.display())]
+    Lock {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        bytes: u64,
+        /// The reason the system gave.
+        source: io::Error,
+        /// The limit and how to raise it.
+        advice: String,
+    },
     /// A file was to be written from values that do not form a valid one.
     #[error("cannot write {}: {problem}", path.display())]
     Write {

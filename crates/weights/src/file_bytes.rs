@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::WeightsError;
 use crate::mapped::MappedFile;
-use crate::os::MemoryAdvice;
+use crate::os::{self, MemoryAdvice};
 
 /// A named run of bytes: a mapped file, or the content of one in memory.
 #[derive(Debug)]
@@ -69,6 +69,25 @@ impl FileBytes {
             Storage::Mapped(file) if !file.is_intact() => Err(WeightsError::Changed { path: self.path.clone() }),
             _ => Ok(()),
         }
+    }
+
+    /// Brings all bytes into memory; `false` where the system has no call for it.
+    pub(crate) fn populate(&self) -> bool {
+        match &self.storage {
+            Storage::Mapped(file) => file.populate().is_ok(),
+            Storage::Memory(_) => true,
+        }
+    }
+
+    /// Keeps the bytes of a mapped file in memory.
+    pub(crate) fn lock(&self) -> Result<(), WeightsError> {
+        let Storage::Mapped(file) = &self.storage else { return Ok(()) };
+        file.lock().map_err(|source| WeightsError::Lock {
+            path: self.path.clone(),
+            bytes: file.len() as u64,
+            source,
+            advice: os::lock_advice(),
+        })
     }
 
     pub(crate) fn advise(&self, range: Range<usize>, advice: MemoryAdvice) -> Result<(), WeightsError> {

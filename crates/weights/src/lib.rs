@@ -20,6 +20,6 @@ pub use cold_read::{ColdRead, read_cold};
 pub use error::WeightsError;
 pub use metadata::{FromMetadata, Metadata};
 pub use metadata_value::{MetadataArray, MetadataValue, StringArray};
-pub use model_files::{FileKind, ModelFiles};
-pub use os::MemoryAdvice;
+pub use model_files::{FileKind, ModelFiles, WeightPages};
+pub use os::{MemoryAdvice, interleave_memory};
 pub use tensor::{Tensor, TensorBytes};

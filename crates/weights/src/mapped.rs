@@ -48,6 +48,16 @@ impl MappedFile {
         intact
     }
 
+    /// Brings all bytes into memory; an error where the system has no call for it.
+    pub(crate) fn populate(&self) -> io::Result<()> {
+        os::populate(&self.map)
+    }
+
+    /// Keeps all bytes in memory.
+    pub(crate) fn lock(&self) -> io::Result<()> {
+        os::lock(&self.map)
+    }
+
     /// Tells the system how a range of the bytes will be read.
     pub(crate) fn advise(&self, range: Range<usize>, advice: MemoryAdvice) -> io::Result<()> {
         os::advise(&self.map, &self.file, range, advice)

@@ -22,6 +22,16 @@ pub enum FileKind {
     HuggingFace,
 }
 
+/// What is done with the pages of mapped weights before they are used; by default they come when they are touched, and
+/// leave when the system needs room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WeightPages {
+    /// All of them are brought into memory.
+    pub populate: bool,
+    /// None of them leaves memory any more.
+    pub lock: bool,
+}
+
 /// An opened model: settings and tensors of a GGUF file, a Hugging Face folder or one safetensors file.
 #[derive(Debug)]
 pub struct ModelFiles {
@@ -185,6 +195,19 @@ impl ModelFiles {
     /// costs one question to the system per file.
     pub fn check_intact(&self) -> Result<(), WeightsError> {
         self.files.iter().try_for_each(|file| file.check_intact())
+    }
+
+    /// Brings pages into memory, and keeps them there, as `pages` say.
+    pub fn prepare_pages(&self, pages: WeightPages) -> Result<(), WeightsError> {
+        for file in &self.files {
+            if pages.populate && !file.populate() {
+                TensorBytes::whole(file).fetch();
+            }
+            if pages.lock {
+                file.lock()?;
+            }
+        }
+        Ok(())
     }
 
     /// Tells the system how the tensors are going to be read.

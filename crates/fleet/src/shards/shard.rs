@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cascadia_kernels::{OpsSlot, Pool};
 use cascadia_model::{LoadOptions, ModelError, ModelSpec, Stage, load_stage};
-use cascadia_weights::ModelFiles;
+use cascadia_weights::{ModelFiles, WeightPages};
 
 use crate::{Digest, FleetError, Hello, RowShape, StageLimits, WorkerStage};
 
@@ -25,6 +25,8 @@ pub struct ShardOptions {
     pub ops: OpsSlot,
     /// The most bytes the process may take; layers that do not fit are read again in every step.
     pub memory: Option<u64>,
+    /// What is done with the pages of weights at once.
+    pub pages: WeightPages,
 }
 
 /// Opens a shard; its stage is loaded when a coordinator says for what.
@@ -33,10 +35,10 @@ pub fn open_shard(path: &Path, options: ShardOptions) -> Result<WorkerStage, Fle
     let spec = &shard.spec;
     let shape = RowShape { hidden_width: spec.hidden_width(), needs_tokens: spec.per_layer.is_some() };
     let hello = Hello { program: options.program, shard: Some(shard.digest) };
-    let ShardOptions { pool, ops, memory, .. } = options;
+    let ShardOptions { pool, ops, memory, pages, .. } = options;
     let load = move |limits: &StageLimits| {
         let options = LoadOptions::new(limits.model.clone(), Arc::clone(&pool));
-        let options = LoadOptions { memory, ops: ops.clone(), ..options };
+        let options = LoadOptions { memory, pages, ops: ops.clone(), ..options };
         shard.load(&options).map_err(|error| error.to_string())
     };
     Ok(WorkerStage::new(hello, shape, LEASE, Box::new(load)))

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cascadia_kernels::{OpsSlot, Pool};
+use cascadia_weights::WeightPages;
 
 use crate::clock::Monitor;
 use crate::event::FleetEvent;
@@ -49,6 +50,8 @@ pub struct WorkerOptions {
     pub pool: Box<dyn Fn(Option<u32>) -> Arc<Pool> + Send + Sync>,
     /// The kernels for a shard that so many threads compute.
     pub ops: Box<dyn Fn(usize) -> OpsSlot + Send + Sync>,
+    /// What is done with the pages of weights when a shard is loaded.
+    pub pages: WeightPages,
 }
 
 /// A running worker. Each of its shards has a connection of its own.
@@ -67,6 +70,7 @@ pub struct WorkerProcess {
     memory: Option<u64>,
     pool: Box<dyn Fn() -> Arc<Pool> + Send + Sync>,
     ops: Box<dyn Fn(usize) -> OpsSlot + Send + Sync>,
+    pages: WeightPages,
     /// Notified when a shard is added, so that nobody should pause, or when the worker is stopped.
     slots: Monitor<ShardSlots>,
     last_note: Mutex<String>,
@@ -114,7 +118,7 @@ impl WorkerProcess {
         let limits = home.limits()?;
         let availability = watch_owner(limits.clone())?;
         let threads = lent_threads(&limits)?;
-        let WorkerOptions { shard, coordinator, disk, memory, pool, ops } = options;
+        let WorkerOptions { shard, coordinator, disk, memory, pool, ops, pages } = options;
         let pool = Box::new(move || pool(threads));
         let memory = memory.or(limits.memory);
         let store = Store::open(&home.blobs(), disk.or(limits.disk).unwrap_or(DISK))?;
@@ -134,6 +138,7 @@ impl WorkerProcess {
             memory,
             pool,
             ops,
+            pages,
             slots: Monitor::default(),
             last_note: Mutex::default(),
             stopped: AtomicBool::new(false),
@@ -173,7 +178,8 @@ impl WorkerProcess {
     fn open(&self, path: &Path) -> Result<WorkerStage, FleetError> {
         let pool = (self.pool)();
         let ops = (self.ops)(pool.threads());
-        let options = ShardOptions { program: PROGRAM.to_owned(), pool, ops, memory: self.memory };
+        let (memory, pages) = (self.memory, self.pages);
+        let options = ShardOptions { program: PROGRAM.to_owned(), pool, ops, memory, pages };
         let stage = open_shard(path, options)?;
         Ok(stage.with_witnesses(Arc::clone(&self.witnesses)).with_availability(Arc::clone(&self.availability)))
     }

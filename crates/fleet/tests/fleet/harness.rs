@@ -15,7 +15,7 @@ use cascadia_fleet::{
 use cascadia_kernels::{ActivationPrecision, OpsSlot, Pool};
 use cascadia_model::{LoadOptions, ModelSpec, Stage};
 use cascadia_quantize::{QuantizeJob, Recipe, ShardJob, quantize, write_shard};
-use cascadia_weights::ModelFiles;
+use cascadia_weights::{ModelFiles, WeightPages};
 
 use crate::hash_model::LEASE;
 
@@ -115,6 +115,7 @@ impl Workshop {
             pool: Arc::new(Pool::new(1)),
             ops: OpsSlot::default(),
             memory: None,
+            pages: WeightPages::default(),
         };
         let worker = open_shard(&self.folder.path().join(&manifest.stages[stage].file), options);
         let worker = worker.expect("it was written").with_lease(LEASE);

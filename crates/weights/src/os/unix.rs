@@ -75,6 +75,35 @@ pub(crate) fn prefer_huge_pages(map: &Mmap) {
     let _ = map;
 }
 
+/// Brings all of a mapping into memory; an error where the system has no such call.
+pub(crate) fn populate(map: &Mmap) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    return map.advise(Advice::PopulateRead);
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = map;
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+/// Keeps all of a mapping in memory for as long as it lives.
+pub(crate) fn lock(map: &Mmap) -> io::Result<()> {
+    map.lock()
+}
+
+/// What to do where locking was refused.
+pub(crate) fn lock_advice() -> String {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the call writes to `limit`, which outlives it.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) } == 0;
+    let raise = "`ulimit -l unlimited` as root, LimitMEMLOCK=infinity in a systemd unit, or --ulimit memlock=-1 for a \
+                 container";
+    match known && limit.rlim_cur != libc::RLIM_INFINITY {
+        true => format!("this process may lock {} bytes; raise the limit with {raise}", limit.rlim_cur),
+        false => "there may be too little free memory".to_owned(),
+    }
+}
+
 /// Takes a range of a file out of the system's cache.
 #[cfg(target_os = "linux")]
 fn forget_cached(file: &File, range: Range<usize>) -> io::Result<()> {

@@ -51,6 +51,21 @@ pub(crate) fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result
     file.seek_read(buffer, offset)
 }
 
+/// Windows has no such call.
+pub(crate) fn populate(_map: &Mmap) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Locking is not built for Windows.
+pub(crate) fn lock(_map: &Mmap) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// What to do where locking was refused.
+pub(crate) fn lock_advice() -> String {
+    "leave it out on this system".to_owned()
+}
+
 /// Windows has no huge pages for mapped files.
 pub(crate) fn prefer_huge_pages(_map: &Mmap) {}
 

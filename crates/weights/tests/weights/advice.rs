@@ -1,6 +1,6 @@
 //! Bytes that are fetched, given back and read again.
 
-use cascadia_weights::{MemoryAdvice, ModelFiles};
+use cascadia_weights::{MemoryAdvice, ModelFiles, WeightPages, WeightsError};
 use tempfile::TempDir;
 
 use crate::raw_gguf::RawGguf;
@@ -47,6 +47,25 @@ fn bytes_of_a_file_are_found_and_copies_are_not() {
         assert!(files.place_of(&copy).is_none(), "a copy");
         assert!(others.place_of(part).is_none(), "another file");
     }
+}
+
+#[test]
+fn pages_are_prepared_and_read_the_same() {
+    let folder = TempDir::new().unwrap();
+    let files = three(&folder);
+    files.prepare_pages(WeightPages { populate: true, lock: false }).unwrap();
+    assert_eq!(files.tensors()[1].bytes().as_ref()[LENGTH - 1], ((2 * LENGTH - 1) / 1000) as u8);
+    match files.prepare_pages(WeightPages { populate: false, lock: true }) {
+        Ok(()) => {}
+        // Where even this little is more than the system allows.
+        Err(error @ WeightsError::Lock { .. }) => assert!(error.to_string().contains("lock the"), "{error}"),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn a_node_that_cannot_exist_is_refused() {
+    assert!(cascadia_weights::interleave_memory(&[1 << 20]).is_err());
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod audit;
 mod chaos;
 mod fleet;
 mod load;
+mod pages;
 mod plan;
 mod quantize;
 mod serve;
@@ -23,6 +24,7 @@ pub use fleet::{
     WorkerLimitsFlags,
 };
 pub use load::LoadFlags;
+pub use pages::{NumaChoice, PageFlags};
 pub use plan::{Imagined, PlanFlags};
 pub use quantize::QuantizeFlags;
 pub use serve::{KeysCommand, LogChoice, NewKeyFlags, PriorityChoice, ServeFlags, WireChoice};
@@ -260,6 +262,9 @@ pub struct MachineFlags {
     /// Numerics.
     #[command(flatten)]
     pub numerics: NumericsFlags,
+    /// Where weights lie in memory.
+    #[command(flatten)]
+    pub pages: PageFlags,
 }
 
 /// Flags of `inspect`.
@@ -386,6 +391,9 @@ pub struct BenchFlags {
     /// Memory limit for the process, such as 6G or 800MiB. Layers that do not fit are read from disk at every step.
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub memory: Option<u64>,
+    /// Where weights lie in memory.
+    #[command(flatten)]
+    pub pages: PageFlags,
     /// Repetitions of each measurement.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: u32,

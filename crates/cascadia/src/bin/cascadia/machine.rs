@@ -3,12 +3,15 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use cascadia::{Kernels, Threads};
+use anyhow::Context;
+use cascadia::{Kernels, Threads, interleave_memory};
 use cascadia_engine::OpenOptions;
 use cascadia_kernels::Pool;
+use cascadia_weights::WeightPages;
 
-use crate::flags::{ComputeFlags, KernelChoice, MachineFlags, ThreadFlags};
+use crate::flags::{ComputeFlags, KernelChoice, MachineFlags, NumaChoice, PageFlags, ThreadFlags};
 use crate::hub;
+use crate::output::remark;
 
 impl ThreadFlags {
     /// The threads that were asked for.
@@ -41,10 +44,25 @@ impl KernelChoice {
     }
 }
 
+impl PageFlags {
+    /// Sets the policy for new memory, and returns what to do with weights. Comes before any thread that computes is
+    /// started, so that all of them have the policy.
+    pub(crate) fn prepare(&self) -> anyhow::Result<WeightPages> {
+        if self.numa == Some(NumaChoice::Interleave) {
+            let advice = "cannot interleave memory; leave out --numa, or give a container the capability SYS_NICE";
+            if interleave_memory().context(advice)? == 1 {
+                remark("--numa interleave changes nothing: this machine has one memory node.");
+            }
+        }
+        Ok(WeightPages { populate: self.populate, lock: self.lock })
+    }
+}
+
 /// How to open a model as the flags say; what they leave open is left to the model.
-pub(crate) fn open_options(flags: &MachineFlags) -> OpenOptions {
+pub(crate) fn open_options(flags: &MachineFlags) -> anyhow::Result<OpenOptions> {
+    let (pages, activations) = (flags.pages.prepare()?, flags.numerics.activations.into());
     let options = flags.compute.open_options();
-    OpenOptions { context: flags.ctx, memory: flags.memory, activations: flags.numerics.activations.into(), ..options }
+    Ok(OpenOptions { context: flags.ctx, memory: flags.memory, pages, activations, ..options })
 }
 
 /// Where the fastest ways to read weights are kept.

@@ -11,7 +11,7 @@ use cascadia_fleet::{MANIFEST_FILE, RowFormat, Timeouts};
 use cascadia_server::{Limits, LogFormat, ResumeLogOptions, ServerOptions, TlsFiles, start_logs};
 use serde_json::Value;
 
-use crate::flags::{KernelChoice, LogChoice, ServeFlags, WireChoice, parse_bytes};
+use crate::flags::{KernelChoice, LogChoice, PageFlags, ServeFlags, WireChoice, parse_bytes};
 use crate::home::home;
 use crate::output::remark;
 use crate::source::{find, find_or_embedded, in_format};
@@ -92,7 +92,8 @@ fn model_builder(flags: &ServeFlags) -> anyhow::Result<ModelBuilder> {
     let threads = Threads { count: flags.threads, pin: flags.pin };
     let kernels = flags.kernels.unwrap_or(KernelChoice::Auto).kernels();
     let activations = flags.activations.unwrap_or_default().into();
-    let mut builder = Model::builder().threads(threads).kernels(kernels).activations(activations);
+    let pages = PageFlags { populate: flags.populate, lock: flags.lock, numa: flags.numa }.prepare()?;
+    let mut builder = Model::builder().threads(threads).kernels(kernels).activations(activations).pages(pages);
     if let Some(context) = flags.ctx {
         builder = builder.context(context);
     }

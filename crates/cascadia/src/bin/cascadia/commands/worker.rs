@@ -32,8 +32,9 @@ pub(crate) fn start(flags: &WorkerFlags) -> anyhow::Result<()> {
     if flags.priority == Priority::Low && !lower_priority() {
         remark("This system offers no lower priority; other programs may feel this one.");
     }
+    let pages = flags.pages.prepare()?;
     let ComputeFlags { threads, kernels } = &flags.compute;
-    let mut worker = WorkerBuilder::from_home(home).threads(threads.threads()).kernels(kernels.kernels());
+    let mut worker = WorkerBuilder::from_home(home).threads(threads.threads()).kernels(kernels.kernels()).pages(pages);
     if let Some(shard) = &flags.shard {
         worker = worker.shard(shard);
     }

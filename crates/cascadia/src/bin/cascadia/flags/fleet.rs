@@ -6,7 +6,7 @@ use std::str::FromStr;
 use cascadia_fleet::Hours;
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{ComputeFlags, ThreadFlags};
+use super::{ComputeFlags, PageFlags, ThreadFlags};
 
 /// Flags of `export`.
 #[derive(Debug, Args)]
@@ -258,6 +258,9 @@ pub struct WorkerFlags {
     /// Compute threads and kernels.
     #[command(flatten)]
     pub compute: ComputeFlags,
+    /// Where weights lie in memory.
+    #[command(flatten)]
+    pub pages: PageFlags,
     /// Process priority relative to other programs.
     #[arg(long, value_enum, default_value_t = Priority::Low)]
     pub priority: Priority,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 
-use super::{ActivationChoice, KernelChoice, parse_bytes};
+use super::{ActivationChoice, KernelChoice, NumaChoice, parse_bytes};
 
 /// Flags of `serve`. A configuration file uses the same names; flags take precedence over it.
 #[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
@@ -135,6 +135,17 @@ pub struct ServeFlags {
     /// fit beside the KV cache of one request are read from disk at every step.
     #[arg(long, value_name = "SIZE", value_parser = checked_bytes, help_heading = "Machine")]
     pub memory: Option<String>,
+    /// Read all weights into memory before the first request.
+    #[arg(long, conflicts_with = "memory", help_heading = "Machine")]
+    pub populate: bool,
+    /// Lock the weights in memory (mlock), so that the system never drops them. Needs a limit on locked memory
+    /// (`ulimit -l`) above their size.
+    #[arg(long, conflicts_with = "memory", help_heading = "Machine")]
+    pub lock: bool,
+    /// On machines with several memory nodes (Linux): interleave spreads weights and KV cache evenly over all of them.
+    /// Weights that are in the system's file cache already stay where they are.
+    #[arg(long, value_name = "POLICY", help_heading = "Machine")]
+    pub numa: Option<NumaChoice>,
 }
 
 /// Format of log lines.

@@ -17,6 +17,7 @@ use crate::progress::Progress;
 pub(crate) fn batch(flags: &BenchFlags) -> anyhow::Result<()> {
     let files = Arc::new(files(flags)?);
     let spec = ModelSpec::from_files(&files)?;
+    let pages = flags.pages.prepare()?;
     let OpenOptions { pool, ops, .. } = flags.compute.open_options();
     let activations = ActivationPrecision::from(flags.numerics.activations);
     let bar = Progress::new("measurements");
@@ -33,7 +34,7 @@ pub(crate) fn batch(flags: &BenchFlags) -> anyhow::Result<()> {
         let one = ModelLimits::one_sequence(&spec, u32::try_from(plan.context())?, rows_per_step);
         let limits = ModelLimits { activations, ..one };
         let own = LoadOptions::new(limits, Arc::clone(&pool));
-        let options = LoadOptions { memory: flags.memory, ops: ops.clone(), ..own };
+        let options = LoadOptions { memory: flags.memory, pages, ops: ops.clone(), ..own };
         rows.push((sequences, measure_batch(&files, &plan, &options)?));
     }
     drop(bar);

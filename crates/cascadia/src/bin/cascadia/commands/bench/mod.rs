@@ -51,6 +51,7 @@ fn speed_plan(flags: &BenchFlags) -> SpeedPlan {
 
 fn open_options(flags: &BenchFlags, context: usize) -> anyhow::Result<OpenOptions> {
     let context = Some(u32::try_from(context)?);
+    let pages = flags.pages.prepare()?;
     let activations = flags.numerics.activations.into();
-    Ok(OpenOptions { context, activations, memory: flags.memory, ..flags.compute.open_options() })
+    Ok(OpenOptions { context, activations, memory: flags.memory, pages, ..flags.compute.open_options() })
 }

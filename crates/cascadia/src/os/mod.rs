@@ -1,13 +1,12 @@
-//! What the operating system tells of processors.
+//! What the operating system tells of processors and memory.
+
+mod system_files;
+
+pub(crate) use system_files::SystemFiles;
 
 /// Numbers of the processors this process may run on; empty when the system does not say.
 pub(crate) fn allowed_processors() -> Vec<usize> {
     system::allowed_processors()
-}
-
-/// The processors that share a core with `processor`, as the system lists them (`0,8` or `0-1`).
-pub(crate) fn siblings(processor: usize) -> Option<String> {
-    system::siblings(processor)
 }
 
 /// What the processor calls itself, with the numbers of its kind; empty when the system does not say.
@@ -27,11 +26,6 @@ mod system {
     pub(super) fn allowed_processors() -> Vec<usize> {
         let Ok(set) = sched_getaffinity(None) else { return Vec::new() };
         (0..CpuSet::MAX_CPU).filter(|&processor| set.is_set(processor)).collect()
-    }
-
-    pub(super) fn siblings(processor: usize) -> Option<String> {
-        let path = format!("/sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list");
-        std::fs::read_to_string(path).ok()
     }
 
     pub(super) fn processor_name() -> String {
@@ -57,10 +51,6 @@ mod system {
 mod system {
     pub(super) fn allowed_processors() -> Vec<usize> {
         Vec::new()
-    }
-
-    pub(super) fn siblings(_processor: usize) -> Option<String> {
-        None
     }
 
     pub(super) fn processor_name() -> String {
