@@ -107,9 +107,9 @@ pub struct RunFlags {
     /// Stop when this text appears. May be repeated.
     #[arg(long, value_name = "TEXT")]
     pub stop: Vec<String>,
-    /// Speculative decoding: maximum draft tokens per step, taken from the text itself. 0 turns it off. Answers do not
-    /// change.
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(..=64))]
+    /// Speculative decoding: maximum draft tokens per step, taken from the text itself; 0 is off. Answers do not change.
+    /// Faster where an answer repeats its prompt.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=64))]
     pub draft_tokens: u32,
     /// Print one JSON object with the answer and its timings.
     #[arg(long)]
