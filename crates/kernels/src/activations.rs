@@ -8,7 +8,7 @@ use crate::{Ops, Pool};
 
 /// Products of both terms that a thread keeps before it adds them: those of as many columns as share unpacked weights,
 /// for the longest tile.
-const SUMMANDS: usize = 126 * MOST_ROWS_PER_TASK;
+const SUMMANDS: usize = 258 * MOST_ROWS_PER_TASK;
 
 /// The form of the activations that a weight format multiplies with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
