@@ -20,6 +20,7 @@ import contextlib
 import json
 import pathlib
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -209,15 +210,15 @@ def table(options):
             cells += [str(same[key] or "") for key in ["equal", "equal_own"]] if same else ["", ""]
             if any(cells):
                 print(f"| {model} | {weights.upper()} | {activations} | {' | '.join(cells)} |")
-    print("\n| model | threads | decode int8 | int16 | ratio | prefill int8 | int16 | ratio |\n|---|--:|--:|--:|--:|--:|--:|--:|")
+    print("\nTokens per second, median of all turns (best turn).\n\n| model | threads | decode int8 | int16 | ratio | prefill int8 | int16 | ratio |\n|---|--:|--:|--:|--:|--:|--:|--:|")
     for model, threads in sorted({(each["model"], each["threads"]) for each in kept(options.folder, "speed")}):
         turns = [each for each in kept(options.folder, "speed") if (each["model"], each["threads"]) == (model, threads)]
         cells = []
         for measure in ["decode", "prefill"]:
-            # The best, because other programs only slow it down.
-            one, other = (max(each[measure] for each in turns if each["activations"] == precision)
-                          for precision in PRECISIONS)
-            cells += [f"{one:.1f}", f"{other:.1f}", f"{other / one:.2f}"]
+            one, other = ([each[measure] for each in turns if each["activations"] == precision] for precision in PRECISIONS)
+            cells += [f"{statistics.median(turns):.0f} ({max(turns):.0f})" for turns in (one, other)]
+            median, best = statistics.median(other) / statistics.median(one), max(other) / max(one)
+            cells.append(f"{median:.2f} ({best:.2f})")
         print(f"| {model} | {threads} | {' | '.join(cells)} |")
 
 
