@@ -85,7 +85,7 @@ impl ServerBuilder {
         self
     }
 
-    /// Admits other machines without keys.
+    /// Admits other machines without keys, or without TLS.
     pub fn insecure(mut self) -> ServerBuilder {
         self.options.insecure = true;
         self

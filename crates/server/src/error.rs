@@ -28,6 +28,16 @@ pub enum ServerError {
         /// The address.
         address: String,
     },
+    /// Anybody between a client and the server could read its key.
+    #[error(
+        "{address} can be reached by other machines and would receive keys and prompts in plain text; give --tls-cert \
+         and --tls-key, listen on 127.0.0.1 behind a proxy that has TLS, or pass --insecure if nobody else can read the \
+         network"
+    )]
+    PlainText {
+        /// The address.
+        address: String,
+    },
     /// A file of keys or certificates cannot be used.
     #[error("cannot use {what} {}: {problem}", path.display())]
     File {

@@ -1,10 +1,11 @@
 //! Options of a server: where it listens, who may use it, and its limits.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::answer::resume_log::ResumeLogOptions;
+use crate::error::ServerError;
 use crate::observe::fleet_board::FleetBoard;
 
 /// Settings of a server.
@@ -18,7 +19,7 @@ pub struct ServerOptions {
     pub keys: Option<PathBuf>,
     /// Certificate and private key, both PEM; without them HTTP is not encrypted.
     pub tls: Option<TlsFiles>,
-    /// Listen to other machines even without keys.
+    /// Listen to other machines even without keys, or without TLS.
     pub insecure: bool,
     /// Pages of other origins that may use the server, such as `https://chat.example`; none by default.
     pub origins: Vec<String>,
@@ -106,5 +107,18 @@ impl ServerOptions {
     /// Whether only this machine can connect.
     pub(crate) fn is_loopback(&self) -> bool {
         self.host.is_loopback()
+    }
+
+    /// Refuses an address that other machines reach unless clients have keys and nobody on the way can read them.
+    pub(crate) fn check_exposure(&self) -> Result<(), ServerError> {
+        if self.is_loopback() || self.insecure {
+            return Ok(());
+        }
+        let address = SocketAddr::new(self.host, self.port).to_string();
+        match (&self.keys, &self.tls) {
+            (None, _) => Err(ServerError::Exposed { address }),
+            (Some(_), None) => Err(ServerError::PlainText { address }),
+            (Some(_), Some(_)) => Ok(()),
+        }
     }
 }

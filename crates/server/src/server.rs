@@ -48,10 +48,8 @@ impl ServerStop {
 impl Server {
     /// Checks the options and binds the address; connections are accepted once it runs.
     pub fn bind(model: ServedModel, options: &ServerOptions) -> Result<Server, ServerError> {
+        options.check_exposure()?;
         let address = SocketAddr::new(options.host, options.port);
-        if !options.is_loopback() && options.keys.is_none() && !options.insecure {
-            return Err(ServerError::Exposed { address: address.to_string() });
-        }
         let keys = options.keys.as_deref().map(KeyRing::read).transpose()?;
         let tls = options.tls.as_ref().map(tls::acceptor).transpose()?;
         let bind = || {

@@ -70,17 +70,22 @@ fn a_key_has_a_limit_on_requests() {
 }
 
 #[test]
-fn other_machines_are_not_let_in_without_keys() {
+fn other_machines_need_keys_that_travel_encrypted() {
     let host: IpAddr = "0.0.0.0".parse().unwrap();
     let exposed = ServerOptions { host, port: 0, ..ServerOptions::default() };
     assert!(matches!(Server::bind(model(32), &exposed), Err(ServerError::Exposed { .. })));
     assert!(Server::bind(model(32), &ServerOptions { insecure: true, ..exposed.clone() }).is_ok());
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("keys.json");
-    let missing = ServerOptions { keys: Some(path.clone()), ..exposed.clone() };
-    assert!(matches!(Server::bind(model(32), &missing), Err(ServerError::File { .. })));
+    let plain = ServerOptions { keys: Some(path.clone()), ..exposed.clone() };
+    assert!(matches!(Server::bind(model(32), &plain), Err(ServerError::PlainText { .. })));
+    let trusted_network = ServerOptions { insecure: true, ..plain.clone() };
+    assert!(matches!(Server::bind(model(32), &trusted_network), Err(ServerError::File { .. })), "no key file yet");
     new_key(&path, entry("anna")).unwrap();
-    assert!(Server::bind(model(32), &ServerOptions { keys: Some(path), ..exposed }).is_ok());
+    assert!(matches!(Server::bind(model(32), &plain), Err(ServerError::PlainText { .. })));
+    assert!(Server::bind(model(32), &trusted_network).is_ok());
+    let local = ServerOptions { host: IpAddr::from([127, 0, 0, 1]), ..plain };
+    assert!(Server::bind(model(32), &local).is_ok(), "nobody reads the way from this machine to itself");
 }
 
 #[test]

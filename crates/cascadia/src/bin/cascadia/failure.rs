@@ -12,6 +12,11 @@ use cascadia_quantize::QuantizeError;
 /// Wrong usage, as clap has it too.
 const WRONG_USAGE: u8 = 2;
 
+/// Options that make no sense, alone or together: what is wrong, and what to give instead.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct WrongUsage(pub(crate) String);
+
 /// 0 when the command worked, 2 when it was asked for something that makes no sense, 1 otherwise; the reason goes to
 /// standard error. A reader of standard output that leaves early (`| head`) is no failure.
 pub(crate) fn exit_code(result: anyhow::Result<()>) -> ExitCode {
@@ -66,7 +71,8 @@ fn is_wrong_usage(cause: &(dyn std::error::Error + 'static)) -> bool {
         Error::Coordinator(error) => of_coordinator(error),
         _ => false,
     };
-    cause.downcast_ref().is_some_and(of_engine)
+    cause.is::<WrongUsage>()
+        || cause.downcast_ref().is_some_and(of_engine)
         || cause.downcast_ref().is_some_and(of_quantize)
         || cause.downcast_ref().is_some_and(of_eval)
         || cause.downcast_ref().is_some_and(of_coordinator)

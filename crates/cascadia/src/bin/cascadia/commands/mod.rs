@@ -14,6 +14,7 @@ mod plan;
 mod quantize;
 mod run;
 mod serve;
+mod serve_settings;
 mod tokenize;
 mod worker;
 mod worker_limits;

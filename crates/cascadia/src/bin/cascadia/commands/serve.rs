@@ -4,13 +4,13 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use cascadia::{FleetBuilder, FleetModel, Model, ModelBuilder, Server, ServerBuilder, Threads};
 use cascadia_coordinator::{CoordinatorOptions, Deployment, FirstModel, Machines};
 use cascadia_fleet::{MANIFEST_FILE, RowFormat, Timeouts};
 use cascadia_server::{Limits, LogFormat, ResumeLogOptions, ServerOptions, TlsFiles, start_logs};
-use serde_json::Value;
 
+use super::serve_settings::merged;
 use crate::flags::{KernelChoice, LogChoice, PageFlags, ServeFlags, WireChoice, parse_bytes};
 use crate::home::home;
 use crate::output::remark;
@@ -24,10 +24,7 @@ const REPLAN_SECONDS: u64 = 15;
 
 /// Serves a model until it is told to end.
 pub(crate) fn serve(flags: ServeFlags) -> anyhow::Result<()> {
-    let flags = match flags.config.clone() {
-        Some(path) => with_file(&flags, &path)?,
-        None => flags,
-    };
+    let flags = merged(flags)?;
     let format = match flags.log.unwrap_or_default() {
         LogChoice::Text => LogFormat::Text,
         LogChoice::Json => LogFormat::Json,
@@ -64,27 +61,6 @@ fn serve_fleet(
     let seconds = flags.replan_seconds.unwrap_or(REPLAN_SECONDS);
     let replan_after = (seconds > 0).then(|| Duration::from_secs(seconds));
     Ok(server.serve_fleet(led, FleetModel { first, builder, replan_after })?)
-}
-
-/// The settings of a file, with those of the command line in place of theirs.
-fn with_file(flags: &ServeFlags, path: &Path) -> anyhow::Result<ServeFlags> {
-    let reading = || format!("cannot read the settings in {}", path.display());
-    let text = fs::read_to_string(path).with_context(reading)?;
-    // Read once by itself, so that a message names a line of the file.
-    serde_json::from_str::<ServeFlags>(&text).with_context(reading)?;
-    let mut settings: Value = serde_json::from_str(&text).with_context(reading)?;
-    // A list of the fields' values would be a valid way to write the settings, and nobody means it.
-    if !settings.is_object() {
-        bail!("the settings in {} are no JSON object; write {{\"port\": 9000}} and so on", path.display());
-    }
-    let given = serde_json::to_value(flags).with_context(reading)?;
-    for (name, value) in given.as_object().into_iter().flatten() {
-        let is_given = !(value.is_null() || *value == Value::Bool(false) || *value == Value::Array(Vec::new()));
-        if is_given {
-            settings[name] = value.clone();
-        }
-    }
-    serde_json::from_value(settings).with_context(reading)
 }
 
 /// How models are opened.
@@ -170,24 +146,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_win_over_the_file() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("serve.json");
-        fs::write(&path, r#"{"port": 9000, "ctx": 512, "memory": "6G", "cors": ["https://a.example"]}"#).unwrap();
-        let flags = ServeFlags { port: Some(7), insecure: true, ..ServeFlags::default() };
-        let merged = with_file(&flags, &path).unwrap();
-        assert_eq!((merged.port, merged.ctx, merged.insecure), (Some(7), Some(512), true));
-        assert_eq!(memory(&merged).unwrap(), Some(6_000_000_000));
-        assert_eq!(timeouts(&merged).silence, Duration::from_millis(250));
-        assert_eq!(
-            timeouts(&ServeFlags { silence_ms: Some(900), ..merged.clone() }).silence,
-            Duration::from_millis(900)
-        );
-        assert_eq!(merged.cors, ["https://a.example"]);
-        for wrong in ["", "[]", r#"{"prot": 9000}"#, r#"{"port": 70000}"#, r#"{"port": "x"}"#] {
-            fs::write(&path, wrong).unwrap();
-            let error = format!("{:#}", with_file(&flags, &path).unwrap_err());
-            assert!(error.contains("serve.json"), "{wrong}: {error}");
-        }
+    fn settings_become_values() {
+        let flags = ServeFlags { memory: Some("6G".to_owned()), ..ServeFlags::default() };
+        assert_eq!(memory(&flags).unwrap(), Some(6_000_000_000));
+        assert_eq!(timeouts(&flags).silence, Duration::from_millis(250));
+        let patient = ServeFlags { silence_ms: Some(900), ..flags };
+        assert_eq!(timeouts(&patient).silence, Duration::from_millis(900));
     }
 }

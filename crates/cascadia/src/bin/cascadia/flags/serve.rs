@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{ActivationChoice, KernelChoice, NumaChoice, parse_bytes};
 
-/// Flags of `serve`. A configuration file uses the same names; flags take precedence over it.
+/// Flags of `serve`. A configuration file uses the same names; flags take precedence over it. Which of them need or exclude
+/// each other is checked after both are merged, in `commands/serve_settings.rs`.
 #[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 #[command(after_help = "Examples:\n  cascadia serve\n  cascadia serve model.gguf --port 9000 --ctx 8192\n  \
@@ -20,7 +21,7 @@ pub struct ServeFlags {
     pub model: Option<String>,
     /// Quantise the model to this type first, see `quantize --help`. Done once: the result is kept in
     /// ~/.cache/cascadia/quantised.
-    #[arg(long = "type", value_name = "TYPE", conflicts_with = "fleet")]
+    #[arg(long = "type", value_name = "TYPE")]
     #[serde(rename = "type")]
     pub kind: Option<String>,
     /// Serve from a fleet: `all`, or a comma-separated list of nodes; `here` is this process. With MODEL, the model is
@@ -29,30 +30,30 @@ pub struct ServeFlags {
     #[arg(long, value_name = "DIR|NODES", help_heading = "Fleet")]
     pub fleet: Option<String>,
     /// Run this stage in the server process. May be repeated.
-    #[arg(long, value_name = "N", requires = "fleet", conflicts_with = "model", help_heading = "Fleet")]
+    #[arg(long, value_name = "N", help_heading = "Fleet")]
     pub own_stage: Vec<u32>,
     /// Folder for the fleet's keys [default: ~/.cascadia].
-    #[arg(long, value_name = "DIR", requires = "fleet", help_heading = "Fleet")]
+    #[arg(long, value_name = "DIR", help_heading = "Fleet")]
     pub home: Option<PathBuf>,
     /// Treat a busy worker as lost after this many milliseconds without a heartbeat [default: 250]. Use more on
     /// networks with pauses, such as Wi-Fi.
-    #[arg(long, value_name = "N", requires = "fleet", value_parser = clap::value_parser!(u64).range(100..=60_000), help_heading = "Fleet")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(100..=60_000), help_heading = "Fleet")]
     pub silence_ms: Option<u64>,
     /// Format of hidden states on the network [default: f32]. f32 gives exactly the tokens of one machine. f16 and int8
     /// send a half and about a quarter of the bytes, but round: tokens then depend on where the model is split.
-    #[arg(long, value_name = "FORMAT", requires = "fleet", help_heading = "Fleet")]
+    #[arg(long, value_name = "FORMAT", help_heading = "Fleet")]
     pub wire: Option<WireChoice>,
     /// Quarantine a worker for this many minutes after it was lost three times within a minute [default: 5]. The time
     /// doubles with every repetition. 0 turns quarantine off.
-    #[arg(long, value_name = "N", requires = "fleet", value_parser = clap::value_parser!(u64).range(..=60), help_heading = "Fleet")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=60), help_heading = "Fleet")]
     pub quarantine_minutes: Option<u64>,
     /// If a stage has had no worker for this many seconds, plan, split and send the model again over the connected
     /// workers [default: 15]. 0 turns this off. Needs MODEL.
-    #[arg(long, value_name = "N", requires = "fleet", value_parser = clap::value_parser!(u64).range(..=86_400), help_heading = "Fleet")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=86_400), help_heading = "Fleet")]
     pub replan_seconds: Option<u64>,
     /// Keep standby workers idle. By default one standby per stage computes every step in lockstep: it takes over
     /// without recomputing, and wrong results are detected.
-    #[arg(long, requires = "fleet", help_heading = "Fleet")]
+    #[arg(long, help_heading = "Fleet")]
     pub no_shadow: bool,
     /// Address to listen on [default: 127.0.0.1, reachable from this machine only].
     #[arg(long, value_name = "ADDRESS")]
@@ -83,12 +84,12 @@ pub struct ServeFlags {
     #[arg(long, value_name = "FILE", help_heading = "Access")]
     pub keys: Option<PathBuf>,
     /// TLS certificate (PEM). Turns on HTTPS.
-    #[arg(long, value_name = "FILE", requires = "tls_key", help_heading = "Access")]
+    #[arg(long, value_name = "FILE", help_heading = "Access")]
     pub tls_cert: Option<PathBuf>,
     /// Private key of the TLS certificate (PEM).
-    #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = "Access")]
+    #[arg(long, value_name = "FILE", help_heading = "Access")]
     pub tls_key: Option<PathBuf>,
-    /// Allow other machines to connect without API keys.
+    /// Allow other machines to connect without API keys, or to send keys and prompts without TLS.
     #[arg(long, help_heading = "Access")]
     pub insecure: bool,
     /// Allow web pages of this origin (CORS), such as `https://chat.example`. May be repeated.
@@ -136,11 +137,11 @@ pub struct ServeFlags {
     #[arg(long, value_name = "SIZE", value_parser = checked_bytes, help_heading = "Machine")]
     pub memory: Option<String>,
     /// Read all weights into memory before the first request.
-    #[arg(long, conflicts_with = "memory", help_heading = "Machine")]
+    #[arg(long, help_heading = "Machine")]
     pub populate: bool,
     /// Lock the weights in memory (mlock), so that the system never drops them. Needs a limit on locked memory
     /// (`ulimit -l`) above their size.
-    #[arg(long, conflicts_with = "memory", help_heading = "Machine")]
+    #[arg(long, help_heading = "Machine")]
     pub lock: bool,
     /// On machines with several memory nodes (Linux): interleave spreads weights and KV cache evenly over all of them.
     /// Weights that are in the system's file cache already stay where they are.
