@@ -2,5 +2,6 @@
 
 mod fairness;
 mod hash_model;
+mod places;
 mod prefixes;
 mod simulation;

@@ -5,5 +5,6 @@ mod identity;
 mod jobs;
 mod known;
 mod limits;
+mod places;
 mod speculation;
 mod stages;

@@ -18,4 +18,4 @@ pub use plan::{Advance, JobRows, Plan};
 pub use prefix::{NodeId, PrefixKey, PrefixTree};
 pub use scheduler::Scheduler;
 pub use sequence::{Needs, Work};
-pub use tenants::{Place, TenantShare, Tenants};
+pub use tenants::{Place, TenantShare, Tenants, Yielding};

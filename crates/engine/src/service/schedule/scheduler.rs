@@ -11,11 +11,11 @@ use super::memory::{Memory, Reach};
 use super::plan::{Advance, JobRows, Plan};
 use super::prefix::PrefixKey;
 use super::sequence::{Needs, Sequence, State, Work};
-use super::tenants::{Place, TenantShare, Tenants};
+use super::tenants::{Place, TenantShare, Tenants, Yielding};
 use crate::service::JobId;
 
-/// Plans between a preemption and the next start, so that a preempted sequence does not come back at once and push out
-/// another.
+/// Plans between a preemption and the next start of its tenant, so that a preempted sequence does not come back at once
+/// and push out another, or is pushed out again by the next short request.
 const COOL_DOWN_PLANS: u32 = 16;
 
 /// Every so many plans, rows of prompts go to the oldest that runs, whoever's it is.
@@ -35,8 +35,6 @@ pub struct Scheduler {
     counters: ScheduleCounters,
     /// Sequences whose cache is no longer held since somebody last asked.
     released: Vec<JobId>,
-    /// Plans until something may start again.
-    cool_down: u32,
     now: f64,
     plans: u64,
 }
@@ -59,7 +57,6 @@ impl Scheduler {
             memory: Memory::new(limits.model.cache, limits.window),
             counters: ScheduleCounters::default(),
             released: Vec::new(),
-            cool_down: 0,
             now: 0.0,
             plans: 0,
             limits,
@@ -89,9 +86,7 @@ impl Scheduler {
             State::Waiting => self.tenants.remove(tenant, id),
             State::Ready | State::InFlight => {
                 self.running.retain(|running| *running != id);
-                self.tenants.stop(tenant);
-                // There is room now.
-                self.cool_down = 0;
+                self.tenants.end(tenant);
             }
         }
         self.memory.release(sequence.holding);
@@ -143,7 +138,6 @@ impl Scheduler {
         self.now = now;
         self.tenants.tidy();
         self.start_waiting(now);
-        self.cool_down = self.cool_down.saturating_sub(1);
         let mut plan = Plan::default();
         plan.step.generation = self.memory.generation();
         let mut ready = self.ready();
@@ -181,14 +175,14 @@ impl Scheduler {
         for id in ready {
             let Some(sequence) = self.sequences.get(id).filter(|sequence| !sequence.streams()) else { continue };
             let tenant = sequence.work.tenant;
-            let enough = plan.step.tokens.len() - answers >= WORTHWHILE_ROWS;
-            if budget == 0 {
-                break;
-            }
-            if enough && finished.is_some_and(|first| first != tenant) {
-                continue;
-            }
-            let rows = self.place(*id, budget, plan);
+            let most = match finished {
+                Some(first) if first != tenant => WORTHWHILE_ROWS.saturating_sub(plan.step.tokens.len() - answers),
+                _ => budget,
+            };
+            let rows = match most.min(budget) {
+                0 => continue,
+                most => self.place(*id, most, plan),
+            };
             budget -= rows;
             if rows > 0 && plan.jobs.last().is_some_and(|job| !job.wanted.is_empty()) {
                 finished = finished.or(Some(tenant));
@@ -218,29 +212,67 @@ impl Scheduler {
         ready
     }
 
-    /// Lets waiting jobs run while there is room for all their tokens, and a page to spare for each that runs already.
+    /// Lets waiting jobs run while there is room, or while others that run more than their share make room.
     fn start_waiting(&mut self, now: f64) {
-        while self.running.len() < self.limits.parallel as usize {
-            let Some(id) = self.tenants.next(now) else { break };
-            let first = self.running.is_empty();
-            let Some(sequence) = self.sequences.get_mut(&id) else { break };
-            let holding = match sequence.work.needs {
-                Needs::NextToken if self.limits.cache == StageCache::Paged => {
-                    self.memory.reuse(sequence.key, &sequence.work.tokens)
-                }
-                Needs::NextToken | Needs::EveryRow => self.memory.nothing(sequence.key),
-            };
-            let length = (sequence.work.tokens.len() + 1).min(self.limits.model.context as usize);
-            let reserve = self.running.len() as u32;
-            if !(first || self.cool_down == 0 && self.memory.has_room(&holding, length, reserve)) {
-                self.memory.release(holding);
+        while let Some(id) = self.tenants.next(now) {
+            if !self.start(id, now) && !self.put_back_for(id) {
                 break;
             }
-            sequence.holding = holding;
-            sequence.computed = sequence.holding.tokens();
-            sequence.state = State::Ready;
-            self.running.push(id);
-            self.tenants.start((sequence.work.tenant, sequence.work.priority), id, now);
+        }
+    }
+
+    /// Lets a job run if there is a place, room for all its tokens, and a page to spare for each that runs already.
+    fn start(&mut self, id: JobId, now: f64) -> bool {
+        let running = self.running.len() as u32;
+        let Some(sequence) = self.sequences.get_mut(&id).filter(|_| running < self.limits.parallel) else {
+            return false;
+        };
+        let holding = match sequence.work.needs {
+            Needs::NextToken if self.limits.cache == StageCache::Paged => {
+                self.memory.reuse(sequence.key, &sequence.work.tokens)
+            }
+            Needs::NextToken | Needs::EveryRow => self.memory.nothing(sequence.key),
+        };
+        let length = (sequence.work.tokens.len() + 1).min(self.limits.model.context as usize);
+        if running > 0 && !self.memory.has_room(&holding, length, running) {
+            self.memory.release(holding);
+            return false;
+        }
+        sequence.start(holding);
+        self.running.push(id);
+        self.tenants.start((sequence.work.tenant, sequence.work.priority), id, now);
+        true
+    }
+
+    /// Puts back a sequence of the tenant that was served most, of those whose shares allow it: the one that loses least
+    /// by it, and of those the youngest. `false` where there is none; nothing makes way for a job that is less urgent.
+    fn put_back_for(&mut self, id: JobId) -> bool {
+        let Some(waiting) = self.sequences.get(&id).map(|sequence| &sequence.work) else { return false };
+        let yields = |id: &JobId| {
+            let sequence = &self.sequences[id];
+            sequence.work.priority <= waiting.priority
+                && match self.tenants.yielding(sequence.work.tenant, waiting.tenant) {
+                    Yielding::Now => true,
+                    Yielding::AfterTurn => sequence.had_turn(),
+                    Yielding::Never => false,
+                }
+        };
+        let served = |id: &JobId| self.tenants.time(self.sequences[id].work.tenant);
+        let loss = |id: &JobId| self.computed_again(&self.sequences[id]);
+        let compare = |one: &JobId, other: &JobId| {
+            let losses = loss(other).cmp(&loss(one));
+            served(one).total_cmp(&served(other)).then(losses).then(one.cmp(other))
+        };
+        let Some(victim) = self.ready().into_iter().filter(yields).max_by(compare) else { return false };
+        self.preempt(victim);
+        true
+    }
+
+    /// Tokens of a sequence that would be computed again if it were put back.
+    fn computed_again(&self, sequence: &Sequence) -> usize {
+        match (self.limits.cache, sequence.work.needs) {
+            (StageCache::Paged, Needs::NextToken) => sequence.computed - sequence.holding.tokens(),
+            _ => sequence.computed,
         }
     }
 
@@ -287,8 +319,8 @@ impl Scheduler {
         count
     }
 
-    /// Gets pages for a sequence up to position `end`; returns how far they reach. Cached prefixes go first, then the
-    /// least important sequences that are in no plan, and as a last resort what is cached below its owner's floor.
+    /// Gets pages for a sequence up to position `end`; returns how far they reach. Cached prefixes go first, then
+    /// sequences that are in no plan, and as a last resort what is cached below its owner's floor.
     fn make_room(&mut self, id: JobId, end: usize) -> usize {
         loop {
             let Some(sequence) = self.sequences.get_mut(&id) else { return 0 };
@@ -297,8 +329,8 @@ impl Scheduler {
             if reached > computed {
                 return reached;
             }
-            match self.ready().last() {
-                Some(&victim) if victim != id => self.preempt(victim),
+            match self.least_important() {
+                Some(victim) if victim != id => self.preempt(victim),
                 _ if self.running.len() > 1 => return reached,
                 _ => {
                     let Some(sequence) = self.sequences.get_mut(&id) else { return 0 };
@@ -308,10 +340,25 @@ impl Scheduler {
         }
     }
 
+    /// Of the running sequences that are in no plan, the least urgent; of those, the youngest of the tenant that runs most.
+    fn least_important(&self) -> Option<JobId> {
+        let order = |id: &JobId| {
+            let work = &self.sequences[id].work;
+            (Reverse(work.priority), self.tenants.running_per_weight(work.tenant), *id)
+        };
+        let compare = |one: &JobId, other: &JobId| {
+            let ((one_urgency, one_running, one), (other_urgency, other_running, other)) = (order(one), order(other));
+            one_urgency.cmp(&other_urgency).then(one_running.total_cmp(&other_running)).then(one.cmp(&other))
+        };
+        self.ready().into_iter().max_by(compare)
+    }
+
     /// Frees the pages of a sequence and puts it back into the queue. Its tokens stay, so nothing is reported twice.
     fn preempt(&mut self, id: JobId) {
         self.counters.preemptions += 1;
-        self.cool_down = COOL_DOWN_PLANS;
+        if let Some(sequence) = self.sequences.get(&id) {
+            self.tenants.rest(sequence.work.tenant, COOL_DOWN_PLANS);
+        }
         self.requeue(id);
     }
 

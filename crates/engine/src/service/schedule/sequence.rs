@@ -2,9 +2,14 @@
 
 use std::ops::Range;
 
+use cascadia_model::PAGE_TOKENS;
+
 use super::memory::Holding;
 use super::prefix::PrefixKey;
 use crate::service::{JobId, Priority, Tenant};
+
+/// The least that a sequence gets on in one turn: a few pages, because up to one is computed again after it.
+const TURN_TOKENS: usize = 4 * PAGE_TOKENS as usize;
 
 /// A job that the scheduler takes in.
 #[derive(Clone, Debug)]
@@ -52,6 +57,8 @@ pub(super) struct Sequence {
     /// The most it ever was; computing up to there again is waste.
     pub(super) reached: usize,
     pub(super) holding: Holding,
+    /// How far it must have got before it may be put back for a tenant that runs nothing.
+    turn_end: usize,
     /// Draft tokens that follow.
     pub(super) draft: Vec<u32>,
     /// Its first rows were planned.
@@ -79,6 +86,7 @@ impl Sequence {
             computed: 0,
             reached: 0,
             holding: Holding::default(),
+            turn_end: 0,
             draft: Vec::new(),
             begun: false,
             ending: false,
@@ -89,6 +97,21 @@ impl Sequence {
             lost_alone: 0,
             work,
         }
+    }
+
+    /// It runs from now on, with what is cached of it. Its turn lasts until it has got on further than would pay for what
+    /// it computes again.
+    pub(super) fn start(&mut self, holding: Holding) {
+        self.computed = holding.tokens();
+        self.holding = holding;
+        self.state = State::Ready;
+        let again = self.reached.saturating_sub(self.computed);
+        self.turn_end = self.reached.max(self.computed) + again.max(TURN_TOKENS);
+    }
+
+    /// Whether it has got on far enough to be put back.
+    pub(super) fn had_turn(&self) -> bool {
+        self.computed >= self.turn_end
     }
 
     /// Tokens that are not computed.

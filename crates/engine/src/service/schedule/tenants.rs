@@ -29,6 +29,8 @@ struct Account {
     running: u32,
     time: f64,
     rows: u64,
+    /// Plans until one of its jobs may start again.
+    rest: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +50,17 @@ pub struct TenantShare {
     pub running: u64,
     /// Tokens computed for it since it last had nothing to do.
     pub rows: u64,
+}
+
+/// When a running job of one tenant makes way for a waiting job of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Yielding {
+    /// At once: its tenant runs more than its share.
+    Now,
+    /// When it has had a turn: the other tenant runs nothing at all.
+    AfterTurn,
+    /// Not at all.
+    Never,
 }
 
 /// Which end of its queue a job joins.
@@ -82,13 +95,16 @@ impl Tenants {
 
     /// The job that starts next: the most urgent, and of those one of the tenant that was served least. Patience is a
     /// tenant's: it ends for the first of a queue from which nothing has started for long, so that who has sent a
-    /// thousand jobs does not overtake others with them once they are old.
+    /// thousand jobs does not overtake others with them once they are old. Tenants that rest have no turn, unless nobody
+    /// runs anything.
     pub fn next(&self, now: f64) -> Option<JobId> {
+        let nothing_runs = self.accounts.values().all(|account| account.running == 0);
         let urgency = |priority: usize, since: f64| {
             let aged = ((now - since).max(0.0) / self.patience_seconds) as usize;
             priority.saturating_add(aged).min(Priority::High as usize)
         };
-        let heads = self.accounts.values().flat_map(|account| {
+        let may_start = |account: &&Account| nothing_runs || account.rest == 0;
+        let heads = self.accounts.values().filter(may_start).flat_map(|account| {
             let queues = account.waiting.iter().enumerate();
             queues.filter_map(|(priority, queue)| {
                 let head = queue.front()?;
@@ -113,11 +129,46 @@ impl Tenants {
         }
     }
 
-    /// A running job does so no longer.
+    /// A running job has ended, so there is room for another of its tenant.
+    pub fn end(&mut self, tenant: Tenant) {
+        self.stop(tenant);
+        self.rest(tenant, 0);
+    }
+
+    /// A running job is put back.
     pub fn stop(&mut self, tenant: Tenant) {
         if let Some(account) = self.accounts.get_mut(&tenant) {
             account.running -= 1;
         }
+    }
+
+    /// Nothing of this tenant starts for so many plans.
+    pub fn rest(&mut self, tenant: Tenant, plans: u32) {
+        if let Some(account) = self.accounts.get_mut(&tenant) {
+            account.rest = plans;
+        }
+    }
+
+    /// When a running job of `holder` makes way for a waiting one of `waiting`, which was served less. Shares are even
+    /// after one that yields at once.
+    pub fn yielding(&self, holder: Tenant, waiting: Tenant) -> Yielding {
+        if holder == waiting || self.time(holder) <= self.time(waiting) {
+            return Yielding::Never;
+        }
+        let (held, own) = (self.running_per_weight(holder), self.running_per_weight(waiting));
+        if held - 1.0 / self.weight(holder) >= own + 1.0 / self.weight(waiting) {
+            return Yielding::Now;
+        }
+        if own == 0.0 { Yielding::AfterTurn } else { Yielding::Never }
+    }
+
+    /// Running jobs of a tenant for each unit of its weight.
+    pub fn running_per_weight(&self, tenant: Tenant) -> f64 {
+        self.accounts.get(&tenant).map_or(0.0, |account| f64::from(account.running) / self.weight(tenant))
+    }
+
+    fn weight(&self, tenant: Tenant) -> f64 {
+        f64::from(self.weights.get(&tenant).copied().unwrap_or(1).max(1))
     }
 
     /// A job waits no longer.
@@ -129,15 +180,16 @@ impl Tenants {
 
     /// A tenant was served this many rows.
     pub fn charge(&mut self, tenant: Tenant, rows: u64) {
-        let weight = self.weights.get(&tenant).copied().unwrap_or(1).max(1);
+        let weight = self.weight(tenant);
         if let Some(account) = self.accounts.get_mut(&tenant) {
-            account.time += rows as f64 / f64::from(weight);
+            account.time += rows as f64 / weight;
             account.rows += rows;
         }
     }
 
-    /// Moves the clock on, and forgets tenants that would come back no different.
+    /// Before a plan: moves the clock on, and forgets tenants that would come back no different.
     pub fn tidy(&mut self) {
+        self.accounts.values_mut().for_each(|account| account.rest = account.rest.saturating_sub(1));
         let active = self.accounts.values().filter(|account| !account.is_idle());
         if let Some(least) = active.map(|account| account.time).min_by(f64::total_cmp) {
             self.clock = self.clock.max(least);
