@@ -53,6 +53,12 @@ pub enum EngineError {
         /// The most the session can hold.
         context: u32,
     },
+    /// A bug broke off the work on a request.
+    #[error(
+        "a bug in the server broke off the work on this request; others were not affected. Send it again; if it fails \
+         again, report it with the lines about a panic in the server's log"
+    )]
+    Panicked,
     /// The prompt is not made of tokens of this model.
     #[error(
         "token {token} is not in the model's vocabulary of {vocabulary}; was the text tokenised for another model?"

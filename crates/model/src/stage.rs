@@ -9,10 +9,10 @@ use cascadia_weights::ModelFiles;
 use crate::decoder::Layer;
 use crate::kv::{KvLayout, KvPool};
 use crate::per_layer::PerLayerInputs;
-use crate::plan::PlanLimits;
+use crate::plan::{PlanLimits, RowPlaces};
 use crate::read_ahead::ReadAhead;
 use crate::residency::{MemoryCap, Residency};
-use crate::rope::Rotation;
+use crate::rope::{RopeTable, Rotation};
 use crate::step::Step;
 use crate::streamed_experts::ExpertPlaces;
 use crate::workspace::Workspace;
@@ -138,6 +138,13 @@ pub struct LocalStage {
 struct State {
     cache: KvPool,
     workspace: Workspace,
+    rows: StepRows,
+}
+
+/// Where the rows of a step are; apart from the workspace, because layers read it while they write to that.
+struct StepRows {
+    places: RowPlaces,
+    ropes: Vec<RopeTable>,
 }
 
 impl LocalStage {
@@ -166,7 +173,13 @@ impl LocalStage {
             layer.streaming(places.filter(|_| residency.streamed.experts.contains(&index)))
         };
         let layers = layers.into_iter().zip(places).enumerate().map(streamed).collect();
-        let state = State { cache: KvPool::new(layout, cache_pages)?, workspace: Workspace::new(spec, options) };
+        let most = options.limits.rows_per_step as usize;
+        let ropes = spec.ropes.iter().map(|rope| RopeTable::with_capacity(most, rope)).collect();
+        let state = State {
+            cache: KvPool::new(layout, cache_pages)?,
+            workspace: Workspace::new(spec, options),
+            rows: StepRows { places: RowPlaces::with_capacity(most), ropes },
+        };
         Ok(LocalStage {
             files: Arc::clone(files),
             first: range.start,
@@ -187,8 +200,12 @@ impl LocalStage {
     }
 
     /// Takes rows that have found their places through all layers.
-    fn run_layers(&self, step: &Step<'_>, hidden: &mut Hidden, state: &mut State) -> Result<(), StageError> {
-        let State { cache, workspace } = state;
+    fn run_layers(
+        &self,
+        step: &Step<'_>,
+        hidden: &mut Hidden,
+        (cache, workspace): (&mut KvPool, &mut Workspace),
+    ) -> Result<(), StageError> {
         if let Some(inputs) = &self.per_layer {
             step.profile.begin(Place::Ends);
             inputs.fill(step, &mut workspace.per_layer)?;
@@ -248,17 +265,10 @@ impl Stage for LocalStage {
             let (numbers, rows, width) = (hidden.values.len(), plan.tokens.len(), self.width);
             return Err(StageError::Plan { problem: format!("{numbers} numbers for {rows} rows of {width}") });
         }
-        let mut state = self.state();
-        // Taken out, so that a step may borrow them while layers write to the rest of the workspace.
-        let mut places = std::mem::take(&mut state.workspace.places);
-        let mut ropes = std::mem::take(&mut state.workspace.ropes);
-        let placed = places.fill(plan, &self.limits);
-        let run = placed.and_then(|()| {
-            ropes.iter_mut().zip(&self.rotations).for_each(|(rope, rotation)| rope.fill(rotation, &places.positions));
-            self.run_layers(&self.compute.step(plan, &places, &ropes), hidden, &mut state)
-        });
-        (state.workspace.places, state.workspace.ropes) = (places, ropes);
-        run?;
+        let State { cache, workspace, rows: StepRows { places, ropes } } = &mut *self.state();
+        places.fill(plan, &self.limits)?;
+        ropes.iter_mut().zip(&self.rotations).for_each(|(rope, rotation)| rope.fill(rotation, &places.positions));
+        self.run_layers(&self.compute.step(plan, places, ropes), hidden, (cache, workspace))?;
         Ok(self.files.check_intact()?)
     }
 }

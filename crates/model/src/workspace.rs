@@ -8,8 +8,6 @@ use crate::experts::ExpertsWorkspace;
 use crate::latent::LatentWorkspace;
 use crate::mixer::kernel;
 use crate::per_layer::PerLayerWorkspace;
-use crate::plan::RowPlaces;
-use crate::rope::RopeTable;
 use crate::spec::{FeedForwardSpec, MixerSpec};
 use crate::{LoadOptions, ModelSpec};
 
@@ -31,9 +29,7 @@ pub(crate) struct Workspace {
     pub(crate) laurel: Vec<f32>,
     /// Rows on their way through a norm.
     pub(crate) spare: Vec<f32>,
-    pub(crate) ropes: Vec<RopeTable>,
     pub(crate) scratch: Vec<AttentionScratch>,
-    pub(crate) places: RowPlaces,
     pub(crate) experts: ExpertsWorkspace,
     pub(crate) latent: LatentWorkspace,
     pub(crate) per_layer: PerLayerWorkspace,
@@ -81,9 +77,7 @@ impl Workspace {
             output: Vec::with_capacity(rows * spec.width),
             laurel: Vec::with_capacity(laurel),
             spare: Vec::with_capacity(rows * spec.width.max(queries).max(query_rank)),
-            ropes: spec.ropes.iter().map(|rope| RopeTable::with_capacity(rows, rope)).collect(),
             scratch: scratch.collect(),
-            places: RowPlaces::with_capacity(rows),
             dense_and_experts: DenseAndExpertsWorkspace::new(spec, rows),
             altup: AltUpWorkspace::new(spec, rows, threads),
             per_layer: PerLayerWorkspace::new(spec, options),

@@ -1,7 +1,9 @@
 //! A model cut into stages computes what it computes in one piece, and is not cut where it cannot be.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cascadia_kernels::Pool;
 use cascadia_model::{
@@ -54,6 +56,39 @@ fn layers_stay_with_the_cache_that_they_read() {
         let problem = error.to_string();
         assert!(problem.starts_with(&format!("layers {cut}–5 cannot be a stage of their own")), "{problem}");
         assert!(matches!(error, ModelError::Stage { owner: 1 | 2, .. }), "{problem}");
+    }
+}
+
+#[test]
+fn a_step_that_panics_does_not_harm_the_next() {
+    for fixture in ["llama3", "gemma3n", "gemma4-moe", "gpt-oss", "deepseek-v2-lite"] {
+        let files = open(fixture);
+        let spec = ModelSpec::from_files(&files).expect("the fixture has an architecture");
+        let pool = Arc::new(Pool::new(2));
+        let options = LoadOptions::new(ModelLimits::one_sequence(&spec, 64, TOKENS), Arc::clone(&pool));
+        let mut model = load(&files, &options).expect("the fixture loads");
+        let mut plan = StepPlan::default();
+        let pages = ReservedPages::new(0, CachePages::full(1).with_window(1));
+        plan.add(0, 0, (0..TOKENS).map(|at| at * 37 % 96), pages.runs(TOKENS));
+        let mut hidden = Hidden::default();
+        model.token_io.embed(&plan, &mut hidden).expect("the tokens are in the vocabulary");
+        let stage = LocalStage::new(&files, &spec, 0..spec.layers.len() as u32, &options).expect("a whole stage");
+        let run = || {
+            let mut hidden = hidden.clone();
+            stage.run(&plan, &mut hidden).expect("the step runs");
+            hidden.values.iter().map(|number| number.to_bits()).collect::<Vec<_>>()
+        };
+        let before = run();
+        // A pool does one thing at a time: used from within itself it panics, in the first projection of the step.
+        let panicked = AtomicBool::new(false);
+        pool.run(2, &|_, task| {
+            if task == 0 {
+                let ran = catch_unwind(AssertUnwindSafe(run));
+                panicked.store(ran.is_err(), Ordering::Relaxed);
+            }
+        });
+        assert!(panicked.into_inner(), "{fixture}: the test wants this panic");
+        assert!(run() == before, "{fixture}");
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::answer::{Answer, Choice};
 use super::embedding::Embedding;
-use super::speculate::Speculator;
+use super::speculate::{Proposal, Speculator};
 use super::{JobOutcome, JobSink, NewToken, Tenant, Update};
 use crate::{EngineError, FinishReason, Flow};
 
@@ -19,6 +19,8 @@ pub(super) struct ActiveJob {
     pub(super) known: (Vec<NewToken>, Option<FinishReason>),
     pub(super) started: Option<Instant>,
     pub(super) speculator: Speculator,
+    /// Panics that it may have been the reason of.
+    pub(super) panics: u32,
 }
 
 pub(super) enum ActiveTask {
@@ -41,6 +43,30 @@ pub(super) struct Progress {
 }
 
 impl ActiveJob {
+    /// Tokens of prompt and answer so far.
+    pub(super) fn tokens(&self) -> usize {
+        match &self.task {
+            ActiveTask::Answer(answer) => self.prompt_tokens + answer.tokens(),
+            ActiveTask::Embedding(_) => self.prompt_tokens,
+        }
+    }
+
+    /// What may come next of an answer, up to so many tokens; `None` of a job that is no answer.
+    pub(super) fn propose(&mut self, tokens: &[u32], most: usize) -> Option<(usize, Proposal)> {
+        let ActiveTask::Answer(answer) = &mut self.task else { return None };
+        // Nothing comes after the last token of an answer.
+        let most = most.min(answer.room().saturating_sub(1));
+        if most == 0 {
+            return Some((0, Proposal::default()));
+        }
+        let forced = answer.forced();
+        let proposal = match forced.is_empty() {
+            true => self.speculator.look_up(tokens, most),
+            false => self.speculator.forced(forced, most),
+        };
+        Some((most, proposal))
+    }
+
     /// Reports that it left the queue, and its known tokens; returns why nothing is left to compute, if so.
     pub(super) fn start(&mut self, reused_tokens: usize) -> Option<FinishReason> {
         // Cached tokens may reach into the answer.

@@ -11,6 +11,7 @@ use cascadia_model::{CachePages, ModelLimits, ModelSpec, PAGE_TOKENS, PageClass}
 use super::active_job::{ActiveJob, ActiveTask};
 use super::answer::{Answer, StartedAnswer};
 use super::embedding::Embedding;
+use super::panics::PanicBoundary;
 use super::queue::{Full, Queue, QueueLimits};
 use super::runner::{Runner, Submitted};
 use super::schedule::{Needs, Work};
@@ -65,6 +66,9 @@ pub(super) struct Shared {
     pub(super) abandoned: AtomicBool,
     pub(super) snapshot: Mutex<Snapshot>,
     refused: AtomicU64,
+    pub(super) panics: PanicBoundary,
+    /// Set when the thread has ended although jobs may still come.
+    dead: AtomicBool,
     text: Arc<ModelText>,
     limits: TokenLimits,
     numerics: String,
@@ -114,6 +118,8 @@ impl Service {
             abandoned: AtomicBool::new(false),
             snapshot: Mutex::default(),
             refused: AtomicU64::new(0),
+            panics: PanicBoundary::default(),
+            dead: AtomicBool::new(false),
             text,
             limits: TokenLimits {
                 // A sequence that does not fit even alone is refused.
@@ -124,7 +130,13 @@ impl Service {
             begin: Instant::now(),
         });
         let runner = Runner::new((pipeline, draft), Arc::clone(&shared), options);
-        let thread = std::thread::spawn(move || runner.run(&received));
+        let watched = Arc::clone(&shared);
+        let run = move || {
+            if watched.panics.catch(|| runner.run(&received)).is_err() {
+                watched.dead.store(true, Ordering::Relaxed);
+            }
+        };
+        let thread = std::thread::spawn(run);
         Ok(Service { handle: ServiceHandle { shared }, thread: Some(thread) })
     }
 
@@ -141,7 +153,7 @@ impl Service {
     fn stop(&mut self) {
         self.handle.shared.commands().take();
         if let Some(thread) = self.thread.take() {
-            // A panic on that thread has been reported there.
+            // It ends without a panic.
             let _ = thread.join();
         }
     }
@@ -213,6 +225,8 @@ impl ServiceHandle {
         Snapshot {
             waiting: self.shared.queue().count() as u64,
             refused: self.shared.refused.load(Ordering::Relaxed),
+            panics: self.shared.panics.count(),
+            dead: self.shared.dead.load(Ordering::Relaxed),
             ..snapshot
         }
     }
@@ -265,6 +279,7 @@ impl Shared {
             known: known_tokens,
             started: None,
             speculator: Speculator::default(),
+            panics: 0,
         };
         Ok(Submitted { work: Work { id: JobId(0), tokens, needs, tenant, priority, deadline }, job })
     }

@@ -2,7 +2,6 @@
 //! while another computes. Stages on this machine run on the thread that owns the model, which has its threads.
 
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -10,6 +9,7 @@ use std::time::Instant;
 
 use cascadia_model::{Hidden, Placement, Stage, StageError};
 
+use super::panics::PanicBoundary;
 use super::schedule::Plan;
 use crate::Pipeline;
 
@@ -22,6 +22,7 @@ pub(super) struct InFlightSteps {
     /// Steps that have passed all stages, or failed.
     finished: VecDeque<StepInFlight>,
     remote: Option<RemoteThreads>,
+    panics: PanicBoundary,
 }
 
 /// A step whose rows the pipeline holds now, unless it failed.
@@ -51,12 +52,12 @@ struct RemoteThreads {
 
 impl InFlightSteps {
     /// As many steps at a time as there are machines that compute; with one machine, steps run on the calling thread.
-    pub(super) fn new(pipeline: Pipeline) -> InFlightSteps {
+    pub(super) fn new(pipeline: Pipeline, panics: PanicBoundary) -> InFlightSteps {
         let stages = pipeline.stages();
         let remote = stages.iter().filter(|stage| !is_local(&***stage)).count();
         let most = (remote + usize::from(remote < stages.len())).max(1);
-        let remote = (most > 1).then(|| RemoteThreads::start(&stages, remote));
-        InFlightSteps { pipeline, stages, most, in_flight: 0, finished: VecDeque::new(), remote }
+        let remote = (most > 1).then(|| RemoteThreads::start(&stages, remote, &panics));
+        InFlightSteps { pipeline, stages, most, in_flight: 0, finished: VecDeque::new(), remote, panics }
     }
 
     /// The pipeline, with the rows of the step that finished last.
@@ -77,7 +78,7 @@ impl InFlightSteps {
     /// Embeds the tokens of a plan and runs it up to the first remote stage; from there other threads run it.
     pub(super) fn start(&mut self, plan: Plan) {
         self.in_flight += 1;
-        let (hidden, result) = match self.pipeline.embed(&plan.step) {
+        let (hidden, result) = match self.panics.catch_step(|| self.pipeline.embed(&plan.step)) {
             Ok(hidden) => (hidden, Ok(())),
             Err(error) => (Hidden::default(), Err(error)),
         };
@@ -100,10 +101,15 @@ impl InFlightSteps {
         }
     }
 
+    /// Waits for all steps in flight, and forgets what came of them.
+    pub(super) fn abandon(&mut self) {
+        while self.next().is_some() {}
+    }
+
     /// Runs the local stages that are next for a step, and passes it on to the threads for remote ones.
     fn advance(&mut self, step: StepInFlight) {
         let alone = self.remote.is_none();
-        let step = run(&self.stages, step, |stage| alone || is_local(stage));
+        let step = run((&self.stages, &self.panics), step, |stage| alone || is_local(stage));
         let is_done = step.result.is_err() || step.passed == self.stages.len();
         match self.remote.as_ref().and_then(|remote| remote.steps.as_ref()).filter(|_| !is_done) {
             Some(steps) => {
@@ -119,17 +125,18 @@ impl InFlightSteps {
 }
 
 impl RemoteThreads {
-    fn start(stages: &Stages, count: usize) -> RemoteThreads {
+    fn start(stages: &Stages, count: usize, panics: &PanicBoundary) -> RemoteThreads {
         let (steps, waiting) = channel::<StepInFlight>();
         let (results, returned) = channel();
         let waiting = Arc::new(Mutex::new(waiting));
         let thread = |_| {
-            let (stages, waiting, results) = (Arc::clone(stages), Arc::clone(&waiting), results.clone());
+            let (stages, waiting) = (Arc::clone(stages), Arc::clone(&waiting));
+            let (results, panics) = (results.clone(), panics.clone());
             thread::spawn(move || {
                 loop {
                     let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
                     let Ok(step) = next else { return };
-                    if results.send(run(&stages, step, |stage| !is_local(stage))).is_err() {
+                    if results.send(run((&stages, &panics), step, |stage| !is_local(stage))).is_err() {
                         return;
                     }
                 }
@@ -152,14 +159,15 @@ fn is_local(stage: &dyn Stage) -> bool {
     stage.traits().placement == Placement::Local
 }
 
-/// Takes a step through the next stages, up to the first that is not `mine`. A panic in a stage is an error of this step
-/// and not the end of the service: what the step left behind are rows that are written again before they are read.
-fn run(stages: &Stages, mut step: StepInFlight, mine: impl Fn(&dyn Stage) -> bool) -> StepInFlight {
+/// Takes a step through the next stages, up to the first that is not `mine`. A panic in a stage is an error of this step.
+fn run(
+    (stages, panics): (&Stages, &PanicBoundary),
+    mut step: StepInFlight,
+    mine: impl Fn(&dyn Stage) -> bool,
+) -> StepInFlight {
     while let Some(stage) = stages.get(step.passed).filter(|stage| step.result.is_ok() && mine(&***stage)) {
         let (plan, hidden) = (&step.plan.step, &mut step.hidden);
-        let ran = catch_unwind(AssertUnwindSafe(|| stage.run(plan, hidden)));
-        let panicked = |_| Err(StageError::Plan { problem: "it broke off; this is a bug worth reporting".into() });
-        step.result = ran.unwrap_or_else(panicked);
+        step.result = panics.catch_step(|| stage.run(plan, hidden));
         step.passed += 1;
     }
     step

@@ -9,6 +9,7 @@ mod job;
 mod logprobs;
 mod options;
 mod pace;
+mod panics;
 mod queue;
 mod runner;
 pub mod schedule;

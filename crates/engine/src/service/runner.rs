@@ -13,10 +13,11 @@ use super::active_job::{ActiveJob, ActiveTask, Ending};
 use super::handle::{Command, Shared};
 use super::in_flight::{FinishedStep, InFlightSteps};
 use super::pace::PromptPace;
+use super::panics::PanicBoundary;
 use super::schedule::{Advance, JobRows, Plan, PromptRows, ScheduleLimits, Scheduler, Work};
 use super::speculate::{DraftModel, DraftRequest, MeasuredCosts, Proposal, draft_lengths, draft_model_length};
 use super::{JobId, ServiceOptions, Snapshot};
-use crate::{FinishReason, LOGITS_AT_ONCE, Pipeline};
+use crate::{EngineError, FinishReason, LOGITS_AT_ONCE, Pipeline};
 
 /// Steps in a row that may find no stage before the jobs in them are given up.
 const LOST_STEPS: u32 = 3;
@@ -42,6 +43,10 @@ pub(super) struct Runner {
     pace: PromptPace,
     costs: MeasuredCosts,
     lost: u32,
+    panics: PanicBoundary,
+    /// Jobs of the step that is being taken in.
+    taking_in: Vec<JobId>,
+    restarting: bool,
 }
 
 /// What is read of the rows of one job.
@@ -61,7 +66,8 @@ impl Runner {
         shared: Arc<Shared>,
         options: ServiceOptions,
     ) -> Runner {
-        let mut steps = InFlightSteps::new(pipeline);
+        let panics = shared.panics.clone();
+        let mut steps = InFlightSteps::new(pipeline, panics.clone());
         let steps_in_flight = steps.most() as u32;
         let pipeline = steps.pipeline();
         let limits = pipeline.limits();
@@ -90,18 +96,57 @@ impl Runner {
             costs: MeasuredCosts::new(options.step_costs),
             pace: PromptPace { most: prompt_rows, seconds: options.prompt_seconds, row_seconds: 0.0 },
             lost: 0,
+            panics,
+            taking_in: Vec::new(),
+            restarting: false,
         }
     }
 
     pub(super) fn run(mut self, commands: &Receiver<Command>) {
+        let panics = self.panics.clone();
         self.publish();
-        while self.receive(commands) {
-            for id in self.scheduler.expire(self.shared.now()) {
-                self.finish(id, FinishReason::Deadline);
+        loop {
+            match panics.catch(|| self.turn(commands)) {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(_) => self.restart(),
             }
-            self.step();
-            self.publish();
         }
+    }
+
+    /// Takes in what has come, and computes a step; `false` after the last job.
+    fn turn(&mut self, commands: &Receiver<Command>) -> bool {
+        if !self.receive(commands) {
+            return false;
+        }
+        for id in self.scheduler.expire(self.shared.now()) {
+            self.finish(id, FinishReason::Deadline);
+        }
+        self.step();
+        self.publish();
+        true
+    }
+
+    /// After a panic outside of any job and of the model: what was planned or half taken in is in doubt, and is dropped with
+    /// all that is cached. Jobs whose step was being taken in fail. Where none was, any job may be the reason: each is
+    /// tried once more. The others are computed again with the tokens they have.
+    fn restart(&mut self) {
+        self.counted.restarts += 1;
+        self.restarting = true;
+        self.steps.abandon();
+        let taking_in = std::mem::take(&mut self.taking_in);
+        let (jobs, context) = (&mut self.jobs, self.shared.context() as usize);
+        jobs.values_mut().for_each(|job| job.panics += u32::from(taking_in.is_empty()));
+        let is_whole = |job: &ActiveJob, tokens: &[u32]| tokens.len() == job.tokens().min(context);
+        let keep = |id, tokens: &[u32]| {
+            !taking_in.contains(&id) && jobs.get(&id).is_some_and(|job| job.panics < 2 && is_whole(job, tokens))
+        };
+        self.scheduler.restart(self.shared.now(), keep);
+        let mut failed: Vec<JobId> = self.jobs.keys().copied().collect();
+        failed.retain(|id| self.scheduler.tokens(*id).is_none());
+        failed.sort();
+        failed.into_iter().for_each(|id| self.fail(id, EngineError::Panicked));
+        self.publish();
     }
 
     /// Takes in what has come, and waits for it when there is nothing to do; `false` after the last job.
@@ -142,10 +187,25 @@ impl Runner {
 
     /// Reports to a job that it is over.
     fn finish(&mut self, id: JobId, finish: FinishReason) {
+        self.end(id, |job| job.end(finish));
+    }
+
+    /// Ends a job with its last update; if that panics, nothing more is said to it. Its receiver may also panic when it is
+    /// dropped.
+    fn end(&mut self, id: JobId, last: impl FnOnce(&mut ActiveJob) -> Ending) {
         if let Some(mut job) = self.jobs.remove(&id) {
-            let ending = job.end(finish);
+            let ending = self.panics.catch(|| last(&mut job)).unwrap_or(Ending::Failed);
             self.count(&job, ending);
+            // A panic in it was counted, and nothing else depends on it.
+            let _ = self.panics.catch(|| drop(job));
         }
+    }
+
+    /// Does what belongs to one job alone: its sampler, its constraint, its receiver. If that panics, this job fails.
+    fn attempt<T>(&mut self, id: JobId, action: impl FnOnce(&mut ActiveJob) -> T) -> Option<T> {
+        let job = self.jobs.get_mut(&id)?;
+        let done = self.panics.catch(|| action(job));
+        done.map_err(|error| self.fail(id, error)).ok()
     }
 
     /// Starts as many steps as may be in flight, and takes in one that has finished.
@@ -153,9 +213,13 @@ impl Runner {
         while self.steps.has_room() && self.start_step() {}
         let Some(FinishedStep { plan, seconds, result }) = self.steps.next() else { return };
         let begin = Instant::now();
+        self.taking_in = plan.jobs.iter().map(|job| job.id).collect();
         let results = match result {
             Ok(()) => self.read(&plan),
-            Err(error) => return self.step_failed(plan, error),
+            Err(error) => {
+                self.step_failed(plan, error);
+                return self.taking_in.clear();
+            }
         };
         if plan.jobs.iter().all(|job| job.rows.len() == 1 + job.drafted as usize) {
             self.costs.record(plan.step.tokens.len(), seconds + begin.elapsed().as_secs_f64());
@@ -166,6 +230,8 @@ impl Runner {
         self.counted.step_seconds += seconds;
         self.scheduler.set_prompt_rows(self.pace.rows(plan.step.tokens.len(), seconds));
         self.scheduler.commit(plan, results);
+        self.taking_in.clear();
+        self.restarting = false;
     }
 
     /// Plans a step and starts it; `false` when there is nothing to plan.
@@ -183,9 +249,9 @@ impl Runner {
     /// Reports to jobs that they left the queue.
     fn start_jobs(&mut self, plan: &Plan) {
         for planned in &plan.jobs {
-            let (Some(reused), Some(job)) = (planned.reused, self.jobs.get_mut(&planned.id)) else { continue };
+            let (Some(reused), Some(job)) = (planned.reused, self.jobs.get(&planned.id)) else { continue };
             self.shared.queue().start(job.tenant);
-            if let Some(finish) = job.start(reused) {
+            if let Some(Some(finish)) = self.attempt(planned.id, |job| job.start(reused)) {
                 self.scheduler.remove(planned.id);
                 self.finish(planned.id, finish);
             }
@@ -243,12 +309,9 @@ impl Runner {
         self.scheduler.lose(plan);
     }
 
-    fn fail(&mut self, id: JobId, error: StageError) {
+    fn fail(&mut self, id: JobId, error: impl Into<EngineError>) {
         self.scheduler.remove(id);
-        if let Some(mut job) = self.jobs.remove(&id) {
-            let ending = job.fail(error.into());
-            self.count(&job, ending);
-        }
+        self.end(id, |job| job.fail(error.into()));
     }
 
     /// Counts a job that ended.
@@ -294,7 +357,8 @@ impl Runner {
             let rows: Vec<u32> = piece.iter().map(|(_, row)| *row).collect();
             let mut logits = std::mem::take(&mut self.logits);
             let begin = Instant::now();
-            let computed = self.steps.pipeline().logits(&plan.step, &rows, &mut logits);
+            let pipeline = self.steps.pipeline();
+            let computed = self.panics.catch_step(|| pipeline.logits(&plan.step, &rows, &mut logits));
             self.counted.output_seconds += begin.elapsed().as_secs_f64();
             match computed {
                 Ok(()) => {
@@ -316,8 +380,10 @@ impl Runner {
 
     /// Samples the token after one row, if all draft tokens before it were accepted.
     fn read_row(&mut self, plan: &Plan, (planned, row): (&JobRows, u32), logits: &[f32], reading: &mut Reading) {
-        let Some(job) = self.jobs.get_mut(&planned.id).filter(|_| !reading.closed && !reading.failed) else { return };
-        let progress = job.sample(logits);
+        if reading.closed || reading.failed {
+            return;
+        }
+        let Some(progress) = self.attempt(planned.id, |job| job.sample(logits)) else { return };
         reading.tokens.extend(progress.token);
         self.counted.generated_tokens += u64::from(progress.token.is_some());
         let draft = (row + 1 < planned.rows.end).then(|| plan.step.tokens[row as usize + 1]);
@@ -328,9 +394,7 @@ impl Runner {
         if let Some(ending) = progress.ending {
             reading.closed = true;
             reading.ended = true;
-            if let Some(job) = self.jobs.remove(&planned.id) {
-                self.count(&job, ending);
-            }
+            self.end(planned.id, |_| ending);
         }
     }
 
@@ -345,7 +409,8 @@ impl Runner {
             embedding.restart();
         }
         let rows: Vec<u32> = planned.wanted.clone().collect();
-        if let Err(error) = self.steps.pipeline().normed(&plan.step, &rows, &mut self.logits) {
+        let (pipeline, normed) = (self.steps.pipeline(), &mut self.logits);
+        if let Err(error) = self.panics.catch_step(|| pipeline.normed(&plan.step, &rows, normed)) {
             reading.failed = true;
             if plan.jobs.len() == 1 {
                 self.fail(planned.id, error);
@@ -355,10 +420,7 @@ impl Runner {
         self.logits.chunks_exact(self.steps.pipeline().spec().width).for_each(|row| embedding.add(row));
         if planned.position as usize + rows.len() == *prompt_tokens {
             reading.ended = true;
-            if let Some(mut job) = self.jobs.remove(&planned.id) {
-                let ending = job.embed();
-                self.count(&job, ending);
-            }
+            self.end(planned.id, ActiveJob::embed);
         }
     }
 
@@ -390,17 +452,8 @@ impl Runner {
     /// What may come next of an answer, and how much of it there may be; `None` of a job that is no answer.
     fn propose(&mut self, id: JobId, most: usize) -> Option<(JobId, usize, Proposal)> {
         let (job, tokens) = (self.jobs.get_mut(&id)?, self.scheduler.tokens(id)?);
-        let ActiveTask::Answer(answer) = &mut job.task else { return None };
-        // Nothing comes after the last token of an answer.
-        let most = most.min(answer.room().saturating_sub(1));
-        if most == 0 {
-            return Some((id, 0, Proposal::default()));
-        }
-        let forced = answer.forced();
-        let proposal = match forced.is_empty() {
-            true => job.speculator.look_up(tokens, most),
-            false => job.speculator.forced(forced, most),
-        };
+        let proposed = self.panics.catch(|| job.propose(tokens, most));
+        let (most, proposal) = proposed.map_err(|error| self.fail(id, error)).ok()??;
         Some((id, most, proposal))
     }
 
@@ -414,7 +467,7 @@ impl Runner {
             _ => None,
         };
         // Speculation is optional: a draft model that fails is not used again.
-        match draft.propose(&wanted, choose) {
+        match self.panics.catch_step(|| draft.propose(&wanted, choose)) {
             Ok(drafts) => requests.iter().zip(drafts).for_each(|((id, _), draft)| self.scheduler.set_draft(*id, draft)),
             Err(_) => self.draft = None,
         }
@@ -438,6 +491,7 @@ impl Runner {
             preemptions: counters.preemptions,
             evictions: memory.evictions(),
             drafted_tokens: counters.drafted_tokens,
+            restarting: self.restarting && !self.scheduler.is_empty(),
             tenants: self.scheduler.shares(),
             ..self.counted.clone()
         };

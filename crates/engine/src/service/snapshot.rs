@@ -29,6 +29,14 @@ pub struct Snapshot {
     pub cancelled: u64,
     /// Jobs that ended with an error.
     pub failed: u64,
+    /// Panics that were caught: bugs that ended at most a few jobs.
+    pub panics: u64,
+    /// Of those, panics after which everything was planned and computed again from the open model.
+    pub restarts: u64,
+    /// Whether that has just happened, and no step was computed since.
+    pub restarting: bool,
+    /// Whether the service has ended for good by a panic while it restarted.
+    pub dead: bool,
     /// Jobs refused because the queue was full.
     pub refused: u64,
     /// Tokens of prompts that were computed.

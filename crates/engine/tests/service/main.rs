@@ -5,6 +5,7 @@ mod identity;
 mod jobs;
 mod known;
 mod limits;
+mod panics;
 mod places;
 mod speculation;
 mod stages;

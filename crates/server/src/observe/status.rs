@@ -49,6 +49,8 @@ const NUMBERS: &[Number] = &[
     ("jobs_finished_total", MetricKind::Counter, "Jobs that finished.", |s| s.finished as f64),
     ("jobs_cancelled_total", MetricKind::Counter, "Jobs whose client disconnected.", |s| s.cancelled as f64),
     ("jobs_failed_total", MetricKind::Counter, "Jobs that ended with an error.", |s| s.failed as f64),
+    ("panics_total", MetricKind::Counter, "Panics that were caught.", |s| s.panics as f64),
+    ("restarts_total", MetricKind::Counter, "Restarts of the engine after a panic.", |s| s.restarts as f64),
     ("jobs_refused_total", MetricKind::Counter, "Jobs refused because the queue was full.", |s| s.refused as f64),
     ("prompt_tokens_total", MetricKind::Counter, "Tokens of prompts that were computed.", |s| s.prompt_tokens as f64),
     ("prefix_tokens_total", MetricKind::Counter, "Tokens of prompts found in the prefix cache.", |s| {

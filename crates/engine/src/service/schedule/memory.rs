@@ -65,6 +65,11 @@ impl Memory {
         }
     }
 
+    /// All pages free, and nothing that was computed before is used again.
+    pub fn emptied(&self, cache: CachePages) -> Memory {
+        Memory { generation: self.generation + 1, evictions: self.evictions, ..Memory::new(cache, self.window as u32) }
+    }
+
     /// Nothing yet, for a sequence with this key.
     pub fn nothing(&self, key: PrefixKey) -> Holding {
         Holding { key, generation: self.generation, ..Holding::default() }

@@ -451,6 +451,22 @@ impl Scheduler {
         }
     }
 
+    /// Begins again with empty caches, after a panic that may have left anything half changed. Jobs of which `keep` says so,
+    /// by their tokens, wait to be computed again; the others are forgotten.
+    pub fn restart(&mut self, now: f64, keep: impl Fn(JobId, &[u32]) -> bool) {
+        let old = std::mem::replace(self, Scheduler::new(self.limits.clone()));
+        self.memory = old.memory.emptied(self.limits.model.cache);
+        self.counters = old.counters;
+        self.released = old.released;
+        self.released.extend(old.sequences.keys());
+        let kept =
+            old.sequences.into_iter().filter(|(id, sequence)| !sequence.ending && keep(*id, &sequence.work.tokens));
+        for (id, sequence) in kept {
+            self.tenants.wait((sequence.work.tenant, sequence.work.priority), id, (Place::Back, now));
+            self.sequences.insert(id, sequence.restarted());
+        }
+    }
+
     /// Changes how many rows of prompts a step may have.
     pub fn set_prompt_rows(&mut self, rows: PromptRows) {
         self.limits.prompt_rows = rows.at_least_one();

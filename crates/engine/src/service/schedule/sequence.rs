@@ -99,6 +99,12 @@ impl Sequence {
         }
     }
 
+    /// The same job, of which nothing is computed any more.
+    pub(super) fn restarted(self) -> Sequence {
+        let (prompt, reached, begun) = (self.prompt, self.reached, self.begun);
+        Sequence { prompt, reached, begun, ..Sequence::new(self.work, self.key) }
+    }
+
     /// It runs from now on, with what is cached of it. Its turn lasts until it has got on further than would pay for what
     /// it computes again.
     pub(super) fn start(&mut self, holding: Holding) {
