@@ -90,7 +90,8 @@ def formats(options):
 def files(options):
     """The model in every format, and a twin of floats for each."""
     options.folder.mkdir(parents=True, exist_ok=True)
-    quantize = lambda source, out, kind: run(options.cascadia, "quantize", source, options.folder / out, "--type", kind)
+    quantize = lambda source, out, kind: run(options.cascadia, "quantize", source, options.folder / out, "--type", kind,
+                                             "--force")
     quantize(options.model, "f16.gguf", "f16")
     for name in FORMATS:
         path = options.folder / f"{name}.gguf"

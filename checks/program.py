@@ -22,7 +22,7 @@ def run(*arguments):
 
 
 def quantize(source, target, kind):
-    run("quantize", source, target, "--type", kind)
+    run("quantize", source, target, "--type", kind, "--force")
     return target
 
 

@@ -29,7 +29,7 @@ def row(options, folder, source, imatrix, kind):
     files = {}
     for label, extra in (("plain", []), ("calibrated", ["--calibrate", options.calibration])):
         files[f"ours {label}"] = folder / f"ours-{label}-{kind}.gguf"
-        program.run("quantize", source, files[f"ours {label}"], "--type", kind.lower(), *extra)
+        program.run("quantize", source, files[f"ours {label}"], "--type", kind.lower(), "--force", *extra)
     if kind not in OURS_ONLY:
         for label, extra in (("plain", []), ("calibrated", ["--imatrix", imatrix])):
             files[f"theirs {label}"] = folder / f"theirs-{label}-{kind}.gguf"

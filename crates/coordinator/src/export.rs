@@ -1,12 +1,12 @@
 //! Exports a model: one shard with embeddings and output matrix, one for every stage, and a manifest.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cascadia_fleet::{
-    Digest, FleetEvent, MANIFEST_VERSION, Manifest, Numerics, Shard, StageSplit, TOKEN_IO_FILE, holds_ends, stage_file,
-    tells_stage, write_json,
+    Digest, FleetEvent, MANIFEST_FILE, MANIFEST_VERSION, Manifest, Numerics, Shard, StageSplit, TOKEN_IO_FILE,
+    holds_ends, stage_file, tells_stage, write_json,
 };
 use cascadia_kernels::Pool;
 use cascadia_model::ModelSpec;
@@ -18,7 +18,7 @@ use crate::CoordinatorError;
 
 /// Keeps the numbers of the source.
 pub const KEEP: &str = "keep";
-/// What is finished so far, for an export that was interrupted.
+/// What is finished of which export: one that was interrupted continues, and one that is made again has nothing to do.
 const PROGRESS_FILE: &str = "export.json";
 
 /// A model that is to be split into shards.
@@ -45,6 +45,7 @@ impl ExportJob<'_> {
         let recipe = recipe(self.precision)?;
         fs::create_dir_all(self.out).map_err(CoordinatorError::io("make the folder", self.out))?;
         let finished = Finished::read(self.out, self.key());
+        finished.write(self.out)?;
         let mut export = Export { job: self, recipe, finished };
         let token_io = export.shard(TOKEN_IO_FILE, [0, 0], (&holds_ends, &|_| true))?;
         let mut stages = Vec::new();
@@ -64,9 +65,20 @@ impl ExportJob<'_> {
             stages,
         };
         manifest.write(self.out)?;
-        // Without it, the next export begins afresh: the manifest says all there is to say.
-        let _ = fs::remove_file(self.out.join(PROGRESS_FILE));
         Ok(manifest)
+    }
+
+    /// The files that it writes.
+    pub fn outputs(&self) -> Vec<PathBuf> {
+        let stages = (0..self.split.stages().len()).map(stage_file);
+        let names = [TOKEN_IO_FILE.to_owned()].into_iter().chain(stages).chain([MANIFEST_FILE.to_owned()]);
+        names.map(|name| self.out.join(name)).collect()
+    }
+
+    /// A file of another export that would be replaced; none where this one continues or is made again.
+    pub fn replaced(&self) -> Option<PathBuf> {
+        let continues = Finished::stored(self.out).is_some_and(|stored| stored["job"] == self.key().as_str());
+        self.outputs().into_iter().find(|path| !continues && path.exists())
     }
 
     /// What tells one export from another: the settings, and the files with their lengths and times.
@@ -136,11 +148,16 @@ struct Finished {
 
 impl Finished {
     fn read(folder: &Path, job: String) -> Finished {
-        let stored = fs::read(folder.join(PROGRESS_FILE)).ok();
-        let stored: Option<Value> = stored.and_then(|text| serde_json::from_slice(&text).ok());
+        let stored = Finished::stored(folder);
         let mine = stored.filter(|stored| stored["job"] == job.as_str());
         let shards = mine.and_then(|stored| serde_json::from_value(stored["shards"].clone()).ok());
         Finished { job, shards: shards.unwrap_or_default() }
+    }
+
+    /// What the last export into a folder has left there.
+    fn stored(folder: &Path) -> Option<Value> {
+        let stored = fs::read(folder.join(PROGRESS_FILE)).ok()?;
+        serde_json::from_slice(&stored).ok()
     }
 
     fn find(&self, file: &str, layers: [u32; 2]) -> Option<Shard> {
@@ -150,6 +167,10 @@ impl Finished {
     fn add(&mut self, folder: &Path, shard: Shard) -> Result<(), CoordinatorError> {
         self.shards.retain(|other| other.file != shard.file);
         self.shards.push(shard);
+        self.write(folder)
+    }
+
+    fn write(&self, folder: &Path) -> Result<(), CoordinatorError> {
         let progress = json!({ "job": self.job, "shards": self.shards });
         Ok(write_json(&folder.join(PROGRESS_FILE), &progress)?)
     }

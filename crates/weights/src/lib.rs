@@ -14,6 +14,7 @@ mod names;
 mod os;
 mod quantised;
 mod safetensors;
+mod scratch_file;
 mod tensor;
 
 pub use cold_read::{ColdRead, read_cold};
@@ -22,4 +23,5 @@ pub use metadata::{FromMetadata, Metadata};
 pub use metadata_value::{MetadataArray, MetadataValue, StringArray};
 pub use model_files::{FileKind, ModelFiles, WeightPages};
 pub use os::{MemoryAdvice, interleave_memory};
+pub use scratch_file::ScratchFile;
 pub use tensor::{Tensor, TensorBytes};

@@ -11,6 +11,7 @@ mod kernels;
 mod live;
 mod measure;
 mod on_open;
+mod overwrite;
 mod owner;
 mod planning;
 mod program;

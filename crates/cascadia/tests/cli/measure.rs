@@ -175,7 +175,7 @@ fn quantize_calibrates_keeps_and_searches() {
     let out = out.to_str().unwrap();
     let write = |flags: &[&str]| {
         let windows = ["--windows", "2", "--window", "50", "--json"];
-        let object = json(&cascadia(&[&["quantize", &fixture("llama3"), out], flags, &windows].concat()));
+        let object = json(&cascadia(&[&["quantize", &fixture("llama3"), out, "--force"], flags, &windows].concat()));
         (object, fs::read(out).unwrap())
     };
     let (plain, plain_bytes) = write(&["--type", "q4_0"]);

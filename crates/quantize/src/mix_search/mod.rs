@@ -10,10 +10,10 @@ mod choose;
 mod sensitivity;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use cascadia_kernels::{Dtype, Pool};
-use cascadia_weights::ModelFiles;
+use cascadia_weights::{ModelFiles, ScratchFile};
 
 use self::choose::{Choice, choose};
 use self::sensitivity::{Group, Stored, errors, slopes};
@@ -143,11 +143,11 @@ impl MixSearch<'_> {
         candidates: &[Candidate],
         measure: &mut impl FnMut(&Path, Depth) -> Result<Measured, E>,
     ) -> Result<BTreeMap<Group, f64>, E> {
-        let (base, probe) = (Scratch::beside(self.out, "base"), Scratch::beside(self.out, "probe"));
-        self.write(self.files, &base.path, BASE.parse()?)?;
-        let least = measure(&base.path, Depth::Probe)?.divergence;
+        let (base, probe) = (self.scratch()?, self.scratch()?);
+        self.write(self.files, base.path(), BASE.parse()?)?;
+        let least = measure(base.path(), Depth::Probe)?.divergence;
         // Wide enough to stand for the source, and only the probed group has to be computed again.
-        let base_files = ModelFiles::open(&base.path).map_err(QuantizeError::from)?;
+        let base_files = ModelFiles::open(base.path()).map_err(QuantizeError::from)?;
         let (mut measured, mut error_sums) = (BTreeMap::new(), BTreeMap::new());
         for candidate in candidates {
             *error_sums.entry(candidate.group.clone()).or_insert(0.0) += candidate.errors[PROBE];
@@ -155,8 +155,8 @@ impl MixSearch<'_> {
         for group in error_sums.keys() {
             let members = candidates.iter().filter(|candidate| candidate.group == *group);
             let keep = members.map(|candidate| Keep::one(&candidate.name, FORMATS[PROBE])).collect();
-            self.write(&base_files, &probe.path, BASE.parse::<Recipe>()?.keeping(keep))?;
-            measured.insert(group.clone(), measure(&probe.path, Depth::Probe)?.divergence - least);
+            self.write(&base_files, probe.path(), BASE.parse::<Recipe>()?.keeping(keep))?;
+            measured.insert(group.clone(), measure(probe.path(), Depth::Probe)?.divergence - least);
         }
         Ok(slopes(&measured, &error_sums))
     }
@@ -168,7 +168,7 @@ impl MixSearch<'_> {
         ways: &[Vec<Choice>],
         measure: &mut impl FnMut(&Path, Depth) -> Result<Measured, E>,
     ) -> Result<FoundMix, E> {
-        let scratch = Scratch::beside(self.out, "candidate");
+        let scratch = self.scratch()?;
         let mut budget = self.target;
         let (mut met, mut missed) = (0.0, f64::INFINITY);
         let mut best: Option<(f64, FoundMix)> = None;
@@ -179,8 +179,8 @@ impl MixSearch<'_> {
                 break;
             }
             let recipe = recipe(candidates, ways, &chosen)?;
-            self.write(self.files, &scratch.path, recipe.clone())?;
-            let measured = measure(&scratch.path, Depth::Full)?;
+            self.write(self.files, scratch.path(), recipe.clone())?;
+            let measured = measure(scratch.path(), Depth::Full)?;
             tried.push(chosen.clone());
             if measured.loss <= self.target {
                 met = budget;
@@ -199,6 +199,11 @@ impl MixSearch<'_> {
                 allowed: "larger, or measured on a longer text",
             })
         })
+    }
+
+    /// A file beside the result for a mix that is only measured.
+    fn scratch(&self) -> Result<ScratchFile, QuantizeError> {
+        Ok(ScratchFile::beside(self.out)?)
     }
 
     fn write(&self, files: &ModelFiles, out: &Path, recipe: Recipe) -> Result<(), QuantizeError> {
@@ -240,23 +245,4 @@ fn found(recipe: Recipe, measured: Measured, ways: &[Vec<Choice>], chosen: &[usi
         bytes += ways[way].bytes;
     }
     FoundMix { recipe, measured, bytes, formats }
-}
-
-/// A file beside the result that goes away with this value.
-struct Scratch {
-    path: PathBuf,
-}
-
-impl Scratch {
-    fn beside(out: &Path, purpose: &str) -> Scratch {
-        let name = out.file_name().unwrap_or_default().to_string_lossy();
-        Scratch { path: out.with_file_name(format!(".{name}.{}.{purpose}", std::process::id())) }
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // It may never have been written; there is nobody to report to if it cannot be removed.
-        let _ = std::fs::remove_file(&self.path);
-    }
 }

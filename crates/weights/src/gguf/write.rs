@@ -8,7 +8,8 @@ use cascadia_kernels::{Dtype, Layout};
 use super::read::byte_len;
 use super::write_value::{write_string, write_value};
 use super::{ALIGNMENT_KEY, DEFAULT_ALIGNMENT, INTERLEAVED_ALIGNMENT, MAGIC, MAX_DIMENSIONS, ggml_type};
-use crate::{MetadataValue, WeightsError, names, os};
+use crate::scratch_file::Unfinished;
+use crate::{MetadataValue, WeightsError, names};
 
 /// The version that is written.
 const VERSION: u32 = 3;
@@ -68,19 +69,9 @@ where
 {
     let layouts = outline.tensors.iter().map(layout).collect();
     let plan = check(outline, layouts).map_err(|problem| WeightsError::Write { path: path.to_owned(), problem })?;
-    let folder = match path.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    };
-    let mut builder = tempfile::Builder::new();
-    if let Some(permissions) = os::new_file_permissions() {
-        builder.permissions(permissions);
-    }
-    // Dropping the temporary file removes it, on every way out of this function but the last.
-    let temporary =
-        builder.prefix(".cascadia-").tempfile_in(folder).map_err(WeightsError::io("create a file in", folder))?;
-
-    let mut file = BufWriter::with_capacity(BUFFER_LEN, temporary.as_file());
+    // Dropping it removes it, on every way out of this function but the last.
+    let unfinished = Unfinished::create(path)?;
+    let mut file = BufWriter::with_capacity(BUFFER_LEN, unfinished.file());
     write_header(&mut file, outline, &plan).map_err(WeightsError::io("write", path))?;
     for (index, &size) in plan.sizes.iter().enumerate() {
         let mut sink = TensorSink { path, file: &mut file, name: &outline.tensors[index].name, size, left: size };
@@ -89,10 +80,7 @@ where
     }
     file.flush().map_err(WeightsError::io("write", path))?;
     drop(file);
-    temporary.as_file().sync_all().map_err(WeightsError::io("write", path))?;
-    temporary.persist(path).map_err(|error| WeightsError::io("write", path)(error.error))?;
-    os::sync_folder(folder).map_err(WeightsError::io("write", folder))?;
-    Ok(())
+    Ok(unfinished.finish(path)?)
 }
 
 /// Takes the bytes of one tensor, in as many pieces as is convenient.

@@ -1,21 +1,21 @@
 //! What differs between operating systems when files are mapped and written.
 
 mod memory_policy;
+mod nameless_file;
 #[cfg(unix)]
 mod unix;
 #[cfg(windows)]
 mod windows;
 
 pub use memory_policy::interleave_memory;
+pub(crate) use nameless_file::{name_file, nameless_file};
 #[cfg(unix)]
 pub(crate) use unix::{
-    FaultGuard, advise, lock, lock_advice, new_file_permissions, open_uncached, populate, prefer_huge_pages, read_at,
-    sync_folder,
+    FaultGuard, advise, lock, lock_advice, open_uncached, populate, prefer_huge_pages, read_at, sync_folder,
 };
 #[cfg(windows)]
 pub(crate) use windows::{
-    FaultGuard, advise, lock, lock_advice, new_file_permissions, open_uncached, populate, prefer_huge_pages, read_at,
-    sync_folder,
+    FaultGuard, advise, lock, lock_advice, open_uncached, populate, prefer_huge_pages, read_at, sync_folder,
 };
 
 /// How mapped bytes are going to be read. Only a hint: ignoring it never changes a result.

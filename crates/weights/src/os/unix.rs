@@ -1,12 +1,12 @@
 //! Linux and macOS: the guard that survives the truncation of a mapped file, memory advice, file modes.
 #![expect(unsafe_code, reason = "signal handlers and mmap have no safe interface")]
 
-use std::fs::{File, Permissions};
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 #[cfg(target_os = "linux")]
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::ptr;
 use std::sync::OnceLock;
@@ -142,11 +142,6 @@ pub(crate) fn open_uncached(path: &Path) -> io::Result<File> {
 /// Reads at `offset` without moving a position that threads share.
 pub(crate) fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     file.read_at(buffer, offset)
-}
-
-/// The mode of a new model file before the user's umask; temporary files would otherwise stay private.
-pub(crate) fn new_file_permissions() -> Option<Permissions> {
-    Some(Permissions::from_mode(0o666))
 }
 
 /// Makes a rename inside `folder` survive a power cut.

@@ -1,7 +1,7 @@
 //! Windows: a mapped file cannot be truncated there, so the guard has nothing to do.
 #![expect(unsafe_code, reason = "prefetching mapped memory has no safe interface")]
 
-use std::fs::{File, Permissions};
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::windows::fs::FileExt;
@@ -68,11 +68,6 @@ pub(crate) fn lock_advice() -> String {
 
 /// Windows has no huge pages for mapped files.
 pub(crate) fn prefer_huge_pages(_map: &Mmap) {}
-
-/// New files inherit the access list of their folder.
-pub(crate) fn new_file_permissions() -> Option<Permissions> {
-    None
-}
 
 /// A rename is already durable when it returns.
 pub(crate) fn sync_folder(_folder: &Path) -> io::Result<()> {

@@ -11,6 +11,7 @@ mod audit;
 mod chaos;
 mod fleet;
 mod load;
+mod output;
 mod pages;
 mod plan;
 mod quantize;
@@ -24,6 +25,7 @@ pub use fleet::{
     WorkerLimitsFlags,
 };
 pub use load::LoadFlags;
+pub use output::OutputFlags;
 pub use pages::{NumaChoice, PageFlags};
 pub use plan::{Imagined, PlanFlags};
 pub use quantize::QuantizeFlags;

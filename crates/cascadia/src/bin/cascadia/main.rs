@@ -8,6 +8,7 @@ mod home;
 mod hub;
 mod machine;
 mod output;
+mod overwrite;
 mod progress;
 mod scored_text;
 mod source;

@@ -9,6 +9,7 @@ use super::plan_table;
 use crate::flags::{ExportFlags, StageCount};
 use crate::home::{home, reporter};
 use crate::output::{print, print_json, remark};
+use crate::overwrite::check_is_not_input;
 use crate::source::find;
 
 /// Writes a model as one shard with embeddings and output matrix, one for every stage, and a manifest.
@@ -37,6 +38,8 @@ pub(crate) fn export(flags: &ExportFlags) -> anyhow::Result<()> {
         pool,
         notify: &*reporter(),
     };
+    job.outputs().iter().try_for_each(|out| check_is_not_input(out, &files))?;
+    flags.output.check(job.replaced().as_deref())?;
     report(flags, &job.write()?)
 }
 

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use crate::flags::LogitsFlags;
 use crate::output::{print, print_json};
+use crate::overwrite::check_is_not_input;
 use crate::source::find;
 
 /// Writes the logits of every position of a token sequence.
@@ -14,7 +15,9 @@ pub(crate) fn logits(flags: &LogitsFlags) -> anyhow::Result<()> {
     let usual = flags.compute.open_options();
     let activations = flags.numerics.activations.into();
     let options = OpenOptions { context: Some(context), rows_per_step: flags.chunk, activations, ..usual };
-    let mut session = Engine::from_files(find(&flags.model)?.files()?, &options)?.into_session();
+    let files = find(&flags.model)?.files()?;
+    check_is_not_input(&flags.out, &files)?;
+    let mut session = Engine::from_files(files, &options)?.into_session();
     write_logits(&mut session, &flags.tokens, &flags.out)?;
     let (positions, vocabulary) = (flags.tokens.len(), session.spec().vocabulary);
     if flags.json {

@@ -14,11 +14,12 @@ use cascadia_quantize::{
     Depth, Importance, Keep, Measured, MixSearch, PackJob, QuantizeError, QuantizeJob, QuantizeSummary, Recipe, pack,
     quantize as convert,
 };
-use cascadia_weights::ModelFiles;
+use cascadia_weights::{ModelFiles, ScratchFile};
 use serde_json::json;
 
 use crate::flags::QuantizeFlags;
 use crate::output::{print, print_json};
+use crate::overwrite::check_is_not_input;
 use crate::progress::Progress;
 use crate::scored_text::{ScoredText, WindowLimits};
 use crate::source::find;
@@ -30,6 +31,8 @@ pub(crate) fn quantize(flags: &QuantizeFlags) -> anyhow::Result<()> {
     let named = flags.kind.as_deref().map(str::parse::<Recipe>).transpose()?;
     let target = flags.target_loss.as_deref().map(percent).transpose()?;
     let files = command.source.files()?;
+    check_is_not_input(&flags.out, &files)?;
+    flags.output.check(flags.out.exists().then_some(&flags.out))?;
     let importance = command.importance()?;
     let (recipe, found) = match (named, target) {
         (Some(recipe), _) => (Some(recipe.keeping(keep)), None),
@@ -48,14 +51,10 @@ pub(crate) fn quantize(flags: &QuantizeFlags) -> anyhow::Result<()> {
     let summary = match recipe {
         Some(recipe) if flags.packed => {
             // Packing re-arranges a finished file, so the quantised rows are written beside it first.
-            let path = flags.out.with_extension("rows.gguf");
-            let before = rows(&path, recipe)?.bytes_before;
-            let packed = ModelFiles::open(&path).map_err(anyhow::Error::from).and_then(|files| {
-                let summary = write_packed(&files, &flags.out, &command.pool)?;
-                Ok(QuantizeSummary { bytes_before: before, ..summary })
-            });
-            std::fs::remove_file(&path)?;
-            packed?
+            let unpacked = ScratchFile::beside(&flags.out)?;
+            let bytes_before = rows(unpacked.path(), recipe)?.bytes_before;
+            let summary = write_packed(&ModelFiles::open(unpacked.path())?, &flags.out, &command.pool)?;
+            QuantizeSummary { bytes_before, ..summary }
         }
         Some(recipe) => rows(&flags.out, recipe)?,
         None => write_packed(&files, &flags.out, &command.pool)?,

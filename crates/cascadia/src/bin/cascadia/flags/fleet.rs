@@ -6,7 +6,7 @@ use std::str::FromStr;
 use cascadia_fleet::Hours;
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{ComputeFlags, PageFlags, ThreadFlags};
+use super::{ComputeFlags, OutputFlags, PageFlags, ThreadFlags};
 
 /// Flags of `export`.
 #[derive(Debug, Args)]
@@ -28,6 +28,9 @@ pub struct ExportFlags {
     /// Output folder; created if missing.
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
+    /// What may be replaced.
+    #[command(flatten)]
+    pub output: OutputFlags,
     /// Compute threads.
     #[command(flatten)]
     pub threads: ThreadFlags,

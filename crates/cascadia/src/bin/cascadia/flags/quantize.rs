@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::ThreadFlags;
+use super::{OutputFlags, ThreadFlags};
 
 /// Flags of `quantize`.
 #[derive(Debug, Args)]
@@ -30,6 +30,9 @@ pub struct QuantizeFlags {
     pub model: String,
     /// Output GGUF file.
     pub out: PathBuf,
+    /// What may be replaced.
+    #[command(flatten)]
+    pub output: OutputFlags,
     /// Target type: a format or a mix of formats, see below.
     #[arg(long = "type", value_name = "TYPE", required_unless_present_any = ["target_loss", "packed"])]
     pub kind: Option<String>,
