@@ -152,8 +152,9 @@ impl FleetBuilder {
         let FleetBuilder { home, listen, announce, options } = self;
         let known = home.coordinator().ok();
         let listen = listen.or_else(|| known.as_ref().map(|known| known.listen.clone()));
-        let listener =
-            Listener::bind(&listen.unwrap_or_else(default_address), &home.coordinator_key()?, home.members())?;
+        let key = home.pending_coordinator_key()?;
+        let listener = Listener::bind(&listen.unwrap_or_else(default_address), key.identity(), home.members())?;
+        key.keep()?;
         let (listen, silent) = (listener.address()?.to_string(), !announce);
         home.set_coordinator(&CoordinatorSettings { listen, silent, ..known.unwrap_or_default() })?;
         Ok(Fleet { coordinator: Coordinator::with_listener(home, options, listener)? })

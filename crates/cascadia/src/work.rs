@@ -73,7 +73,7 @@ impl WorkerBuilder {
             let problem = format!("this machine is {} of a fleet already; {sentence}", known.node);
             return Err(FleetError::InUse { problem }.into());
         }
-        let node = join(invitation, &self.home.worker_key()?, name)?;
+        let node = join(invitation, &self.home.pending_worker_key()?, name)?;
         let Invitation { addresses, coordinator, .. } = invitation.clone();
         self.home.set_worker(&WorkerSettings { addresses, coordinator, node: node.clone(), shards: Vec::new() })?;
         Ok(node)

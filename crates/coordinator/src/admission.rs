@@ -32,7 +32,10 @@ impl Admissions {
                 }
             }
             Arrival::Joined { node } => self.home.notify(FleetEvent::Joined { node }),
-            Arrival::TurnedAway { address, problem } => self.home.notify(FleetEvent::TurnedAway { address, problem }),
+            Arrival::TurnedAway { address, problem, is_news: true } => {
+                self.home.notify(FleetEvent::TurnedAway { address, problem });
+            }
+            Arrival::TurnedAway { is_news: false, .. } => {}
         }
     }
 

@@ -17,11 +17,12 @@ pub fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<Option<T>,
     }
 }
 
-/// Puts one in the place of what was there; when this returns without an error it is on the disk.
+/// Puts one in the place of what was there, in a folder that is made if need be; when this returns without an error it is on the disk.
 pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), FleetError> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut text = serde_json::to_vec_pretty(value).map_err(|error| FleetError::file(path, error.to_string()))?;
     text.push(b'\n');
+    fs::create_dir_all(folder).map_err(FleetError::io("make the folder", folder))?;
     let mut file = tempfile::NamedTempFile::new_in(folder).map_err(FleetError::io("create a file in", folder))?;
     file.write_all(&text).and_then(|()| file.as_file().sync_all()).map_err(FleetError::io("write", path))?;
     file.persist(path).map_err(|error| FleetError::io("write", path)(error.error))?;

@@ -29,7 +29,8 @@ pub use home::{
 };
 pub use json_file::{read_json, write_json};
 pub use membership::{
-    Announcement, Arrival, Identity, Invitation, Listener, Member, Members, Quarantine, join, look_around,
+    Announcement, Arrival, Identity, Invitation, Listener, Member, Members, PendingIdentity, Quarantine, join,
+    look_around,
 };
 pub use os::{Probe, lower_priority};
 pub use planning::{

@@ -1,9 +1,11 @@
 //! Export, join, push, serve: several machines answer as one does, also when some of them are lost.
 
+use std::fs;
 use std::net::TcpListener;
+use std::process::Command;
 use std::time::Instant;
 
-use crate::program::{cascadia, fixture, json};
+use crate::program::{self, cascadia, fixture, json};
 use crate::test_fleet::{PATIENT, Running, Server, TestFleet, until};
 
 const PROMPT: &str = "The harbour at night";
@@ -263,5 +265,33 @@ fn a_drill_drops_and_changes_nothing() {
         assert_eq!((&object["differing_tokens"], &object["dropped"]), (&0.into(), &serde_json::json!([])), "{object}");
         assert_eq!(object["faults"][kind]["count"], count);
         assert!(object["tokens"].as_u64().unwrap() > 0);
+    }
+}
+
+#[test]
+fn failing_commands_make_no_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let commands: [&[&str]; 14] = [
+        &["fleet", "init", "--listen", "no such address"],
+        &["fleet", "push", "absent", "node-00:stage-0"],
+        &["fleet", "status"],
+        &["fleet", "revoke", "node-00"],
+        &["fleet", "trust", "node-00"],
+        &["join", "cas1-nonsense"],
+        &["leave"],
+        &["worker", "start"],
+        &["worker", "head"],
+        &["worker", "limits", "--hours", "nonsense"],
+        &["audit", "verify"],
+        &["serve", "--fleet", "all", "--port", "0"],
+        &["serve", &fixture("llama3"), "--fleet", "all", "--port", "0"],
+        &["export", &fixture("llama3"), "--stages", "auto", "--precision", "nonsense", "--out", "shards"],
+    ];
+    for command in commands {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_cascadia"));
+        let done = program::run(program.args(command).env("HOME", folder.path()).current_dir(folder.path()), "");
+        assert_ne!(done.code, 0, "{command:?}");
+        let left: Vec<_> = fs::read_dir(folder.path()).unwrap().flatten().map(|entry| entry.file_name()).collect();
+        assert!(left.is_empty(), "{command:?} left {left:?}: {}", done.stderr);
     }
 }

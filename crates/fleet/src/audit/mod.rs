@@ -17,6 +17,6 @@ pub(crate) use head::{Countersignature, testimony_bytes};
 pub use head::{Head, SignedHead, Witness, Witnesses};
 pub use log::{AuditLog, LogLimits};
 pub use record::{Decision, Entry, Position, Record, Verb};
-use refusals::Refusals;
+pub(crate) use refusals::Refusals;
 pub use seal::Seal;
 pub use verify::Verdict;

@@ -11,8 +11,8 @@ use super::known_machines::KnownMachines;
 use super::settings::{CoordinatorSettings, FleetStatus, WorkerSettings};
 use crate::event::{FleetEvent, Notify};
 use crate::{
-    Arrival, AuditLog, Auditor, Entry, FleetError, Identity, Listener, Members, OwnerLimits, Verb, read_json,
-    write_json,
+    Arrival, AuditLog, Auditor, Entry, FleetError, Identity, Listener, Members, OwnerLimits, PendingIdentity, Verb,
+    read_json, write_json,
 };
 
 /// What a machine keeps of its fleet, and who is told what happens there.
@@ -25,12 +25,11 @@ pub struct FleetHome {
 }
 
 impl FleetHome {
-    /// Keeps everything in this folder, which is made if it is not there. Nobody is told of events.
+    /// Keeps everything in this folder, which is made with the first file in it. Nobody is told of events.
     pub fn open(folder: impl Into<PathBuf>) -> Result<FleetHome, FleetError> {
         let folder = folder.into();
-        for part in ["coordinator", "worker"] {
-            let folder = folder.join(part);
-            fs::create_dir_all(&folder).map_err(FleetError::io("make the folder", &folder))?;
+        if folder.exists() && !folder.is_dir() {
+            return Err(FleetError::file(&folder, "it is no folder; choose another place for the fleet's data"));
         }
         Ok(FleetHome { folder, notify: Arc::new(|_| {}), auditor: OnceLock::new() })
     }
@@ -53,6 +52,16 @@ impl FleetHome {
     /// The coordinator's key.
     pub fn coordinator_key(&self) -> Result<Identity, FleetError> {
         Identity::open_or_make(&self.folder.join("coordinator/key"))
+    }
+
+    /// The coordinator's key, not yet written if it is new.
+    pub fn pending_coordinator_key(&self) -> Result<PendingIdentity, FleetError> {
+        Identity::prepare(&self.folder.join("coordinator/key"))
+    }
+
+    /// This machine's key as a worker, not yet written if it is new.
+    pub fn pending_worker_key(&self) -> Result<PendingIdentity, FleetError> {
+        Identity::prepare(&self.folder.join("worker/key"))
     }
 
     /// This machine's key as a worker.
@@ -142,7 +151,7 @@ impl FleetHome {
         }
         let ((sender, arrivals), auditor) = (Arrivals::queue(), self.auditor()?);
         listener.run(move |arrival| {
-            if let Arrival::TurnedAway { address, problem } = &arrival {
+            if let Arrival::TurnedAway { address, problem, .. } = &arrival {
                 auditor.refused(&address.ip().to_string(), problem);
             }
             sender.send(arrival);
@@ -208,9 +217,17 @@ pub(super) struct HomeFile(pub(super) &'static str);
 impl FleetHome {
     /// Locks a file for as long as the result is held; nothing if another process holds it.
     pub(super) fn lock(&self, file: HomeFile) -> Result<Option<File>, FleetError> {
-        let path = self.folder.join(file.0);
+        let path = self.path_to_write(file)?;
         let file = File::create(&path).map_err(FleetError::io("write", &path))?;
         Ok(file.try_lock().is_ok().then_some(file))
+    }
+
+    /// Where a file is, in a folder that is made if need be.
+    fn path_to_write(&self, file: HomeFile) -> Result<PathBuf, FleetError> {
+        let path = self.folder.join(file.0);
+        let folder = path.parent().unwrap_or(&self.folder);
+        fs::create_dir_all(folder).map_err(FleetError::io("make the folder", folder))?;
+        Ok(path)
     }
 
     /// Reads a file, if it is there.
@@ -220,7 +237,7 @@ impl FleetHome {
 
     /// Replaces a file that nobody needs after the system has ended: readers see a whole file, and no disk is waited for.
     pub(super) fn show(&self, file: HomeFile, value: &impl Serialize) -> Result<(), FleetError> {
-        let path = self.folder.join(file.0);
+        let path = self.path_to_write(file)?;
         let text = serde_json::to_vec_pretty(value).map_err(|error| FleetError::file(&path, error.to_string()))?;
         let beside = path.with_extension("new");
         let written = fs::write(&beside, text).and_then(|()| fs::rename(&beside, &path));

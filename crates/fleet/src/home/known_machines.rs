@@ -43,8 +43,10 @@ pub fn gather(
                 Ok(measured) => drop(found.insert(node, measured)),
                 Err(error) => home.notify(FleetEvent::NotMeasured { node, problem: error.to_string() }),
             },
-            Some(Arrival::TurnedAway { address, problem }) => home.notify(FleetEvent::TurnedAway { address, problem }),
-            Some(Arrival::Member { .. } | Arrival::Joined { .. }) => {}
+            Some(Arrival::TurnedAway { address, problem, is_news: true }) => {
+                home.notify(FleetEvent::TurnedAway { address, problem });
+            }
+            Some(Arrival::Member { .. } | Arrival::Joined { .. } | Arrival::TurnedAway { .. }) => {}
             None => break,
         }
     }

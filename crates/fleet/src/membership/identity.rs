@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ring::pkcs8;
 use ring::rand::SystemRandom;
 use ring::signature::Ed25519KeyPair;
 use rustls::SignatureScheme;
@@ -22,21 +23,24 @@ pub struct Identity {
     pin: Digest,
 }
 
-impl Identity {
-    /// Reads the key in a file, which is made if it is not there. Only its owner can read the file.
-    pub fn open_or_make(path: &Path) -> Result<Identity, FleetError> {
-        match fs::read(path) {
-            Ok(bytes) => Identity::from_bytes(&bytes).map_err(|problem| FleetError::file(path, problem)),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Identity::make(path),
-            Err(error) => Err(FleetError::io("read", path)(error)),
-        }
+/// A key that is to become this machine's: nothing is written before it is kept.
+pub struct PendingIdentity {
+    identity: Identity,
+    /// Where it goes if it is new, and its bytes.
+    new: Option<(PathBuf, pkcs8::Document)>,
+}
+
+impl PendingIdentity {
+    /// The key.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
     }
 
-    fn make(path: &Path) -> Result<Identity, FleetError> {
+    /// Writes it into its file, which only its owner can read, unless it comes from there.
+    pub fn keep(&self) -> Result<(), FleetError> {
+        let Some((path, bytes)) = &self.new else { return Ok(()) };
         let folder = path.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(folder).map_err(FleetError::io("make the folder", folder))?;
-        let bytes = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new());
-        let bytes = bytes.map_err(|_| FleetError::file(path, "the system gives no random numbers for a key"))?;
         // Such files are their owner's alone from the beginning.
         let mut file = tempfile::NamedTempFile::new_in(folder).map_err(FleetError::io("create a file in", folder))?;
         file.write_all(bytes.as_ref())
@@ -44,7 +48,42 @@ impl Identity {
             .map_err(FleetError::io("write", path))?;
         file.persist_noclobber(path).map_err(|error| FleetError::io("write", path)(error.error))?;
         sync_folder(folder);
-        Identity::from_bytes(bytes.as_ref()).map_err(|problem| FleetError::file(path, problem))
+        Ok(())
+    }
+}
+
+impl From<Identity> for PendingIdentity {
+    /// One that is kept already.
+    fn from(identity: Identity) -> PendingIdentity {
+        PendingIdentity { identity, new: None }
+    }
+}
+
+impl Identity {
+    /// Reads the key in a file, which is made if it is not there. Only its owner can read the file.
+    pub fn open_or_make(path: &Path) -> Result<Identity, FleetError> {
+        let pending = Identity::prepare(path)?;
+        pending.keep()?;
+        Ok(pending.identity)
+    }
+
+    /// The key in a file, or a new one for it that is not written yet.
+    pub fn prepare(path: &Path) -> Result<PendingIdentity, FleetError> {
+        match fs::read(path) {
+            Ok(bytes) => {
+                let identity = Identity::from_bytes(&bytes).map_err(|problem| FleetError::file(path, problem))?;
+                Ok(identity.into())
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let bytes = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new());
+                let bytes =
+                    bytes.map_err(|_| FleetError::file(path, "the system gives no random numbers for a key"))?;
+                let identity = Identity::from_bytes(bytes.as_ref());
+                let identity = identity.map_err(|problem| FleetError::file(path, problem))?;
+                Ok(PendingIdentity { identity, new: Some((path.to_owned(), bytes)) })
+            }
+            Err(error) => Err(FleetError::io("read", path)(error)),
+        }
     }
 
     fn from_bytes(bytes: &[u8]) -> Result<Identity, String> {

@@ -1,15 +1,17 @@
 //! The coordinator's one port: members are admitted, invited machines may join, nobody else gets an answer.
 
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustls::ServerConfig;
 
+use crate::audit::{Refusals, Verb};
 use crate::membership::connection_slots::ConnectionSlots;
 use crate::membership::discovery::{Announcement, announce};
+use crate::membership::handshakes::{HandshakePlace, Handshakes};
 use crate::membership::invitation::proof;
 use crate::wire::frame::{Bounds, Frame, Kind, Outgoing, Wait, receive};
 use crate::wire::link::LinkError;
@@ -17,7 +19,7 @@ use crate::wire::message::{MOST_MESSAGE, Reader, Writer, reason};
 use crate::wire::tcp::HANDSHAKE;
 use crate::wire::tls;
 use crate::wire::verbs::Expecting;
-use crate::{Clock, Digest, FleetError, Identity, Invitation, Members, TcpLink};
+use crate::{Clock, Digest, FleetError, Identity, Invitation, Members, PendingIdentity, TcpLink};
 
 /// A pause when the system has no more connections to give.
 const RETRY: Duration = Duration::from_millis(50);
@@ -54,6 +56,8 @@ pub enum Arrival {
         address: SocketAddr,
         /// Why.
         problem: String,
+        /// Whether it is the first from there in a minute; others are only counted.
+        is_news: bool,
     },
 }
 
@@ -83,8 +87,9 @@ impl Listener {
     /// Tells `arrive` of everyone who comes, each on a thread of its own, until the program ends.
     pub fn run(self, arrive: impl Fn(Arrival) + Send + Sync + 'static) {
         let Listener { socket, config, members, announcement } = self;
-        let (shared, arrive) = (Arc::new((config, members)), Arc::new(arrive));
-        let [proving, admitted] = [0, 1].map(|_| ConnectionSlots::default());
+        let refusals = Mutex::new(Refusals::of(Verb::Connect));
+        let reception = Arc::new(Reception { config, members, admitted: ConnectionSlots::default(), refusals, arrive });
+        let handshakes = Handshakes::default();
         thread::spawn(move || {
             let _announcement = announcement;
             for socket in socket.incoming() {
@@ -93,39 +98,66 @@ impl Listener {
                     Clock::system().sleep(RETRY);
                     continue;
                 };
-                let Some(slot) = proving.take() else { continue };
-                let (shared, arrive, admitted) = (Arc::clone(&shared), Arc::clone(&arrive), admitted.clone());
-                thread::spawn(move || {
-                    let arrival = answer(socket, &shared.0, &shared.1);
-                    drop(slot);
-                    // Members that find no place come again.
-                    if let (Some(arrival), Some(_slot)) = (arrival, admitted.take()) {
-                        arrive(arrival);
-                    }
-                });
+                let (Ok(address), Ok(other)) = (socket.peer_addr(), socket.try_clone()) else { continue };
+                let end = Box::new(move || drop(other.shutdown(Shutdown::Both)));
+                let Some(place) = handshakes.take(address.ip(), Clock::system().now(), end) else { continue };
+                let reception = Arc::clone(&reception);
+                thread::spawn(move || reception.receive(socket, address, place));
             }
         });
     }
 }
 
-fn answer(socket: TcpStream, config: &Arc<ServerConfig>, members: &Members) -> Option<Arrival> {
-    let address = socket.peer_addr().ok()?;
-    let turned_away = |problem: String| Some(Arrival::TurnedAway { address, problem });
-    // So long in all, whatever is proved in that time.
-    let deadline = Clock::system().now() + HANDSHAKE;
-    let mut link = match TcpLink::accept(socket, config, deadline) {
-        Ok(link) => link,
-        Err(error) => return turned_away(error.to_string()),
-    };
-    let Some(key) = link.peer() else { return turned_away("it showed no key".to_owned()) };
-    if let Some(node) = members.name_of(key) {
-        return Some(Arrival::Member { node, link: Box::new(link) });
+/// What every connection that may prove itself needs.
+struct Reception<F> {
+    config: Arc<ServerConfig>,
+    members: Arc<Members>,
+    admitted: ConnectionSlots,
+    refusals: Mutex<Refusals>,
+    arrive: F,
+}
+
+impl<F: Fn(Arrival)> Reception<F> {
+    fn receive(&self, socket: TcpStream, address: SocketAddr, place: HandshakePlace) {
+        let arrival = self.answer(socket).unwrap_or_else(|problem| {
+            let is_news = self.is_news(address, &problem);
+            Arrival::TurnedAway { address, problem, is_news }
+        });
+        let holder = match &arrival {
+            Arrival::Member { node, .. } | Arrival::Joined { node } => {
+                place.remember_member();
+                node.clone()
+            }
+            Arrival::TurnedAway { address, .. } => address.ip().to_string(),
+        };
+        drop(place);
+        // Members that find no slot come again.
+        if let Some(_slot) = self.admitted.take(&holder) {
+            (self.arrive)(arrival);
+        }
     }
-    match take_in(&mut link, key, (members, deadline)) {
-        Ok(Some(node)) => Some(Arrival::Joined { node }),
+
+    /// Who it is, or why it is turned away.
+    fn answer(&self, socket: TcpStream) -> Result<Arrival, String> {
+        // So long in all, whatever is proved in that time.
+        let deadline = Clock::system().now() + HANDSHAKE;
+        let mut link = TcpLink::accept(socket, &self.config, deadline).map_err(|error| error.to_string())?;
+        let key = link.peer().ok_or("it showed no key")?;
+        if let Some(node) = self.members.name_of(key) {
+            return Ok(Arrival::Member { node, link: Box::new(link) });
+        }
         // It is told nothing: who was not invited learns nothing of who is.
-        Ok(None) => turned_away("it was not invited, or its invitation is used up".to_owned()),
-        Err(problem) => turned_away(problem),
+        let joined = take_in(&mut link, key, (&self.members, deadline))?;
+        let node = joined.ok_or("it was not invited, or its invitation is used up")?;
+        Ok(Arrival::Joined { node })
+    }
+
+    /// Whether people should hear of it.
+    fn is_news(&self, address: SocketAddr, problem: &str) -> bool {
+        let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Clock::system().now();
+        drop(refusals.over(now));
+        refusals.count(&address.ip().to_string(), problem, now).is_some()
     }
 }
 
@@ -152,8 +184,10 @@ fn take_in(
     Ok(joined)
 }
 
-/// Joins the fleet of an invitation with this machine's key; gives the name that it was given there.
-pub fn join(invitation: &Invitation, identity: &Identity, wanted: &str) -> Result<String, FleetError> {
+/// Joins the fleet of an invitation with this machine's key; gives the name that it was given there. The key is kept
+/// once the coordinator is reached, and before it takes the machine in: who joins again is then the same machine.
+pub fn join(invitation: &Invitation, key: &PendingIdentity, wanted: &str) -> Result<String, FleetError> {
+    let identity = key.identity();
     let refuse = |problem: String| FleetError::Invitation { problem };
     if Clock::system().unix_seconds() >= invitation.expires {
         return Err(refuse("it has expired; ask for a new one".to_owned()));
@@ -162,6 +196,7 @@ pub fn join(invitation: &Invitation, identity: &Identity, wanted: &str) -> Resul
     let mut link = TcpLink::dial(&invitation.addresses, identity, invitation.coordinator).map_err(failed)?;
     let proof = proof(&invitation.proof_key(), &link.secret().map_err(failed)?, identity.pin());
     let message = Writer::default().text(wanted).bytes(&proof).0;
+    key.keep()?;
     Outgoing::message(Kind::Join, &message).send(&mut link, &mut Vec::new()).map_err(failed)?;
     let mut frame = Frame::default();
     let heard = receive(&mut link, &Bounds::table(Expecting::Welcome, MOST_MESSAGE), &mut frame, Wait::For(JOINING));

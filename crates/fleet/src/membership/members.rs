@@ -1,6 +1,6 @@
 //! Which machines belong to a fleet, and which invitations are open: one small file that every connection asks.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -184,6 +184,8 @@ impl Members {
     fn change(&self, change: impl FnOnce(&mut Content) -> Option<Entry>) -> Result<(), FleetError> {
         // Beside the file, which is another one after every change.
         let path = self.path.with_extension("lock");
+        let folder = path.parent().unwrap_or(Path::new("."));
+        fs::create_dir_all(folder).map_err(FleetError::io("make the folder", folder))?;
         let one_at_a_time = File::create(&path).map_err(FleetError::io("create", &path))?;
         one_at_a_time.lock().map_err(FleetError::io("lock", &path))?;
         let mut content = self.read()?;
@@ -253,7 +255,7 @@ mod tests {
         let node = |name: &str| Member { name: name.to_owned(), key, distrusted: None };
         write(vec![node("node-00")]).expect("it can be written");
         assert!(members.has("node-00") && members.name_of(key).is_some());
-        std::fs::write(&path, "{").expect("it can be written");
+        fs::write(&path, "{").expect("it can be written");
         assert!(members.has("node-00") && !members.has("node-01") && members.name_of(key).is_none());
         assert!(members.revoke("node-00").is_err());
         write(Vec::new()).expect("it can be written");

@@ -70,8 +70,7 @@ impl Store {
             Err(error) => return Err(refuse(link, error.to_string())),
         };
         if !here {
-            self.make_room(offer, keep);
-            if let Err(problem) = self.check_room(offer) {
+            if let Err(problem) = self.make_room(offer, keep) {
                 return Err(refuse(link, problem));
             }
             match self.receive(link, offer).and_then(|()| self.finish(offer)) {
@@ -87,31 +86,37 @@ impl Store {
         }
     }
 
-    /// Removes files that are not to be kept, the oldest first, until there is room for one more.
-    fn make_room(&self, offer: &Offer, keep: &[Digest]) {
+    /// Removes as many files as it takes that are not to be kept, the oldest first, until there is room for one more.
+    /// If there would be none without all of them, they stay, and the error says why.
+    fn make_room(&self, offer: &Offer, keep: &[Digest]) -> Result<(), String> {
         let kept: Vec<String> = keep.iter().chain([&offer.digest]).map(Digest::to_string).collect();
         let files = fs::read_dir(&self.folder).into_iter().flatten().flatten();
         let unused = files.filter(|file| !kept.iter().any(|kept| file.file_name().to_string_lossy().starts_with(kept)));
-        let dated = unused.filter_map(|file| Some((file.metadata().ok()?.modified().ok()?, file.path())));
+        let dated = unused.filter_map(|file| {
+            let metadata = file.metadata().ok()?;
+            Some((metadata.modified().ok()?, file.path(), metadata.len()))
+        });
         let mut unused: Vec<_> = dated.collect();
         unused.sort();
-        for (_, path) in unused {
-            if self.check_room(offer).is_ok() {
-                return;
-            }
-            // One that stays counts when it is asked again whether there is room.
-            let _ = fs::remove_file(path);
+        let (mut freed, mut unused, mut going) = (0, unused.into_iter(), Vec::new());
+        while let Err(problem) = self.check_room(offer, freed) {
+            let (_, path, bytes) = unused.next().ok_or(problem)?;
+            freed += bytes;
+            going.push(path);
         }
+        // One that stays counts when it is asked again whether there is room.
+        going.iter().for_each(|path| drop(fs::remove_file(path)));
+        self.check_room(offer, 0)
     }
 
-    /// Says why a file cannot be taken.
-    fn check_room(&self, offer: &Offer) -> Result<(), String> {
-        let held = self.held(offer.digest);
+    /// Says why a file cannot be taken, even once so many bytes of others are freed.
+    fn check_room(&self, offer: &Offer, freed: u64) -> Result<(), String> {
+        let held = self.held(offer.digest).saturating_sub(freed);
         if held.saturating_add(offer.bytes) > self.quota {
             let (needs, quota) = (offer.bytes, self.quota);
             return Err(format!("{needs} bytes beside {held} are more than the {quota} its owner allows"));
         }
-        match os::free_bytes(&self.folder) {
+        match os::free_bytes(&self.folder).map(|free| free.saturating_add(freed)) {
             Some(free) if self.lacking(offer).saturating_add(RESERVE) > free => {
                 let bytes = offer.bytes;
                 Err(format!("{bytes} bytes, and {RESERVE} for its owner, do not fit onto a disk with {free} free"))

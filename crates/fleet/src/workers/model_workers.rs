@@ -106,7 +106,7 @@ impl ModelWorkers {
 
     /// Talks to a worker that has connected: it joins the workers of its stage, or hears why it cannot. Gives the stage.
     pub fn admit(&self, link: Box<dyn Link>, node: &str) -> Result<usize, LinkError> {
-        let Some(_slot) = self.arriving.take() else {
+        let Some(_slot) = self.arriving.take(node) else {
             return Err(LinkError::Broken("too many machines come at once".to_owned()));
         };
         self.admit_pending(PendingWorker::hear(link, node)?)

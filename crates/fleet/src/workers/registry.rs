@@ -72,7 +72,7 @@ impl WorkerRegistry {
 
     /// Talks to a worker that has connected: it joins a model, waits for a shard, or hears why it cannot.
     pub fn admit(&self, link: Box<dyn Link>, node: &str) -> Result<Admission, LinkError> {
-        let Some(_slot) = self.arriving.take() else {
+        let Some(_slot) = self.arriving.take(node) else {
             return Err(LinkError::Broken("too many machines come at once".to_owned()));
         };
         let pending_worker = PendingWorker::hear(link, node)?;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::thread;
+use std::time::{Duration, SystemTime};
 
 use cascadia_fleet::link::{LinkError, LinkFaults, channel_pair, fair};
 use cascadia_fleet::{Assignment, Digest, FleetError, Hello, PendingWorker, Shard, Store, greet};
@@ -124,6 +125,32 @@ fn limits_and_damage_are_noticed() {
     let (pushed, taken, _) = check(from.path(), &other, (to.path(), u64::MAX), [fair(), fair()]);
     assert!(pushed.is_err() && taken.is_err());
     assert_eq!(fs::read_dir(to.path()).unwrap().filter(|file| file.is_ok()).count(), 1, "the rest of the damaged one");
+}
+
+#[test]
+fn only_an_offer_that_fits_then_removes_others() {
+    let [from, to] = [0, 1].map(|_| tempfile::tempdir().expect("a folder"));
+    let shard = shard(from.path(), MIB);
+    let names = ["old", "older", "oldest"];
+    for (age, name) in names.iter().enumerate() {
+        let path = to.path().join(name);
+        fs::write(&path, vec![0; MIB]).expect("it can be written");
+        let file = fs::File::options().write(true).open(&path).expect("it is there");
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1000 - age as u64);
+        file.set_modified(time).expect("it can be dated");
+    }
+    let left = || names.iter().copied().filter(|name| to.path().join(name).exists()).collect::<Vec<_>>();
+    let quota = 3 * MIB as u64;
+    // It would not even fit into an empty store, by the quota or by the disk.
+    for (bytes, quota) in [(quota + 1, quota), (1 << 60, u64::MAX)] {
+        let never = Shard { bytes, ..shard.clone() };
+        let (pushed, ..) = check(from.path(), &never, (to.path(), quota), [fair(), fair()]);
+        assert!(pushed.is_err());
+        assert_eq!(left(), names, "nothing is gained by removing them");
+    }
+    let (pushed, taken, _) = check(from.path(), &shard, (to.path(), quota), [fair(), fair()]);
+    assert!(pushed.is_ok() && taken.is_ok());
+    assert_eq!(left(), ["old", "older"], "one was enough");
 }
 
 #[cfg(target_os = "linux")]

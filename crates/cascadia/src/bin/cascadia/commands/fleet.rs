@@ -1,5 +1,6 @@
 //! `cascadia fleet`.
 
+use std::path::Path;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -20,19 +21,20 @@ pub(crate) fn init(flags: &FleetInitFlags) -> anyhow::Result<()> {
     let known = home.coordinator().ok();
     let listen = flags.listen.clone().or_else(|| known.as_ref().map(|known| known.listen.clone()));
     let mut listen = listen.unwrap_or_else(default_address);
-    let (key, members) = (home.coordinator_key()?, home.members());
+    let (key, members) = (home.pending_coordinator_key()?, home.members());
     let listener = match flags.no_wait {
         true => None,
         false => {
-            let listener = Listener::bind(&listen, &key, Arc::clone(&members))?;
+            let listener = Listener::bind(&listen, key.identity(), Arc::clone(&members))?;
             listen = listener.address()?.to_string();
             Some(listener)
         }
     };
+    key.keep()?;
     let silent = flags.no_announce;
     home.set_coordinator(&CoordinatorSettings { listen: listen.clone(), silent, ..known.unwrap_or_default() })?;
     let addresses = if flags.address.is_empty() { reachable(&listen) } else { flags.address.clone() };
-    let invitation = Invitation::new(addresses, key.pin(), seconds_now() + 60 * flags.minutes)?;
+    let invitation = Invitation::new(addresses, key.identity().pin(), seconds_now() + 60 * flags.minutes)?;
     members.invite(&invitation, flags.uses)?;
     print(&format!("{invitation}\n"))?;
     let Some(listener) = listener else { return Ok(()) };
@@ -41,9 +43,11 @@ pub(crate) fn init(flags: &FleetInitFlags) -> anyhow::Result<()> {
     let (sender, auditor) = (Mutex::new(sender), home.auditor()?);
     listener.run(move |arrival| match arrival {
         Arrival::Joined { node } => drop(sender.lock().map(|sender| sender.send(node))),
-        Arrival::TurnedAway { address, problem } => {
+        Arrival::TurnedAway { address, problem, is_news } => {
             auditor.refused(&address.ip().to_string(), &problem);
-            remark(&format!("{address} was turned away: {problem}"));
+            if is_news {
+                remark(&FleetEvent::TurnedAway { address, problem }.to_string());
+            }
         }
         Arrival::Member { .. } => {}
     });
@@ -83,7 +87,7 @@ pub(crate) fn push(flags: &FleetPushFlags) -> anyhow::Result<()> {
 
 /// Takes a machine out of the fleet. A running server releases it by itself.
 pub(crate) fn revoke(flags: &FleetRevokeFlags) -> anyhow::Result<()> {
-    let members = home(flags.home.home.as_deref())?.members();
+    let members = coordinator_members(flags.home.home.as_deref())?;
     if !members.revoke(&flags.node)? {
         return Err(unknown(&members, &flags.node)?.into());
     }
@@ -93,12 +97,19 @@ pub(crate) fn revoke(flags: &FleetRevokeFlags) -> anyhow::Result<()> {
 
 /// Lets a machine take part again that was found to be wrong.
 pub(crate) fn trust(flags: &FleetTrustFlags) -> anyhow::Result<()> {
-    let members = home(flags.home.home.as_deref())?.members();
+    let members = coordinator_members(flags.home.home.as_deref())?;
     if !members.trust(&flags.node)? {
         return Err(unknown(&members, &flags.node)?.into());
     }
     remark(&format!("{} may take part again.", flags.node));
     Ok(())
+}
+
+/// The members of the fleet that this machine leads; an error if it leads none.
+fn coordinator_members(folder: Option<&Path>) -> anyhow::Result<Arc<Members>> {
+    let home = home(folder)?;
+    home.coordinator()?;
+    Ok(home.members())
 }
 
 /// The error that a machine is not a member.
