@@ -1,8 +1,9 @@
 //! What differs between operating systems: signals, and files that other users may not read.
 
-use std::fs::{DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
 use std::path::Path;
+use std::time::SystemTime;
 
 /// Makes a folder that is this user's alone; one that is there stays as it is.
 pub(crate) fn private_folder(path: &Path) -> io::Result<()> {
@@ -19,6 +20,24 @@ pub(crate) fn private_file() -> OpenOptions {
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     options.write(true);
     options
+}
+
+/// What tells a file from the one that was there before: its time, its length, and where there is one its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileStamp {
+    modified: Option<SystemTime>,
+    bytes: u64,
+    number: u64,
+}
+
+/// The stamp of the file that is at `path` now.
+pub(crate) fn file_stamp(path: &Path) -> io::Result<FileStamp> {
+    let metadata = fs::metadata(path)?;
+    #[cfg(unix)]
+    let number = std::os::unix::fs::MetadataExt::ino(&metadata);
+    #[cfg(not(unix))]
+    let number = 0;
+    Ok(FileStamp { modified: metadata.modified().ok(), bytes: metadata.len(), number })
 }
 
 /// Waits for Ctrl-C or for the signal that service managers send.

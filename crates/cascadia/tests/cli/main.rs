@@ -8,6 +8,7 @@ mod hub;
 #[path = "../../../hub/tests/hub/hub_server.rs"]
 mod hub_server;
 mod kernels;
+mod keys;
 mod live;
 mod measure;
 mod on_open;
@@ -25,7 +26,7 @@ use program::{cascadia, json};
 
 #[test]
 fn every_command_has_help_with_an_example() {
-    let commands: [&[&str]; 26] = [
+    let commands: [&[&str]; 28] = [
         &[],
         &["run"],
         &["inspect"],
@@ -38,6 +39,8 @@ fn every_command_has_help_with_an_example() {
         &["tokenize"],
         &["serve"],
         &["keys", "new"],
+        &["keys", "list"],
+        &["keys", "revoke"],
         &["export"],
         &["plan"],
         &["fleet", "init"],

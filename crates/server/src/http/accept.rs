@@ -49,7 +49,7 @@ impl Acceptor {
                 tokio::time::sleep(std::time::Duration::from_millis(50)).await;
                 continue;
             };
-            match slots.take() {
+            match slots.take().await {
                 Some(slot) => drop(tokio::spawn(self.clone().serve(stream, slot, stop.clone()))),
                 // The response fits into the socket's buffer; if it does not, it is dropped.
                 None => drop(stream.try_write(FULL)),

@@ -1,50 +1,30 @@
-//! API keys: a file with their hashes, and what each key allows.
+//! API keys: those of a file, as it is now.
 
-use std::fs;
-use std::io::Write;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cascadia_engine::service::{Priority, Tenant};
-use ring::rand::{SecureRandom, SystemRandom};
-use serde::{Deserialize, Serialize};
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 use tokio::sync::Semaphore;
 
 use crate::error::ServerError;
+use crate::http::key_file::{KeyEntry, file_error, read_entries};
 use crate::model::frontend::Caller;
+use crate::os::{self, FileStamp};
 use crate::request::validate::named_priority;
 
-/// How keys begin, so that people and scanners recognise them.
-const PREFIX: &str = "csk-";
-/// Random bytes of a key.
-const KEY_BYTES: usize = 24;
-
-/// A key as the file describes it; the key itself is not there.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct KeyEntry {
-    /// Whose key it is; log lines carry this name.
-    pub name: String,
-    /// BLAKE3 of the key, in hexadecimal.
-    pub hash: String,
-    /// The tenant of its requests; keys of one tenant share the prefix cache and a fair share. The name by default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tenant: Option<String>,
-    /// `high`, `normal` or `low`; requests may ask for less. `normal` by default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub priority: Option<String>,
-    /// The most requests at once.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_requests: Option<u32>,
-    /// The most tokens of one answer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_tokens: Option<u32>,
+/// All accepted keys. The file is read again when it has changed, so that a key that was added or revoked needs no
+/// restart.
+pub(crate) struct KeyRing {
+    path: PathBuf,
+    current: Mutex<Current>,
 }
 
-/// All accepted keys.
-pub(crate) struct KeyRing {
-    keys: Vec<Key>,
+/// The file as it was read last.
+struct Current {
+    /// None while the file is gone.
+    stamp: Option<FileStamp>,
+    keys: Vec<Arc<Key>>,
 }
 
 /// One key, ready for use.
@@ -53,35 +33,71 @@ pub(crate) struct Key {
     pub(crate) caller: Caller,
     /// Requests it may still begin.
     pub(crate) requests: Option<Arc<Semaphore>>,
+    max_requests: Option<u32>,
     hash: [u8; 32],
 }
 
 impl KeyRing {
     /// Reads a file of keys.
     pub(crate) fn read(path: &Path) -> Result<KeyRing, ServerError> {
-        let entries = read_entries(path)?;
-        if entries.is_empty() {
+        let stamp = os::file_stamp(path).ok();
+        let keys = read_keys(path)?;
+        if keys.is_empty() {
             return Err(file_error(path, "it has no keys; make one with `cascadia keys new`"));
         }
-        let keys = entries.into_iter().map(Key::new).collect::<Result<_, _>>();
-        Ok(KeyRing { keys: keys.map_err(|problem| file_error(path, problem))? })
+        Ok(KeyRing { path: path.to_owned(), current: Mutex::new(Current { stamp, keys }) })
     }
 
     /// The key that a client sent. Takes the same time whichever it is, and whether there is one.
-    pub(crate) fn find(&self, sent: &[u8]) -> Option<&Key> {
+    pub(crate) fn find(&self, sent: &[u8]) -> Option<Arc<Key>> {
+        let current = self.current();
         let hash = *blake3::hash(sent).as_bytes();
         let (mut found, mut index) = (Choice::from(0), 0u32);
-        for (position, key) in self.keys.iter().enumerate() {
+        for (position, key) in current.keys.iter().enumerate() {
             let equal = key.hash.ct_eq(&hash);
             index.conditional_assign(&(position as u32), equal);
             found |= equal;
         }
-        bool::from(found).then(|| &self.keys[index as usize])
+        bool::from(found).then(|| Arc::clone(&current.keys[index as usize]))
+    }
+
+    /// The keys, read again if the file is another one now. One that cannot be read changes nothing.
+    fn current(&self) -> MutexGuard<'_, Current> {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        // Before the file is read: if it changes in between, it is read once more.
+        let stamp = os::file_stamp(&self.path).ok();
+        if stamp != current.stamp {
+            current.stamp = stamp;
+            match read_keys(&self.path) {
+                Ok(keys) => current.replace(keys),
+                Err(error) => tracing::warn!(%error, "the keys stay as they were"),
+            }
+        }
+        current
     }
 }
 
+impl Current {
+    /// Takes new keys. What is left of a key's requests is not affected by that.
+    fn replace(&mut self, mut keys: Vec<Arc<Key>>) {
+        for key in keys.iter_mut().filter_map(Arc::get_mut) {
+            let before = self.keys.iter().find(|old| old.hash == key.hash && old.max_requests == key.max_requests);
+            if let Some(before) = before {
+                key.requests.clone_from(&before.requests);
+            }
+        }
+        tracing::info!(keys = keys.len(), "read the key file again");
+        self.keys = keys;
+    }
+}
+
+fn read_keys(path: &Path) -> Result<Vec<Arc<Key>>, ServerError> {
+    let keys = read_entries(path)?.into_iter().map(|entry| Key::new(entry).map(Arc::new));
+    keys.collect::<Result<_, _>>().map_err(|problem| file_error(path, problem))
+}
+
 impl Key {
-    fn new(entry: KeyEntry) -> Result<Key, String> {
+    pub(crate) fn new(entry: KeyEntry) -> Result<Key, String> {
         let KeyEntry { name, hash, tenant, priority, max_requests, max_tokens } = entry;
         let wrong = |what: &str| format!("the key `{name}` has {what}");
         let hash = blake3::Hash::from_hex(&hash).map_err(|_| wrong("no hash of 64 hexadecimal digits"))?;
@@ -98,56 +114,19 @@ impl Key {
         Ok(Key {
             caller: Caller { tenant: Tenant(u64::from_le_bytes(first)), priority, may_raise: false, max_tokens },
             requests: max_requests.map(|most| Arc::new(Semaphore::new(most as usize))),
+            max_requests,
             hash: *hash.as_bytes(),
             name,
         })
     }
 }
 
-/// Makes a key, adds its hash to a file, and returns the key, which cannot be recovered later.
-pub fn new_key(path: &Path, entry: KeyEntry) -> Result<String, ServerError> {
-    let mut entries = if path.exists() { read_entries(path)? } else { Vec::new() };
-    if entry.name.is_empty() || entries.iter().any(|known| known.name == entry.name) {
-        return Err(file_error(path, format!("the name `{}` is empty or already used; choose another", entry.name)));
-    }
-    let mut random = [0; KEY_BYTES];
-    let filled = SystemRandom::new().fill(&mut random);
-    filled.map_err(|_| file_error(path, "the system provides no random numbers; try again later"))?;
-    let digits: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-    let key = format!("{PREFIX}{digits}");
-    let entry = KeyEntry { hash: blake3::hash(key.as_bytes()).to_hex().to_string(), ..entry };
-    Key::new(entry.clone()).map_err(|problem| file_error(path, problem))?;
-    entries.push(entry);
-    write_entries(path, &entries).map_err(|error| file_error(path, format!("{error}; is the folder writable?")))?;
-    Ok(key)
-}
-
-fn read_entries(path: &Path) -> Result<Vec<KeyEntry>, ServerError> {
-    let text = fs::read_to_string(path).map_err(|error| file_error(path, error.to_string()))?;
-    let advice = "it should be a JSON list of objects with `name` and `hash`, as `cascadia keys new` writes it";
-    serde_json::from_str(&text).map_err(|error| file_error(path, format!("{error}; {advice}")))
-}
-
-/// Replaces the file in one step, so that a crash leaves the old or the new one.
-fn write_entries(path: &Path, entries: &[KeyEntry]) -> std::io::Result<()> {
-    let temporary = path.with_extension("new");
-    let mut file = fs::File::create(&temporary)?;
-    file.write_all(serde_json::to_string_pretty(entries)?.as_bytes())?;
-    file.write_all(b"\n")?;
-    file.sync_all()?;
-    fs::rename(&temporary, path)?;
-    // The name is kept too when the power goes; where folders cannot be synced, the system does so itself.
-    let _ = path.parent().map(|folder| fs::File::open(folder).and_then(|folder| folder.sync_all()));
-    Ok(())
-}
-
-fn file_error(path: &Path, problem: impl Into<String>) -> ServerError {
-    ServerError::File { what: "the key file", path: path.to_path_buf(), problem: problem.into() }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
+    use crate::http::key_file::{PREFIX, list_keys, new_key, revoke_key};
 
     #[test]
     fn a_key_is_found_by_its_hash_alone() {
@@ -165,10 +144,48 @@ mod tests {
         let found = ring.find(first.as_bytes()).unwrap();
         assert_eq!((found.name.as_str(), found.caller.max_tokens), ("anna", Some(7)));
         assert_eq!(ring.find(second.as_bytes()).unwrap().caller.priority, Priority::Low);
-        assert_ne!(ring.keys[0].caller.tenant, ring.keys[1].caller.tenant);
+        assert_ne!(found.caller.tenant, ring.find(second.as_bytes()).unwrap().caller.tenant);
         for wrong in ["", "csk-", &first[1..], &format!("{first}0")] {
             assert!(ring.find(wrong.as_bytes()).is_none(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn changes_of_the_file_count_from_the_next_request_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("keys.json");
+        let entry = |name: &str| KeyEntry { name: name.to_owned(), max_requests: Some(1), ..KeyEntry::default() };
+        let anna = new_key(&path, entry("anna")).unwrap();
+        let ring = KeyRing::read(&path).unwrap();
+        let running = ring.find(anna.as_bytes()).unwrap().requests.clone().unwrap().try_acquire_owned().unwrap();
+        let ben = new_key(&path, entry("ben")).unwrap();
+        assert!(ring.find(ben.as_bytes()).is_some(), "no restart is needed");
+        let known = ring.find(anna.as_bytes()).unwrap().requests.clone().unwrap();
+        assert_eq!(known.available_permits(), 0, "its request still counts");
+        drop(running);
+        fs::write(&path, "not finished").unwrap();
+        assert!(ring.find(anna.as_bytes()).is_some(), "a damaged file changes nothing");
+        fs::remove_file(&path).unwrap();
+        assert!(ring.find(anna.as_bytes()).is_some(), "nor does one that is gone");
+        let carl = new_key(&path, entry("carl")).unwrap();
+        assert!(ring.find(anna.as_bytes()).is_none() && ring.find(carl.as_bytes()).is_some());
+        assert!(revoke_key(&path, "anna").is_err(), "it is not there");
+        revoke_key(&path, "carl").unwrap();
+        assert!(ring.find(carl.as_bytes()).is_none(), "the last key may be revoked too");
+        assert!(list_keys(&path).unwrap().is_empty());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn only_its_owner_can_read_the_file() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("keys.json");
+        fs::write(&path, "[]").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        fs::write(path.with_extension("new"), "of an interrupted run").unwrap();
+        new_key(&path, KeyEntry { name: "anna".to_owned(), ..KeyEntry::default() }).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
 
     #[test]

@@ -5,6 +5,7 @@ pub(crate) mod body;
 mod connection_slots;
 pub(crate) mod guard;
 mod held;
+pub(crate) mod key_file;
 pub(crate) mod keys;
 pub(crate) mod tls;
 mod write_timeout;

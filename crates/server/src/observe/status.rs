@@ -4,14 +4,16 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use axum::Extension;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use cascadia_engine::service::Snapshot;
 use cascadia_engine::service::schedule::TenantShare;
+use cascadia_engine::service::{Snapshot, Tenant};
 use serde_json::{Value, json};
 
 use crate::app::App;
+use crate::model::frontend::Caller;
 use crate::observe::fleet_board::FleetBoard;
 use crate::observe::metrics::{Histogram, Metrics};
 use crate::protocols::json;
@@ -84,8 +86,8 @@ pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }
 
-/// The numbers as JSON.
-pub(crate) async fn status(State(app): State<Arc<App>>) -> Response {
+/// The numbers as JSON. Of tenants, the caller sees its own.
+pub(crate) async fn status(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>) -> Response {
     let frontend = app.model.current();
     let service = &frontend.model.service;
     let (snapshot, metrics) = (service.snapshot(), &app.metrics);
@@ -100,8 +102,9 @@ pub(crate) async fn status(State(app): State<Arc<App>>) -> Response {
         "requests_in_flight": load(&metrics.in_flight),
         "responses": metrics.responses.iter().map(load).collect::<Vec<u64>>(),
         "service": numbers.collect::<serde_json::Map<_, _>>(),
-        "tenants": snapshot.tenants.iter().map(tenant).collect::<Vec<_>>(),
+        "tenants": own_share(&snapshot.tenants, caller.tenant),
         "latencies": latencies.collect::<serde_json::Map<_, _>>(),
+        "on_fleet": app.fleet.is_some(),
         "fleet": app.fleet.as_ref().map(FleetBoard::read),
         "speculation_acceptance": ratio(snapshot.accepted_tokens as f64, snapshot.drafted_tokens as f64),
         "prefix_hit_rate":
@@ -109,10 +112,15 @@ pub(crate) async fn status(State(app): State<Arc<App>>) -> Response {
     }))
 }
 
-/// A tenant by a hash of its name, which stays in the key file.
-fn tenant(share: &TenantShare) -> Value {
-    let name = format!("{:016x}", share.tenant.0);
-    json!({"tenant": name, "waiting": share.waiting, "running": share.running, "rows": share.rows})
+/// What a tenant may see of who is served: itself, by a hash of its name, which stays in the key file. What all have
+/// together is among the numbers of the service.
+fn own_share(tenants: &[TenantShare], caller: Tenant) -> Vec<Value> {
+    let own = tenants.iter().filter(|share| share.tenant == caller);
+    let object = |share: &TenantShare| {
+        let name = format!("{:016x}", share.tenant.0);
+        json!({"tenant": name, "waiting": share.waiting, "running": share.running, "rows": share.rows})
+    };
+    own.map(object).collect()
 }
 
 fn quantiles(histogram: &Histogram) -> Value {
@@ -181,4 +189,18 @@ fn load(number: &AtomicU64) -> u64 {
 /// A quotient; 0 of nothing.
 fn ratio(of: f64, whole: f64) -> f64 {
     if whole > 0.0 { of / whole } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tenant_sees_itself_alone() {
+        let share = |tenant: u64| TenantShare { tenant: Tenant(tenant), waiting: 1, running: 2, rows: 3 };
+        let tenants = [share(7), share(8)];
+        let own = json!([{"tenant": "0000000000000007", "waiting": 1, "running": 2, "rows": 3}]);
+        assert_eq!(json!(own_share(&tenants, Tenant(7))), own);
+        assert!(own_share(&tenants, Tenant(9)).is_empty());
+    }
 }

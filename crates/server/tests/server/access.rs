@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use cascadia_server::{Access, KeyEntry, ROUTES, Server, ServerError, ServerOptions, new_key};
+use cascadia_server::{Access, KeyEntry, ROUTES, Server, ServerError, ServerOptions, new_key, revoke_key};
 use serde_json::json;
 
 use crate::harness::{Running, model};
@@ -70,7 +70,7 @@ fn a_key_has_a_limit_on_requests() {
 }
 
 #[test]
-fn other_machines_need_keys_that_travel_encrypted() {
+fn other_machines_need_keys_over_tls() {
     let host: IpAddr = "0.0.0.0".parse().unwrap();
     let exposed = ServerOptions { host, port: 0, ..ServerOptions::default() };
     assert!(matches!(Server::bind(model(32), &exposed), Err(ServerError::Exposed { .. })));
@@ -109,4 +109,18 @@ fn other_hosts_and_origins_are_refused() {
     assert_eq!((reply.status, reply.header("access-control-allow-origin")), (200, Some("https://chat.example")));
     assert_eq!(open.request("OPTIONS /tokenize", &from, b"").status, 204);
     assert_eq!(open.request("OPTIONS /tokenize", &[("origin", "https://evil.example")], b"").status, 403);
+}
+
+#[test]
+fn keys_come_and_go_without_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keys.json");
+    let [anna, ben] = ["anna", "ben"].map(|name| format!("Bearer {}", new_key(&path, entry(name)).unwrap()));
+    let server = Running::start(ServerOptions { keys: Some(path.clone()), ..ServerOptions::default() });
+    let status = |key: &str| server.request("GET /status", &[("authorization", key)], b"").status;
+    assert_eq!((status(&anna), status(&ben)), (200, 200));
+    revoke_key(&path, "anna").unwrap();
+    assert_eq!((status(&anna), status(&ben)), (401, 200));
+    let carl = format!("Bearer {}", new_key(&path, entry("carl")).unwrap());
+    assert_eq!((status(&anna), status(&carl)), (401, 200));
 }

@@ -29,7 +29,9 @@ pub use output::OutputFlags;
 pub use pages::{NumaChoice, PageFlags};
 pub use plan::{Imagined, PlanFlags};
 pub use quantize::QuantizeFlags;
-pub use serve::{KeysCommand, LogChoice, NewKeyFlags, PriorityChoice, ServeFlags, WireChoice};
+pub use serve::{
+    KeysCommand, ListKeysFlags, LogChoice, NewKeyFlags, PriorityChoice, RevokeKeyFlags, ServeFlags, WireChoice,
+};
 
 /// Run open large language models on CPUs: on one machine, or split across several.
 #[derive(Debug, Parser)]
@@ -49,7 +51,7 @@ pub enum Command {
     Run(RunFlags),
     /// Serve a model over HTTP: OpenAI, Anthropic and Ollama APIs, and a web page.
     Serve(ServeFlags),
-    /// Create API keys for a server.
+    /// Create, list and revoke API keys of a server.
     #[command(subcommand)]
     Keys(KeysCommand),
     /// Show a model's architecture, tensor formats, tokenizer and memory needs.

@@ -29,6 +29,8 @@ pub(crate) fn execute(flags: Flags) -> anyhow::Result<()> {
         Command::Run(flags) => run::run(&flags),
         Command::Serve(flags) => serve::serve(flags),
         Command::Keys(KeysCommand::New(flags)) => keys::new(flags),
+        Command::Keys(KeysCommand::List(flags)) => keys::list(&flags),
+        Command::Keys(KeysCommand::Revoke(flags)) => keys::revoke(&flags),
         Command::Inspect(flags) => inspect::inspect(&flags),
         Command::Eval(EvalCommand::Perplexity(flags)) => perplexity::perplexity(&flags),
         Command::Eval(EvalCommand::Logits(flags)) => logits::logits(&flags),

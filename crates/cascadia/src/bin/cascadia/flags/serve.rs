@@ -178,6 +178,33 @@ pub enum WireChoice {
 pub enum KeysCommand {
     /// Create a key, add its hash to the key file, and print it. The key is shown only once.
     New(NewKeyFlags),
+    /// Show the keys of a file: names, tenants and limits. The keys themselves are not stored.
+    List(ListKeysFlags),
+    /// Remove a key. Servers that use the file refuse it from the next request on, without a restart.
+    Revoke(RevokeKeyFlags),
+}
+
+/// Flags of `keys list`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  cascadia keys list --file keys.json")]
+pub struct ListKeysFlags {
+    /// Key file.
+    #[arg(long, value_name = "FILE", default_value = "keys.json")]
+    pub file: PathBuf,
+    /// Print the result as one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Flags of `keys revoke`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  cascadia keys revoke anna --file keys.json")]
+pub struct RevokeKeyFlags {
+    /// Name of the key's owner, as `keys list` shows it.
+    pub name: String,
+    /// Key file.
+    #[arg(long, value_name = "FILE", default_value = "keys.json")]
+    pub file: PathBuf,
 }
 
 /// Flags of `keys new`.
