@@ -50,7 +50,8 @@ def loads(page, address):
     """The page comes from the server alone and names the model and the place."""
     page.open(address)
     until(lambda: "rainier" in page.text("#model"), "the name of the model")
-    check(re.sub(r"\s+", " ", page.text("#privacy")) == "Everything stays on this machine", "the place is not named")
+    place = lambda: re.sub(r"\s+", " ", page.text("#privacy"))
+    until(lambda: place() == "Everything stays on this machine", "the place to be named")
     check(page.count(".example") == 4, "the empty state has no examples")
     check(page.run("return document.activeElement.id") == "message", "the message field has no focus")
     page.run("localStorage.setItem('cascadia.settings', JSON.stringify({seed: 7, max_tokens: 160}))")

@@ -70,6 +70,11 @@ def ask(fleet):
 
 def shows_a_fleet(page, fleet, check):
     """Machines, their layers, where time goes, and who takes over."""
+    # The page says who computes before the dashboard was ever opened.
+    page.open(fleet.server.url + "/")
+    place = lambda: page.text("#privacy")
+    until(lambda: place().startswith("Computed") and all(name in place() for name in MACHINES), "all machines to be named")
+    check("stays on" not in place(), f"the page promises {place()!r}")
     page.open(fleet.server.url + "/#dashboard")
     ask(fleet)
     until(lambda: page.count(f"{CARD}:not([hidden]) .part") == 2, "the map of layers")

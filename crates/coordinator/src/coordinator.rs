@@ -448,7 +448,8 @@ impl Coordinator {
                     let stages = stages.iter().map(ServedStage::status).collect();
                     let held_back = quarantine.held_back(clock.now()).into_iter();
                     let quarantined = held_back.map(|(node, left)| (node, left.as_secs())).collect();
-                    let status = FleetStatus { time: clock.unix_seconds(), model, stages, plan, quarantined };
+                    let (time, sends_tokens) = (clock.unix_seconds(), workers.manifest().numerics.stages_need_tokens);
+                    let status = FleetStatus { time, model, stages, sends_tokens, plan, quarantined };
                     feed.update(&status);
                     // One too many is left out.
                     let _ = show.try_send(status);

@@ -46,7 +46,8 @@ pub fn model_costs(
         cost.products = cost.products.saturating_add((numbers as f64 * used) as u64);
     }
     let row_bytes = 4 * spec.hidden_width() as u64;
-    Ok(ModelCosts { layers, ends, starts: possible_starts(&spec), row_bytes })
+    let needs_tokens = spec.per_layer.is_some();
+    Ok(ModelCosts { layers, ends, starts: possible_starts(&spec), row_bytes, needs_tokens })
 }
 
 /// The part of all experts that one row uses.

@@ -57,10 +57,10 @@ impl StatusFeed {
         // Machines that are not connected are left out when the list cannot be read.
         let members = self.members.all().unwrap_or_default();
         let machines: Vec<String> = members.into_iter().map(|member| member.name).collect();
-        let FleetStatus { time, model, stages, plan, quarantined } = status;
+        let FleetStatus { time, model, stages, sends_tokens, plan, quarantined } = status;
         (self.sink)(json!({
-            "time": time, "model": model, "machines": machines, "stages": stages, "plan": plan,
-            "quarantined": quarantined, "events": self.events,
+            "time": time, "model": model, "machines": machines, "stages": stages,
+            "sends_tokens": sends_tokens, "plan": plan, "quarantined": quarantined, "events": self.events,
         }));
     }
 }
@@ -117,6 +117,7 @@ mod tests {
             time: 7,
             model: Digest([0; 32]),
             stages,
+            sends_tokens: false,
             plan: None,
             quarantined: held_back.iter().map(|node| ((*node).to_owned(), 300)).collect(),
         };

@@ -72,3 +72,13 @@ fn content_type(path: &str) -> &'static str {
         _ => "text/html; charset=utf-8",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_page_promises_nothing_before_it_has_asked() {
+        let page = include_str!("../web/index.html");
+        let line = page.lines().find(|line| line.contains("id=\"privacy\"")).expect("where it is computed");
+        assert!(!line.contains("stays") && !line.contains("machine"), "{line}");
+    }
+}

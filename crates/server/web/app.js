@@ -1,6 +1,6 @@
 // Puts the page together: which conversation is shown, what keys and buttons do, which view is open.
 
-import { models, onKeyNeeded } from "./api.js";
+import { models, onKeyNeeded, status } from "./api.js";
 import { Dashboard } from "./dashboard.js";
 import { askForKey, open } from "./dialogs.js";
 import { byId, element } from "./elements.js";
@@ -8,6 +8,7 @@ import {
   fillModels,
   fitMessage,
   notice,
+  showAddress,
   showContextUse,
   showModel,
   showPlace,
@@ -101,6 +102,8 @@ async function run() {
   conversation.updated = Date.now();
   keep(conversation);
   location.hash = `#chat/${conversation.id}`;
+  // Other machines may compute by now. A server that does not answer says so where the answer would be.
+  status().then(showPlace, () => {});
   let begun = false;
   await answer(conversation, (grown) => {
     const shown = conversation === current;
@@ -233,6 +236,7 @@ async function connect() {
     fillModels(await models());
     notice("server", null);
     refresh();
+    showPlace(await status());
   } catch (error) {
     const again = element("button", { type: "button", class: "text-button", click: connect }, "Try again");
     notice("server", error.message, again);
@@ -275,7 +279,7 @@ byId("shortcuts").append(
   ...KEYS.flatMap(([keys, does]) => [element("dt", {}, element("kbd", {}, keys)), element("dd", {}, does)]),
 );
 onKeyNeeded(askForKey);
-showPlace();
+showAddress();
 showTheme();
 listen();
 route();

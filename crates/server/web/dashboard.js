@@ -4,6 +4,7 @@ import { status } from "./api.js";
 import { duration, poolMap, rangeRow, rangeScale, short, timeChart } from "./charts.js";
 import { element } from "./elements.js";
 import { FleetCard } from "./fleet.js";
+import { showPlace } from "./frame.js";
 import { History } from "./history.js";
 
 const EVERY_MS = 1000;
@@ -51,6 +52,7 @@ export class Dashboard {
     try {
       const now = await status(signal);
       this.history.add(now);
+      showPlace(now);
       this.parts.problem.hidden = true;
       this.draw(now);
     } catch (error) {

@@ -1,7 +1,7 @@
 // The fleet on the dashboard: which machine runs which layers, and where the time of a step goes.
 
 import { duration } from "./charts.js";
-import { byId, drawing, element } from "./elements.js";
+import { drawing, element } from "./elements.js";
 
 /** Number of samples over which times are averaged, one per second. */
 const LOOKS = 10;
@@ -49,8 +49,6 @@ export class FleetCard {
   draw({ fleet, service }) {
     this.node.hidden = !fleet;
     if (!fleet) return false;
-    // Hidden states are sent to the machines of the fleet, and to no others.
-    byId("privacy-place").textContent = "these machines";
     this.look(fleet, service);
     this.drawMap(fleet.stages);
     this.drawTimes(fleet);

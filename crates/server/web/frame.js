@@ -4,6 +4,8 @@ import { byId, element } from "./elements.js";
 
 const THEMES = { system: "System", light: "Light", dark: "Dark" };
 const TALLEST_MESSAGE = 220;
+/** The most machines whose names fit beside the model. */
+const NAMED_MACHINES = 3;
 
 let contexts = new Map();
 
@@ -40,12 +42,32 @@ export function showContextUse(conversation) {
   byId("context-use").textContent = text;
 }
 
-/** Shows where conversations are processed. */
-export function showPlace() {
-  const { hostname, origin, pathname } = location;
-  const local = hostname === "localhost" || hostname === "[::1]" || hostname.startsWith("127.");
-  if (!local) byId("privacy-place").textContent = hostname;
+/** Shows where the API is. */
+export function showAddress() {
+  const { origin, pathname } = location;
   byId("api-address").textContent = `${origin}${pathname.replace(/\/$/, "")}/v1`;
+}
+
+/** Shows where conversations are processed, by the status of the server. Before it is known, nothing is promised. */
+export function showPlace({ on_fleet: onFleet, fleet }) {
+  const { hostname } = location;
+  const local = hostname === "localhost" || hostname === "[::1]" || hostname.startsWith("127.");
+  const here = local ? "this machine" : hostname;
+  const parts = (first, rest) => [element("span", { class: "only-wide" }, `${first} `), rest];
+  if (!onFleet) {
+    byId("privacy-text").replaceChildren(...parts("Everything", `stays on ${here}`));
+    byId("privacy").title = "";
+    return;
+  }
+  // All that compute, also in lockstep, see hidden states.
+  const computing = (fleet?.stages ?? []).flatMap(({ node, standby }) => [node, standby]);
+  const others = [...new Set(computing)].filter((name) => name && name !== "here");
+  const named = others.length > NAMED_MACHINES ? [`${others.length} other machines`] : others;
+  const names = fleet ? [...named, here].join(", ") : "the machines of a fleet";
+  byId("privacy-text").replaceChildren(...parts("Computed", `on ${names}`));
+  const tokens = fleet?.sends_tokens ? "Token ids, which are the text itself, are sent to them too. " : "";
+  byId("privacy").title =
+    `Sent to: ${others.join(", ")}. ${tokens}Hidden states can be turned back into text by the machines that get them.`;
 }
 
 /** Switches to the next theme: system, light, dark. */

@@ -46,6 +46,9 @@ pub struct FleetStatus {
     pub model: Digest,
     /// Its stages in order.
     pub stages: Vec<StageStatus>,
+    /// Whether token ids are sent to the machines, because layers make inputs from them.
+    #[serde(default)]
+    pub sends_tokens: bool,
     /// What was expected of them, where the fleet was planned.
     #[serde(default)]
     pub plan: Option<FleetPlan>,

@@ -31,6 +31,8 @@ pub struct ModelCosts {
     pub starts: Vec<u32>,
     /// Bytes of a row between stages.
     pub row_bytes: u64,
+    /// Whether layers make inputs from token ids.
+    pub needs_tokens: bool,
 }
 
 /// What a part of a model costs.
@@ -103,6 +105,9 @@ pub struct FleetPlan {
     pub all_users: f64,
     /// The machine that is busy longest.
     pub slowest: String,
+    /// Whether token ids, which are the text itself, are sent to other machines.
+    #[serde(default)]
+    pub sends_tokens: bool,
 }
 
 impl Cost {
@@ -173,6 +178,8 @@ pub fn predict(task: &Task<'_>, segments: &[(usize, Range<u32>)]) -> FleetPlan {
         users: task.users,
         all_users: all.speed(task, segments),
         slowest: busiest.unwrap_or(ends).0.to_owned(),
+        sends_tokens: task.model.needs_tokens
+            && segments.iter().any(|(machine, _)| task.machines[*machine].link.is_some()),
     }
 }
 

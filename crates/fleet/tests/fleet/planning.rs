@@ -44,6 +44,7 @@ impl Case {
             ends: cost(),
             starts: (0..layers as u32).filter(|start| start % 3 != 2).collect(),
             row_bytes: 8192,
+            needs_tokens: false,
         };
         let coordinator = speed(&mut chance);
         let mut machines: Vec<Candidate> = (0..1 + chance.below(4))
@@ -130,7 +131,8 @@ fn no_split_is_faster_than_the_plan() {
 fn a_plan_says_what_it_expects() {
     let cost = |bytes: u64| Cost { bytes, row_reads: bytes, products: 0, cache_bytes: 0 };
     let layers = vec![cost(50_000_000); 20];
-    let model = ModelCosts { layers, ends: cost(100_000_000), starts: (0..20).collect(), row_bytes: 8000 };
+    let model =
+        ModelCosts { layers, ends: cost(100_000_000), starts: (0..20).collect(), row_bytes: 8000, needs_tokens: false };
     let speed = |read: u64| MachineSpeed {
         read_bytes_per_second: read,
         products_per_second: 1_000_000_000_000,
@@ -151,6 +153,10 @@ fn a_plan_says_what_it_expects() {
     let layers: Vec<_> = both.stages.iter().map(|stage| stage.layers.clone()).collect();
     assert_eq!((layers, both.slowest.as_str()), (vec![0..13, 13..20], "here"));
     assert!((both.all_users - 2.0 / 0.15).abs() < 1e-9 && (both.one_user - 1.0 / 0.14616).abs() < 1e-9, "{both:?}");
+    // Token ids leave the coordinator only with layers that need them.
+    let needy = ModelCosts { needs_tokens: true, ..model.clone() };
+    let sends = |model, stages| plan_with_stages(&Task { model, ..task(2) }, stages).expect("it fits").sends_tokens;
+    assert_eq!([sends(&model, 2), sends(&needy, 1), sends(&needy, 2)], [false, false, true]);
     // Both ends stay with a coordinator that is slow at them, whoever else there is.
     let (coordinator, others) = (speed(1_000_000_000), vec![machines[1].clone(); 40]);
     let slow = Task { coordinator, machines: &others, ..task(8) };

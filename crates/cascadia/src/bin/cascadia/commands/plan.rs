@@ -73,8 +73,32 @@ pub(crate) fn plan_table(plan: &FleetPlan, suggestions: &[Suggestion]) -> String
     let FleetPlan { one_user, users, all_users, slowest, .. } = plan;
     text += &format!("Expected: {one_user:.1} tokens/s for one user, {all_users:.1} for {users} together; ");
     text += &format!("{slowest} is busy longest.\n");
+    if plan.sends_tokens {
+        text += "Token ids, which are the text itself, are sent to the other machines: every layer of this model has inputs \
+                 made from them.\n";
+    }
     for Suggestion { change, all_users } in suggestions {
         text += &format!("With {change}: {all_users:.1} tokens/s.\n");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_tells_when_token_ids_leave_this_machine() {
+        let plan = |sends_tokens| FleetPlan {
+            stages: Vec::new(),
+            ends_seconds: 0.0,
+            one_user: 1.0,
+            users: 1,
+            all_users: 1.0,
+            slowest: HERE.to_owned(),
+            sends_tokens,
+        };
+        assert!(plan_table(&plan(true), &[]).contains("Token ids, which are the text itself, are sent"));
+        assert!(!plan_table(&plan(false), &[]).contains("Token ids"));
+    }
 }
