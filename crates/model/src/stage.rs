@@ -1,6 +1,7 @@
 //! A stage: a range of layers that turns hidden states into hidden states.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cascadia_kernels::ActivationPrecision;
@@ -37,6 +38,11 @@ pub trait Stage: Send + Sync {
     fn traits(&self) -> StageTraits;
     /// Replaces the rows of `hidden` by what they are after this stage's layers.
     fn run(&self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError>;
+    /// How many layers it has computed, of all steps together: it grows while a step is computed. None where that is not
+    /// known.
+    fn progress(&self) -> Option<u64> {
+        None
+    }
     /// No step of this sequence follows; what is kept for it alone may go. Pages are not: their owner numbers them.
     fn end_sequence(&self, _id: u64) {}
 }
@@ -115,6 +121,10 @@ impl<S: Stage + ?Sized> Stage for Arc<S> {
         (**self).run(plan, hidden)
     }
 
+    fn progress(&self) -> Option<u64> {
+        (**self).progress()
+    }
+
     fn end_sequence(&self, id: u64) {
         (**self).end_sequence(id);
     }
@@ -131,6 +141,8 @@ pub struct LocalStage {
     width: usize,
     limits: PlanLimits,
     compute: Compute,
+    /// Layers computed so far.
+    progress: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -190,6 +202,7 @@ impl LocalStage {
             width: spec.hidden_width(),
             limits,
             compute,
+            progress: AtomicU64::new(0),
             state: Mutex::new(state),
         })
     }
@@ -219,6 +232,7 @@ impl LocalStage {
             step.profile.mark(Kind::WaitForWeights);
             layer.forward(step, &mut hidden.values, &mut cache.of(index), workspace);
             self.weights.leave(index);
+            self.progress.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -258,6 +272,10 @@ impl Stage for LocalStage {
 
     fn traits(&self) -> StageTraits {
         StageTraits::exact(Placement::Local).with_activations(self.limits.model.activations)
+    }
+
+    fn progress(&self) -> Option<u64> {
+        Some(self.progress.load(Ordering::Relaxed))
     }
 
     fn run(&self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {

@@ -10,11 +10,16 @@ const TIMES: u32 = 4;
 /// unless it is over sooner than anybody minds.
 const UNNOTICED: Duration = Duration::from_millis(10);
 /// A machine with so many slow steps in a row is.
-const IN_A_ROW: u32 = 8;
+pub(crate) const IN_A_ROW: u32 = 8;
 /// Steps after which it is known what is usual,
 const ENOUGH: usize = 8;
 /// and how many of the last ones say so.
 const REMEMBERED: usize = 32;
+
+/// Whether one machine took so much longer for a step than another that somebody minds.
+pub(crate) fn is_far_slower(time: Duration, than: Duration) -> bool {
+    time > UNNOTICED.max(than * TIMES)
+}
 
 /// What is usual for one machine, and how its last steps were beside that.
 #[derive(Default)]
@@ -23,6 +28,8 @@ pub(crate) struct Pace {
     usual: HashMap<Size, Times>,
     /// The step that is under way.
     begun: Option<(Size, Instant)>,
+    /// How long the last one took.
+    last: Duration,
     slow: u32,
 }
 
@@ -43,8 +50,20 @@ impl Pace {
     /// Its rows are there.
     pub(crate) fn end(&mut self, now: Instant) {
         if let Some((size, begin)) = self.begun.take() {
-            self.see(size, now.saturating_duration_since(begin));
+            self.last = now.saturating_duration_since(begin);
+            self.see(size, self.last);
         }
+    }
+
+    /// How long the last step took.
+    pub(crate) fn last(&self) -> Duration {
+        self.last
+    }
+
+    /// How long the step has taken that is under way, and what is usual for such a step, if that is known.
+    pub(crate) fn under_way(&self, now: Instant) -> Option<(Duration, Option<Duration>)> {
+        let (size, begin) = self.begun?;
+        Some((now.saturating_duration_since(begin), self.usual.get(&size).and_then(Times::median)))
     }
 
     /// Whether the machine takes far longer than it used to.
@@ -56,7 +75,7 @@ impl Pace {
     fn see(&mut self, size: Size, time: Duration) {
         let times = self.usual.entry(size).or_default();
         match times.median() {
-            Some(usual) if time > UNNOTICED.max(usual * TIMES) => self.slow = self.slow.saturating_add(1),
+            Some(usual) if is_far_slower(time, usual) => self.slow = self.slow.saturating_add(1),
             usual => {
                 times.add(time);
                 if usual.is_some() {

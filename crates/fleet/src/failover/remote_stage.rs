@@ -9,6 +9,7 @@ use cascadia_model::{Hidden, Placement, Stage, StageError, StageTraits, StepPlan
 
 use crate::audit::Verb;
 use crate::clock::Monitor;
+use crate::failover::pace::is_far_slower;
 use crate::failover::stage_status::StageStatus;
 use crate::failover::standby::{Followed, Standby, StandbyEnd, Tally};
 use crate::failover::standby_state::{CacheCheck, StandbyState};
@@ -20,7 +21,7 @@ use crate::wire::link::LinkError;
 use crate::wire::plan_codec::MOST_ENDED;
 use crate::workers::model_workers::ModelWorkers;
 use crate::workers::stage_workers::StageWorkers;
-use crate::workers::worker_link::{StepReply, StepTerms, WorkerLink};
+use crate::workers::worker_link::{Awaited, StepReply, StepTerms, WorkerLink};
 
 /// How often it is asked whether a machine that computes still belongs to the fleet.
 const MEMBERSHIP: Duration = Duration::from_secs(1);
@@ -226,11 +227,19 @@ impl RemoteStage {
         // Whatever became of that: if the machine is lost, its standby answers.
         state.standbys.tell((&worker.node, self.now()), |standby| standby.step(plan, &ended, &state.row_bytes));
         let sent = sent?;
-        let answer = worker.answer(plan.tokens.len() as u16, &self.terms, &self.workers, &mut state.frame);
+        let standby = state.standbys.standby.as_ref().filter(|_| !self.workers.doubts(&worker.node));
+        let silence = self.terms.timeouts.silence;
+        let is_overdue = |time, usual: Option<Duration>| {
+            let answered = standby.and_then(Standby::answered);
+            time > silence && answered.is_some_and(|own| is_far_slower(time, own.max(usual.unwrap_or_default())))
+        };
+        let awaited = Awaited { rows: plan.tokens.len() as u16, is_overdue: &is_overdue };
+        let answer = worker.answer(&awaited, &self.terms, &self.workers, &mut state.frame);
         let late = worker.take_late();
         self.note(|status| (status.sent_bytes, status.late) = (status.sent_bytes + sent as u64, status.late + late));
         let computed = self.judge(plan, (&worker.node, answer?), (&state.frame, hidden), &mut state.suspected)?;
-        state.standbys.tell((&worker.node, self.now()), |standby| standby.compare(state.frame.rows()));
+        let time = worker.pace.last();
+        state.standbys.tell((&worker.node, self.now()), |standby| standby.compare(state.frame.rows(), time));
         Ok(computed)
     }
 
@@ -312,11 +321,14 @@ impl RemoteStage {
         }
     }
 
-    /// Lets the standby compute from now on if the machine is slow and the standby is not. The machine is a spare then.
+    /// Lets the standby compute from now on if the machine is slower than it was, or than the standby has been for a
+    /// while, and the standby is not slow. The machine is a spare then.
     fn bypass_slow(&self, state: &mut State) {
-        let Some(slow) = state.current.as_ref().filter(|worker| worker.pace.is_slow()) else { return };
+        let Some(slow) = &state.current else { return };
         let can_continue = |standby: &mut Standby| {
-            standby.is_level() && ![&slow.node, &standby.node].iter().any(|node| self.workers.doubts(node))
+            (slow.pace.is_slow() || standby.outpaces())
+                && standby.is_level()
+                && ![&slow.node, &standby.node].iter().any(|node| self.workers.doubts(node))
         };
         let Some(standby) = state.standbys.standby.take_if(can_continue) else { return };
         let node = standby.node.clone();

@@ -1,18 +1,19 @@
 //! A standby: a spare that computes every step of its stage in lockstep, so that it holds the same caches and its rows
 //! can be compared. Nobody waits for it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use cascadia_model::StepPlan;
 
 use crate::clock::{Receiver, RecvError, Sender, Task, channel};
 use crate::failover::coverage::Coverage;
+use crate::failover::pace::{IN_A_ROW, is_far_slower};
 use crate::wire::frame::Frame;
 use crate::wire::link::LinkError;
 use crate::workers::stage_workers::StageWorkers;
-use crate::workers::worker_link::{StepReply, StepTerms, WorkerLink};
+use crate::workers::worker_link::{Awaited, StepReply, StepTerms, WorkerLink};
 use crate::{Clock, Digest};
 
 /// Steps that it may be behind.
@@ -24,8 +25,8 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 enum Command {
     /// Compute this. Rows are the same bytes that went to the machine that computes.
     Step { plan: StepPlan, ended: Vec<u64>, row_bytes: Arc<Vec<u8>> },
-    /// What that machine made of it.
-    Compare(Digest),
+    /// What that machine made of it, and how long it took.
+    Compare(Digest, Duration),
     /// Say whether the last step was compared, once it was.
     Confirm(Sender<()>),
     /// Continue in its place.
@@ -48,6 +49,10 @@ struct Progress {
     agreed: AtomicU64,
     /// Whether it has become slow.
     is_slow: AtomicBool,
+    /// Steps in a row for which the machine that computes took far longer.
+    quicker: AtomicU32,
+    /// The last step that it has answered with rows that count, and how long it took.
+    answered: Mutex<Option<(u64, Duration)>>,
 }
 
 /// A machine that computes along, on a thread of its own.
@@ -116,9 +121,9 @@ impl Standby {
         self.command(Command::Step { plan: plan.clone(), ended: ended.to_vec(), row_bytes: Arc::clone(row_bytes) })
     }
 
-    /// Tells it which rows the machine that computes gave for that step; `false` if it has too much to do.
-    pub(crate) fn compare(&self, row_bytes: &[u8]) -> bool {
-        self.command(Command::Compare(Digest::of(row_bytes)))
+    /// Tells it which rows the machine that computes gave for that step, in which time; `false` if it has too much to do.
+    pub(crate) fn compare(&self, row_bytes: &[u8], time: Duration) -> bool {
+        self.command(Command::Compare(Digest::of(row_bytes), time))
     }
 
     /// One that has ended is not behind; why it has is heard later.
@@ -147,6 +152,17 @@ impl Standby {
     /// Whether it has become slow.
     pub(crate) fn is_slow(&self) -> bool {
         self.progress.is_slow.load(Ordering::Relaxed)
+    }
+
+    /// Whether the machine that computes has been far slower for several steps, however long it has been so.
+    pub(crate) fn outpaces(&self) -> bool {
+        self.progress.quicker.load(Ordering::Relaxed) >= IN_A_ROW
+    }
+
+    /// How long it took for the step that it was given last, if it has answered that with rows that count.
+    pub(crate) fn answered(&self) -> Option<Duration> {
+        let answered = *self.progress.answered.lock().unwrap_or_else(PoisonError::into_inner);
+        answered.filter(|(step, _)| *step == self.told).map(|(_, time)| time)
     }
 
     /// Whether there is an [`StandbyEnd`].
@@ -190,7 +206,7 @@ impl Follower {
         while went_well.is_ok() {
             went_well = match commands.receive(Some(self.now() + HEARTBEAT)) {
                 Ok(Command::Step { plan, ended, row_bytes }) => self.run(&plan, &ended, &row_bytes),
-                Ok(Command::Compare(digest)) => match self.compare(digest) {
+                Ok(Command::Compare(digest, time)) => match self.compare(digest, time) {
                     Ok(false) => return StandbyEnd::Differs(self.followed.worker),
                     compared => compared.map(|_| {
                         self.tally.followed.fetch_add(1, Ordering::Relaxed);
@@ -238,26 +254,34 @@ impl Follower {
         let Followed { worker, coverage, answer, frame } = &mut self.followed;
         self.step += 1;
         worker.send(plan, ended, row_bytes)?;
-        let came = worker.answer(plan.tokens.len() as u16, &self.terms, &self.workers, frame)?;
+        let awaited = Awaited { rows: plan.tokens.len() as u16, is_overdue: &|_, _| false };
+        let came = worker.answer(&awaited, &self.terms, &self.workers, frame)?;
         self.progress.is_slow.store(worker.pace.is_slow(), Ordering::Relaxed);
         let held = coverage.holds(plan);
         match came {
             StepReply::Rows(_) => coverage.wrote(plan),
             StepReply::Refused(_) => coverage.broke_off(plan),
         }
+        if held && matches!(came, StepReply::Rows(_)) {
+            let mut answered = self.progress.answered.lock().unwrap_or_else(PoisonError::into_inner);
+            *answered = Some((self.step, worker.pace.last()));
+        }
         *answer = held.then_some(came);
         Ok(())
     }
 
     /// Whether the last step came to the same rows here. A machine that computes none where another did is lost.
-    fn compare(&self, digest: Digest) -> Result<bool, LinkError> {
-        let Followed { answer, frame, .. } = &self.followed;
+    fn compare(&self, digest: Digest, time: Duration) -> Result<bool, LinkError> {
+        let Followed { answer, frame, worker, .. } = &self.followed;
         match answer {
             None => Ok(true),
             Some(StepReply::Refused(problem)) => Err(LinkError::Broken(problem.clone())),
             Some(StepReply::Rows(_)) if Digest::of(frame.rows()) == digest => {
                 self.tally.compared.fetch_add(1, Ordering::Relaxed);
                 self.progress.agreed.store(self.step, Ordering::Release);
+                let quicker = self.progress.quicker.load(Ordering::Relaxed).saturating_add(1);
+                let is_quicker = is_far_slower(time, worker.pace.last());
+                self.progress.quicker.store(if is_quicker { quicker } else { 0 }, Ordering::Relaxed);
                 Ok(true)
             }
             Some(StepReply::Rows(_)) if self.is_finite(frame.rows()) => Ok(false),

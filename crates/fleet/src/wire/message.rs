@@ -203,6 +203,17 @@ pub(crate) fn reason(bytes: &[u8]) -> Result<String, LinkError> {
     Ok(text)
 }
 
+/// What a heartbeat says of how far a worker is: how many layers it has computed, where that is known.
+pub(crate) fn layers_computed(bytes: &[u8]) -> Result<Option<u64>, LinkError> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let mut reader = Reader(bytes);
+    let layers = u64::from_le_bytes(reader.array()?);
+    reader.end()?;
+    Ok(Some(layers))
+}
+
 /// The time in a frame of rows.
 pub(crate) fn microseconds(bytes: &[u8]) -> Result<u32, LinkError> {
     let mut reader = Reader(bytes);

@@ -13,6 +13,8 @@ const INTERVAL: Duration = Duration::from_millis(50);
 /// A link whose peer hears something in about every [`INTERVAL`] while there is something to do.
 pub(crate) struct Heartbeat<'a> {
     link: Mutex<BeatingLink<'a>>,
+    /// How many layers are computed, if that is known.
+    progress: &'a (dyn Fn() -> Option<u64> + Sync),
     activity: Monitor<Activity>,
 }
 
@@ -28,11 +30,15 @@ struct Activity {
 }
 
 impl<'a> Heartbeat<'a> {
-    /// For a link of this epoch.
-    pub(crate) fn new(link: &'a mut dyn Link, epoch: u32) -> Heartbeat<'a> {
+    /// For a link of this epoch. Heartbeats tell the progress of what is computed.
+    pub(crate) fn new(
+        link: &'a mut dyn Link,
+        epoch: u32,
+        progress: &'a (dyn Fn() -> Option<u64> + Sync),
+    ) -> Heartbeat<'a> {
         let activity = Monitor::new(link.clock(), Activity::default());
         let sent = link.clock().now();
-        Heartbeat { link: Mutex::new(BeatingLink { link, epoch, sent }), activity }
+        Heartbeat { link: Mutex::new(BeatingLink { link, epoch, sent }), progress, activity }
     }
 
     /// The link for as long as something is read or sent.
@@ -66,7 +72,7 @@ impl<'a> Heartbeat<'a> {
             if activity.is_computing && due.is_some_and(|due| self.activity.clock().now() >= due) {
                 drop(activity);
                 // A link that fails here fails for whoever computes, too.
-                if self.link.try_lock().is_ok_and(|mut link| link.beat().is_err()) {
+                if self.link.try_lock().is_ok_and(|mut link| link.beat((self.progress)()).is_err()) {
                     return;
                 }
                 activity = self.activity.lock();
@@ -90,11 +96,13 @@ pub(crate) struct BeatingLink<'a> {
 
 impl BeatingLink<'_> {
     /// Sends a heartbeat unless something was sent just now.
-    fn beat(&mut self) -> Result<(), LinkError> {
+    fn beat(&mut self, layers_computed: Option<u64>) -> Result<(), LinkError> {
         if self.link.clock().since(self.sent) < INTERVAL / 2 {
             return Ok(());
         }
-        let beat = Outgoing { epoch: self.epoch, ..Outgoing::message(Kind::Beat, &[]) };
+        let message = layers_computed.map(u64::to_le_bytes);
+        let message = message.as_ref().map_or(&[][..], |layers| &layers[..]);
+        let beat = Outgoing { epoch: self.epoch, ..Outgoing::message(Kind::Beat, message) };
         beat.send(self, &mut Vec::new()).map(|_| ())
     }
 }
@@ -112,7 +120,8 @@ impl Link for BeatingLink<'_> {
     fn read(&mut self, out: &mut [u8], deadline: Instant) -> Result<usize, LinkError> {
         let count = self.link.read(out, deadline)?;
         if self.link.clock().since(self.sent) >= INTERVAL {
-            self.beat()?;
+            // Nothing is computed while a step is still arriving.
+            self.beat(None)?;
         }
         Ok(count)
     }

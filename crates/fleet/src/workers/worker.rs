@@ -115,7 +115,8 @@ impl WorkerStage {
         };
         let hidden = Hidden { values: Vec::new(), width: self.shape.hidden_width };
         let clock = link.clock().clone();
-        let heartbeat = &Heartbeat::new(link, epoch);
+        let progress = || stage.progress();
+        let heartbeat = &Heartbeat::new(link, epoch, &progress);
         let countersigner = self.witnesses.clone().map(Countersigner::start);
         let (stage, rows) = (&**stage, Vec::new());
         let mut work =

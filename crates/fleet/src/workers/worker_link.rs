@@ -1,6 +1,6 @@
 //! The connection to a worker that has loaded its stage: steps go there, rows and heartbeats come back.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cascadia_model::StepPlan;
 
@@ -9,11 +9,13 @@ use crate::failover::timeouts::Timeouts;
 use crate::wire::codec::Codec;
 use crate::wire::frame::{Bounds, Frame, Header, Kind, Outgoing, Wait, receive};
 use crate::wire::link::{Link, LinkError};
-use crate::wire::message::{MOST_MESSAGE, microseconds, reason};
+use crate::wire::message::{MOST_MESSAGE, layers_computed, microseconds, reason};
 use crate::wire::plan_codec::PlanEncoder;
 use crate::wire::verbs::Expecting;
 use crate::workers::stage_workers::StageWorkers;
 
+/// A machine that says how far it is may compute one layer for so many times as long as a step of one row may take.
+const STILL: u32 = 3;
 /// How long to look for the reason of a worker that has closed its connection: it has come, or never will.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -64,6 +66,21 @@ pub struct WorkerLink {
     buffer: Vec<u8>,
     /// How long it takes for its steps.
     pub(crate) pace: Pace,
+}
+
+/// An answer that is waited for.
+pub(crate) struct Awaited<'a> {
+    /// Its rows.
+    pub(crate) rows: u16,
+    /// Whether it is no longer worth waiting after so long, for a step that usually takes so long, if that is known.
+    /// Asked at every heartbeat.
+    pub(crate) is_overdue: &'a dyn Fn(Duration, Option<Duration>) -> bool,
+}
+
+/// How far a machine was when it last told another number.
+struct Advance {
+    layers: Option<u64>,
+    since: Instant,
 }
 
 impl WorkerLink {
@@ -132,15 +149,16 @@ impl WorkerLink {
         sent.map_err(|error| if error == LinkError::Closed { self.find_farewell().unwrap_or(error) } else { error })
     }
 
-    /// Waits for what it answers to the step that was sent last, which has so many rows.
+    /// Waits for what it answers to the step that was sent last.
     pub(crate) fn answer(
         &mut self,
-        rows: u16,
+        awaited: &Awaited<'_>,
         terms: &StepTerms,
         workers: &StageWorkers,
         frame: &mut Frame,
     ) -> Result<StepReply, LinkError> {
-        let StepTerms { codec, timeouts } = *terms;
+        let (StepTerms { codec, timeouts }, rows) = (*terms, awaited.rows);
+        let mut advance = Advance { layers: None, since: self.link.clock().now() };
         let end = self.link.clock().now() + timeouts.step + timeouts.row * u32::from(rows);
         let wait = Wait::Until { end, silence: timeouts.silence };
         let row_bytes = codec.row_bytes();
@@ -153,7 +171,10 @@ impl WorkerLink {
             }
             let Header { kind, epoch, step, rows: came, .. } = frame.header;
             match kind {
-                Kind::Beat => continue,
+                Kind::Beat => {
+                    self.check_beat(frame.table(), (&mut advance, timeouts.step * STILL), awaited)?;
+                    continue;
+                }
                 Kind::Witness => {
                     workers.take_countersignature(&self.node, frame.table());
                     continue;
@@ -173,6 +194,32 @@ impl WorkerLink {
                 Kind::Refused if expected && came == 0 => Ok(StepReply::Refused(reason(frame.table())?)),
                 kind => Err(LinkError::Broken(format!("it answered step {} with {kind:?} of step {step}", asked.1))),
             };
+        }
+    }
+
+    /// An error if a machine that still sends heartbeats is not worth waiting for.
+    fn check_beat(
+        &self,
+        beat: &[u8],
+        (advance, patience): (&mut Advance, Duration),
+        awaited: &Awaited<'_>,
+    ) -> Result<(), LinkError> {
+        let (now, layers) = (self.link.clock().now(), layers_computed(beat)?);
+        if layers.is_none() || layers != advance.layers {
+            *advance = Advance { layers, since: now };
+        }
+        if now.saturating_duration_since(advance.since) >= patience {
+            let seconds = patience.as_secs();
+            let problem = format!("it has computed nothing for {seconds} s, although it sends heartbeats");
+            return Err(LinkError::Broken(problem));
+        }
+        match self.pace.under_way(now) {
+            Some((time, usual)) if (awaited.is_overdue)(time, usual) => {
+                let milliseconds = time.as_millis();
+                let problem = format!("it has computed for {milliseconds} ms what its standby has answered long ago");
+                Err(LinkError::Broken(problem))
+            }
+            _ => Ok(()),
         }
     }
 

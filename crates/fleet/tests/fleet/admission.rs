@@ -263,15 +263,17 @@ fn machines_that_say_nothing_do_not_pile_up() {
     let (model_workers, ends, is_over) = (model_workers(), Mutex::new(Vec::new()), AtomicBool::new(false));
     // Who is released before all are there comes again: after a time in which it said nothing, or because the one who
     // looks whether they are had a place at that moment.
-    let come = || {
+    let come = |node: &str| {
         while !is_over.load(Ordering::SeqCst) {
             let (link, end) = channel_pair([fair(), fair()]);
             ends.lock().unwrap().push(end);
-            let _ = model_workers.admit(Box::new(link), "silent");
+            let _ = model_workers.admit(Box::new(link), node);
         }
     };
     thread::scope(|scope| {
-        (0..256).for_each(|_| drop(scope.spawn(come)));
+        // Eight machines, each with as many connections as one may have.
+        let nodes: Vec<String> = (0..256).map(|number| format!("silent-{}", number / 32)).collect();
+        nodes.into_iter().for_each(|node| drop(scope.spawn(move || come(&node))));
         let refused = || {
             let link = channel_pair([fair(), fair()]).0;
             model_workers.admit(Box::new(link), "late").is_err_and(|error| error.to_string().contains("too many"))

@@ -3,6 +3,7 @@
 mod admission;
 mod chaos;
 mod frames;
+mod hanging_machines;
 mod harness;
 mod hash_model;
 mod kill_points;
