@@ -27,7 +27,11 @@ const transcript = new Transcript({ retry, edit: startEditing, example: (text) =
 const onPhone = matchMedia("(pointer: coarse)").matches;
 const sidebarActions = { renamed, removed };
 
+/** How often a fleet is asked which of its machines compute. */
+const PLACE_MS = 3000;
+
 let current = store.fresh();
+let placeTimer;
 let editing = false;
 
 /** Shortcuts with Alt, by the code of their key: letters differ between keyboards. */
@@ -102,8 +106,7 @@ async function run() {
   conversation.updated = Date.now();
   keep(conversation);
   location.hash = `#chat/${conversation.id}`;
-  // Other machines may compute by now. A server that does not answer says so where the answer would be.
-  status().then(showPlace, () => {});
+  followPlace();
   let begun = false;
   await answer(conversation, (grown) => {
     const shown = conversation === current;
@@ -231,12 +234,26 @@ function onMessageKey(event) {
   }
 }
 
+/** Shows where it is computed, and on a fleet every few seconds, because other machines may compute by then. */
+async function followPlace() {
+  clearTimeout(placeTimer);
+  try {
+    const now = await status();
+    showPlace(now);
+    if (!now.on_fleet) return;
+  } catch {
+    // A server that does not answer says so where an answer would be.
+  }
+  clearTimeout(placeTimer);
+  placeTimer = setTimeout(followPlace, PLACE_MS);
+}
+
 async function connect() {
   try {
     fillModels(await models());
     notice("server", null);
     refresh();
-    showPlace(await status());
+    followPlace();
   } catch (error) {
     const again = element("button", { type: "button", class: "text-button", click: connect }, "Try again");
     notice("server", error.message, again);

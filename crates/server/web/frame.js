@@ -59,9 +59,9 @@ export function showPlace({ on_fleet: onFleet, fleet }) {
     byId("privacy").title = "";
     return;
   }
-  // All that compute, also in lockstep, see hidden states.
-  const computing = (fleet?.stages ?? []).flatMap(({ node, standby }) => [node, standby]);
-  const others = [...new Set(computing)].filter((name) => name && name !== "here");
+  // All that hold a stage may get hidden states with the next step, also those on standby.
+  const holding = (fleet?.stages ?? []).flatMap(({ node, spares }) => [node, ...spares]);
+  const others = [...new Set(holding)].filter((name) => name && name !== "here");
   const named = others.length > NAMED_MACHINES ? [`${others.length} other machines`] : others;
   const names = fleet ? [...named, here].join(", ") : "the machines of a fleet";
   byId("privacy-text").replaceChildren(...parts("Computed", `on ${names}`));
