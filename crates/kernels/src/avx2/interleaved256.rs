@@ -12,7 +12,7 @@ use crate::reading::ReadAhead;
 use crate::vector::formats::{Format, Q4K, Q5K, Q6K};
 use crate::vector::interleaved_formats::{interleaved256_formats, interleaved256_kernels};
 use crate::vector::interleaved256::interleaved256_loops;
-use crate::vector::{Ahead, FEW, MANY, chunk, pair};
+use crate::vector::{Ahead, MANY, chunk, in_sixes, pair};
 
 interleaved256_loops!("avx2,fma,f16c");
 interleaved256_formats!("avx2,fma,f16c");

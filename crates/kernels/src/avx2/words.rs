@@ -13,6 +13,8 @@ pub(crate) const GROUPS: usize = 1;
 pub(crate) const VECTORS: usize = 2;
 /// Columns that are multiplied together, as many as there are registers for.
 pub(crate) const TOGETHER: usize = 2;
+/// Up to this many columns, quants of blocks of 256 are unpacked again for every set of them instead of being kept.
+pub(crate) const FEW: usize = 8;
 /// What [`signed_quants`] adds to every quant.
 pub(crate) const SIGNED_OFFSET: i32 = 0;
 

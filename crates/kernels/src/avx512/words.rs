@@ -18,6 +18,8 @@ pub(super) const GROUPS: usize = 2;
 pub(super) const VECTORS: usize = 2;
 /// Columns that are multiplied together, as many as there are registers for.
 pub(super) const TOGETHER: usize = 6;
+/// Up to this many columns, quants of blocks of 256 are unpacked again for every set of them instead of being kept.
+pub(super) const FEW: usize = 24;
 /// What [`signed_quants`] adds to every quant.
 pub(crate) const SIGNED_OFFSET: i32 = 128;
 

@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 pub(super) use crate::avx2::words::{
-    Floats, GROUPS, Products, TOGETHER, VECTORS, Words, add_product, and, few_together, halves, lower_halves,
+    FEW, Floats, GROUPS, Products, TOGETHER, VECTORS, Words, add_product, and, few_together, halves, lower_halves,
     multiply_floats, or, per_vector, shift_left, shift_right, splat, splat_bytes, splat_float, splat_pair, store_sums,
     subtract, subtract_product, upper_bytes_signed, word,
 };

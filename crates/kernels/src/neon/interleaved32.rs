@@ -9,6 +9,6 @@ use crate::ops::{InterleavedRows, WeightRows};
 use crate::pool::TileMut;
 use crate::reading::ReadAhead;
 use crate::vector::interleaved32::interleaved32_kernels;
-use crate::vector::{Ahead, FEW, MANY, chunk, pair};
+use crate::vector::{Ahead, MANY, WHOLE_ROWS, chunk, pair};
 
 interleaved32_kernels!("neon,dotprod");

@@ -14,6 +14,8 @@ pub(super) const GROUPS: usize = 1;
 pub(super) const VECTORS: usize = 4;
 /// Columns that are multiplied together, as many as there are registers for.
 pub(super) const TOGETHER: usize = 3;
+/// Up to this many columns, quants of blocks of 256 are unpacked again for every set of them instead of being kept.
+pub(super) const FEW: usize = 8;
 /// What [`signed_quants`] adds to every quant.
 pub(super) const SIGNED_OFFSET: i32 = 0;
 

@@ -34,7 +34,7 @@ macro_rules! interleaved256_loops {
             /// The share of one of `sets` of columns, each of which asks eight times.
             #[inline]
             fn share<const W: usize>(piece: &Piece<'a, W>, set: usize, sets: usize) -> Soon<'a> {
-                let length = W * GROUP_WORD / (8 * sets);
+                let length = (W * GROUP_WORD).div_ceil(8 * sets);
                 let stretches = piece.soon.map(|(near, distance)| (near, distance + 8 * set * length));
                 Soon { stretches, length, cache: piece.cache }
             }
@@ -44,6 +44,15 @@ macro_rules! interleaved256_loops {
             fn ask(&self, run: usize) {
                 for (near, distance) in self.stretches {
                     prefetch_into(self.cache, near, (distance.wrapping_add(run * self.length), self.length));
+                }
+            }
+
+            /// Asks eight times at once.
+            #[inline]
+            #[target_feature(enable = $features)]
+            fn ask_all(&self) {
+                for (near, distance) in self.stretches {
+                    prefetch_into(self.cache, near, (distance, 8 * self.length));
                 }
             }
         }
@@ -262,8 +271,9 @@ macro_rules! interleaved256_loops {
                 }
             }
             let (sets, rest) = sums.as_chunks_mut::<N>();
-            let done = N * sets.len();
+            let (all, done) = (sets.len(), N * sets.len());
             for (set, sums) in sets.iter_mut().enumerate() {
+                Soon::share(piece, set, all).ask_all();
                 let together: [_; N] = std::array::from_fn(|column| x(N * set + column));
                 add_many(&unpack.format, quants, (&headers, together), sums);
             }

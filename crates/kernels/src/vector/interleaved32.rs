@@ -35,7 +35,7 @@ macro_rules! interleaved32_kernels {
             quants: &impl Fn(&Block<'_, W>, usize, usize) -> Words,
         ) {
             let last = rows.count() - 1;
-            let slab = if C == FEW { x.length() } else { SLAB };
+            let slab = if C == WHOLE_ROWS { x.length() } else { SLAB };
             let chunk = chunk(x.count(), C);
             let ahead = Ahead::new(rows.ahead, x.length(), (W * GROUP_WORD, GROUPS * rows.group_bytes));
             for start in (0..x.count()).step_by(chunk) {
@@ -53,7 +53,7 @@ macro_rules! interleaved32_kernels {
                             }),
                             minima: None,
                             runs: K::RUNS,
-                            ahead: (C == FEW).then_some((rows.ahead, ahead)),
+                            ahead: (C == WHOLE_ROWS).then_some((rows.ahead, ahead)),
                         };
                         accumulate::<W, K>(&pieces, |column| &x.row(start + column)[at..end], sums, quants);
                     }
@@ -80,22 +80,27 @@ macro_rules! interleaved32_kernels {
                 for first in (0..rows.count()).step_by(UNIT) {
                     let mut sums = [[splat_float(0.0); VECTORS]; C];
                     let sums = &mut sums[..(x.count() - start).min(chunk)];
+                    // Rows past the end repeat the last one and are dropped.
+                    let mut unit = [[&rows.row(first).as_chunks::<BYTES>().0[..x.length()]; GROUP_ROWS]; GROUPS];
+                    for (index, blocks) in unit.as_flattened_mut().iter_mut().enumerate() {
+                        *blocks = &rows.row((first + index).min(last)).as_chunks::<BYTES>().0[..x.length()];
+                    }
                     for at in (0..x.length()).step_by(SLAB) {
                         let end = x.length().min(at + SLAB);
                         for group in 0..GROUPS {
-                            // Rows past the end repeat the last one and are dropped.
-                            let row = |row: usize| rows.row((first + GROUP_ROWS * group + row).min(last));
                             for block in at..end {
-                                let mut blocks = [&row(0).as_chunks::<BYTES>().0[block]; GROUP_ROWS];
-                                for (index, bytes) in blocks.iter_mut().enumerate() {
-                                    *bytes = &row(index).as_chunks::<BYTES>().0[block];
+                                // The rows that come next lie in one piece.
+                                let distance =
+                                    (UNIT + GROUP_ROWS * group) * rows.row_bytes + GROUP_ROWS * block * BYTES;
+                                prefetch_into(ReadAhead::L2(0), rows.row(first), (distance, GROUP_ROWS * BYTES));
+                                let mut blocks = [&unit[group][0][block]; GROUP_ROWS];
+                                for (bytes, row) in blocks.iter_mut().zip(unit[group]) {
+                                    *bytes = &row[block];
                                 }
                                 turn(&blocks, BYTES - 4 * W, &mut words[group][block - at]);
-                                let scales = halves[group][block - at].as_chunks_mut::<2>().0;
-                                scales.iter_mut().zip(blocks).for_each(|(half, block)| *half = pair(block, 0));
+                                turn_halves(&blocks, 0, &mut halves[group][block - at]);
                                 if let Some(place) = K::MINIMUM {
-                                    let minima = minima[group][block - at].as_chunks_mut::<2>().0;
-                                    minima.iter_mut().zip(blocks).for_each(|(half, block)| *half = pair(block, place));
+                                    turn_halves(&blocks, place, &mut minima[group][block - at]);
                                 }
                             }
                         }
@@ -110,6 +115,18 @@ macro_rules! interleaved32_kernels {
                     }
                     store_sums(sums, start, first, out);
                 }
+            }
+        }
+
+        /// The two bytes at `place` of sixteen blocks, side by side.
+        #[inline]
+        fn turn_halves<const BYTES: usize>(
+            blocks: &[&[u8; BYTES]; GROUP_ROWS],
+            place: usize,
+            out: &mut [u8; GROUP_HALF],
+        ) {
+            for (half, block) in out.as_chunks_mut::<2>().0.iter_mut().zip(blocks) {
+                *half = pair(block, place);
             }
         }
 
@@ -278,8 +295,8 @@ macro_rules! interleaved32_kernels {
         #[target_feature(enable = $features)]
         pub(super) fn interleaved_q8_0(rows: InterleavedRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
             let quants = |words: &Block<'_, _>, at: usize, vector: usize| quants_q8_0(words, at, vector);
-            if x.count() <= FEW {
-                multiply::<FEW, 8, Q80>(rows, x, out, &quants);
+            if x.count() <= WHOLE_ROWS {
+                multiply::<WHOLE_ROWS, 8, Q80>(rows, x, out, &quants);
             } else {
                 multiply::<MANY, 8, Q80>(rows, x, out, &quants);
             }
@@ -288,8 +305,8 @@ macro_rules! interleaved32_kernels {
         #[target_feature(enable = $features)]
         pub(super) fn interleaved_q4_0(rows: InterleavedRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
             let quants = |words: &Block<'_, _>, at: usize, vector: usize| quants_q4_0(words, at, vector);
-            if x.count() <= FEW {
-                multiply::<FEW, 4, Q40>(rows, x, out, &quants);
+            if x.count() <= WHOLE_ROWS {
+                multiply::<WHOLE_ROWS, 4, Q40>(rows, x, out, &quants);
             } else {
                 multiply::<MANY, 4, Q40>(rows, x, out, &quants);
             }
@@ -298,8 +315,8 @@ macro_rules! interleaved32_kernels {
         #[target_feature(enable = $features)]
         pub(super) fn interleaved_int4(rows: InterleavedRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
             let quants = |words: &Block<'_, _>, at: usize, vector: usize| quants_q4_0(words, at, vector);
-            if x.count() <= FEW {
-                multiply::<FEW, 4, Int4>(rows, x, out, &quants);
+            if x.count() <= WHOLE_ROWS {
+                multiply::<WHOLE_ROWS, 4, Int4>(rows, x, out, &quants);
             } else {
                 multiply::<MANY, 4, Int4>(rows, x, out, &quants);
             }

@@ -99,7 +99,9 @@ macro_rules! interleaved256_kernels {
                 ..=1 => multiply::<1, { few_together(1) }, _, _, _, _, _, _, _>(rows, x, out, &unpack),
                 ..=2 => multiply::<2, { few_together(2) }, _, _, _, _, _, _, _>(rows, x, out, &unpack),
                 ..=4 => multiply::<4, { few_together(4) }, _, _, _, _, _, _, _>(rows, x, out, &unpack),
-                ..=6 => multiply::<6, { few_together(6) }, _, _, _, _, _, _, _>(rows, x, out, &unpack),
+                count @ ..=FEW if in_sixes(count) => {
+                    multiply::<FEW, { few_together(6) }, _, _, _, _, _, _, _>(rows, x, out, &unpack);
+                }
                 ..=FEW => multiply::<FEW, { few_together(FEW) }, _, _, _, _, _, _, _>(rows, x, out, &unpack),
                 _ => multiply::<MANY, TOGETHER, _, _, _, _, _, _, _>(rows, x, out, &unpack),
             }
@@ -114,7 +116,9 @@ macro_rules! interleaved256_kernels {
             };
             match x.count() {
                 ..=4 => multiply_turned::<4, { few_together(4) }, _, _, _, _, _, _, _>(rows, x, out, &unpack),
-                ..=6 => multiply_turned::<6, { few_together(6) }, _, _, _, _, _, _, _>(rows, x, out, &unpack),
+                count @ ..=FEW if in_sixes(count) => {
+                    multiply_turned::<FEW, { few_together(6) }, _, _, _, _, _, _, _>(rows, x, out, &unpack);
+                }
                 ..=FEW => multiply_turned::<FEW, { few_together(FEW) }, _, _, _, _, _, _, _>(rows, x, out, &unpack),
                 _ => multiply_turned::<MANY, TOGETHER, _, _, _, _, _, _, _>(rows, x, out, &unpack),
             }

@@ -11,8 +11,8 @@ pub(crate) mod interleaved32;
 pub(crate) mod interleaved_formats;
 pub(crate) mod store;
 
-/// Up to this many columns, quants are unpacked again for every few of them instead of being kept.
-pub(crate) const FEW: usize = 8;
+/// Up to this many columns, interleaved blocks of 32 are read row by row; more share some of them at a time.
+pub(crate) const WHOLE_ROWS: usize = 8;
 /// Columns that share unpacked quants: as many as the nearer caches hold, and whole sets of six.
 pub(crate) const MANY: usize = 258;
 /// Columns from which interleaving rows on the way pays.
@@ -28,6 +28,11 @@ pub(crate) fn field<const N: usize, const BYTES: usize>(block: &[u8; BYTES], at:
 #[inline]
 pub(crate) fn pair<const BYTES: usize>(block: &[u8; BYTES], at: usize) -> [u8; 2] {
     [block[at], block[at + 1]]
+}
+
+/// Whether sets of six waste no more than sets of four, where the last column repeats in a last short set.
+pub(crate) fn in_sixes(columns: usize) -> bool {
+    columns.next_multiple_of(6) <= columns.next_multiple_of(4)
 }
 
 /// Columns of one pass where there are `columns` in all: at most `most`, and the last pass not much shorter.
