@@ -92,7 +92,7 @@ fn join(low: __m256i, high: __m256i) -> __m512i {
     _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high)
 }
 
-four_row_loops!("avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c", __m512i);
+four_row_loops!("avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c", __m512i, _mm512_setzero_si512());
 
 /// Sixty-four bytes of a block.
 #[inline]

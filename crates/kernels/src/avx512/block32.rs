@@ -13,65 +13,71 @@ use crate::ops::{Multiply, WeightRows};
 use crate::pool::TileMut;
 use crate::vector::{LEAST_TURNED, field, pair};
 
-/// Multiplies weight rows, four at a time; a lane of the float sums belongs to a row. `quants` unpacks two blocks, whose
-/// numbers are `offset` too large.
+/// Multiplies weight rows, four at a time, with `N` columns; a lane of the float sums belongs to a row.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
-fn multiply<const BYTES: usize>(
-    weights: WeightRows<'_>,
-    x: Rows<'_, Int8Block32>,
-    out: &mut TileMut<'_>,
-    offset: i32,
-    quants: impl Fn([&[u8; BYTES]; 2]) -> __m512i,
-) {
+fn multiply_columns<const N: usize>(weights: WeightRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
+    let mut columns = [x.row(0); N];
+    columns.iter_mut().enumerate().for_each(|(column, blocks)| *blocks = x.row(column));
+    let pairs = x.length() / 2;
     for four in 0..weights.fours() {
-        let [a, b, c, d] = weights.four(four).map(|row| row.as_chunks::<BYTES>().0);
-        for column in 0..x.count() {
-            let (pairs, last) = x.row(column).as_chunks::<2>();
-            let mut sums = _mm_setzero_ps();
-            let [pairs_a, pairs_b, pairs_c, pairs_d] = [a, b, c, d].map(|row| row.as_chunks::<2>().0);
-            for ((((x, a), b), c), d) in pairs.iter().zip(pairs_a).zip(pairs_b).zip(pairs_c).zip(pairs_d) {
-                read_ahead(weights.ahead, [a, b, c, d]);
-                let pairs = [[&a[0], &a[1]], [&b[0], &b[1]], [&c[0], &c[1]], [&d[0], &d[1]]];
-                let totals = totals(pairs, [&x[0], &x[1]], &quants);
-                sums = add(sums, [&a[0], &b[0], &c[0], &d[0]], &x[0], (totals[0], offset));
-                sums = add(sums, [&a[1], &b[1], &c[1], &d[1]], &x[1], (totals[1], offset));
+        let [a, b, c, d] = weights.four(four).map(|row| row.as_chunks::<{ q8_0::BYTES }>().0);
+        let rows = [a, b, c, d].map(|row| &row.as_chunks::<2>().0[..pairs]);
+        let mut sums = [_mm_setzero_ps(); N];
+        for at in 0..pairs {
+            let rows = [&rows[0][at], &rows[1][at], &rows[2][at], &rows[3][at]];
+            read_ahead(weights.ahead, rows);
+            let (quants, scales) = quants_and_scales(rows);
+            for column in 0..N {
+                let x = &columns[column].as_chunks::<2>().0[at];
+                let totals = totals(quants, [&x[0], &x[1]]);
+                sums[column] = add(sums[column], scales[0], &x[0], totals[0]);
+                sums[column] = add(sums[column], scales[1], &x[1], totals[1]);
             }
-            if let [x] = last {
-                // A single block is multiplied twice, and the second product dropped.
-                let blocks = [a, b, c, d].map(|row| row.last().expect("as many blocks as x has"));
-                let totals = totals(blocks.map(|block| [block; 2]), [x, x], &quants);
-                sums = add(sums, blocks, x, (totals[0], offset));
+        }
+        if x.length() % 2 == 1 {
+            // A single block is multiplied twice, and the second product dropped.
+            let last = |row: &[[u8; q8_0::BYTES]]| [*row.last().expect("as many blocks as x has"); 2];
+            let rows = [last(a), last(b), last(c), last(d)];
+            let (quants, scales) = quants_and_scales(rows.each_ref());
+            for column in 0..N {
+                let x = columns[column].last().expect("an odd number of blocks");
+                let totals = totals(quants, [x, x]);
+                sums[column] = add(sums[column], scales[0], x, totals[0]);
             }
-            out.put4(column, four, store4(sums));
+        }
+        for column in 0..N {
+            out.put4(column, four, store4(sums[column]));
         }
     }
+}
+
+/// Two blocks of four rows of Q8_0: quants that are 128 too large, and the scales of the first and of the second.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx2,f16c")]
+fn quants_and_scales([a, b, c, d]: [&[[u8; q8_0::BYTES]; 2]; 4]) -> ([__m512i; 4], [__m128; 2]) {
+    let quants = |blocks: &[[u8; q8_0::BYTES]; 2]| {
+        let bytes = |block| load::<[u8; 32]>(field(block, q8_0::QUANTS));
+        _mm512_xor_si512(join(bytes(&blocks[0]), bytes(&blocks[1])), _mm512_set1_epi8(-128))
+    };
+    let scales = |at: usize| four_halves(pair(&a[at], 0), pair(&b[at], 0), pair(&c[at], 0), pair(&d[at], 0));
+    ([quants(a), quants(b), quants(c), quants(d)], [scales(0), scales(1)])
 }
 
 /// Σ quant × x of two blocks of four rows.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2")]
-fn totals<const BYTES: usize>(
-    [a, b, c, d]: [[&[u8; BYTES]; 2]; 4],
-    x: [&Int8Block32; 2],
-    quants: &impl Fn([&[u8; BYTES]; 2]) -> __m512i,
-) -> [__m128i; 2] {
+fn totals([a, b, c, d]: [__m512i; 4], x: [&Int8Block32; 2]) -> [__m128i; 2] {
     let values = join(load(&x[0].values), load(&x[1].values));
-    let product = |blocks: [&[u8; BYTES]; 2]| _mm512_dpbusd_epi32(_mm512_setzero_si512(), quants(blocks), values);
+    let product = |quants| _mm512_dpbusd_epi32(_mm512_setzero_si512(), quants, values);
     two_sums4([product(a), product(b), product(c), product(d)])
 }
 
-/// Adds what one block of four rows gives; its integers are `offset` × Σ x too large.
+/// Adds what one block of four rows gives; its integers are 128 × Σ x too large.
 #[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn add<const BYTES: usize>(
-    sums: __m128,
-    [a, b, c, d]: [&[u8; BYTES]; 4],
-    x: &Int8Block32,
-    (totals, offset): (__m128i, i32),
-) -> __m128 {
-    let surplus = _mm_set1_epi32(offset.wrapping_mul(x.sum));
-    let scales = four_halves(pair(a, 0), pair(b, 0), pair(c, 0), pair(d, 0));
+#[target_feature(enable = "avx2,fma")]
+fn add(sums: __m128, scales: __m128, x: &Int8Block32, totals: __m128i) -> __m128 {
+    let surplus = _mm_set1_epi32(128_i32.wrapping_mul(x.sum));
     let scales = _mm_mul_ps(scales, _mm_set1_ps(x.scale));
     _mm_fmadd_ps(scales, _mm_cvtepi32_ps(_mm_sub_epi32(totals, surplus)), sums)
 }
@@ -91,16 +97,15 @@ fn join(low: __m256i, high: __m256i) -> __m512i {
     _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high)
 }
 
+/// The multiply takes unsigned × signed, so few columns add 128 to the weights and take 128 × Σ x away again.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
 pub(super) fn multiply_q8_0(weights: WeightRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
-    if x.count() >= LEAST_TURNED {
-        return interleaved32::turned_q8_0(weights, x, out);
+    match x.count() {
+        1 => multiply_columns::<1>(weights, x, out),
+        2 => multiply_columns::<2>(weights, x, out),
+        3 => multiply_columns::<3>(weights, x, out),
+        _ => interleaved32::turned_q8_0(weights, x, out),
     }
-    // The multiply takes unsigned × signed, so 128 is added to the weights and 128 × Σ x taken away again.
-    multiply::<{ q8_0::BYTES }>(weights, x, out, 128, |blocks| {
-        let bytes = |block| load::<[u8; 32]>(field(block, q8_0::QUANTS));
-        _mm512_xor_si512(join(bytes(blocks[0]), bytes(blocks[1])), _mm512_set1_epi8(-128))
-    });
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]

@@ -1,18 +1,15 @@
-//! Formats of nibbles times few columns: four runs of 32 of four rows at a time. A run is so small that scaling each by
-//! itself would take longer than reading it.
+//! Formats of nibbles times few columns, a quarter of a register to a run.
 
 use std::arch::x86_64::*;
 
 use super::block32::quarter_sums4;
 use crate::activations::{Int8Block32, Rows};
-use crate::avx2::lanes::{load16, read_ahead, store4};
+use crate::avx2::lanes::{load16, read_ahead, store4, zero4};
 use crate::blocks::{int4_group128, q4_0, q4_1};
 use crate::ops::WeightRows;
 use crate::pool::TileMut;
-
-/// Fours of rows that share activations in the form of [`FourBlocks`], and how many of these are kept at hand.
-const SHARING: usize = 8;
-const AT_HAND: usize = 16;
+use crate::vector::LEAST_TURNED;
+use crate::vector::four_blocks::four_blocks_loop;
 
 /// A format of nibbles, of which four runs of 32 take `BYTES`.
 trait Nibbles<const BYTES: usize> {
@@ -98,47 +95,7 @@ pub(super) fn multiply_int4(weights: WeightRows<'_>, x: Rows<'_, Int8Block32>, o
     multiply::<{ int4_group128::BYTES }, Int4>(weights, x, out);
 }
 
-/// Multiplies rows, four at a time; a lane of the float sums belongs to a row.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
-fn multiply<const BYTES: usize, F: Nibbles<BYTES>>(
-    weights: WeightRows<'_>,
-    x: Rows<'_, Int8Block32>,
-    out: &mut TileMut<'_>,
-) {
-    for first in (0..weights.fours()).step_by(SHARING) {
-        let fours = first..weights.fours().min(first + SHARING);
-        for column in 0..x.count() {
-            let (x_fours, x_rest) = x.row(column).as_chunks::<4>();
-            let mut sums = [_mm_setzero_ps(); SHARING];
-            for (part, x) in x_fours.chunks(AT_HAND).enumerate() {
-                let mut at_hand = [FourBlocks::ZERO; AT_HAND];
-                at_hand.iter_mut().zip(x).for_each(|(at_hand, x)| *at_hand = FourBlocks::new(x));
-                let at_hand = &at_hand[..x.len()];
-                for (four, sums) in fours.clone().zip(&mut sums) {
-                    let [a, b, c, d] = weights.four(four).map(|row| &row.as_chunks::<BYTES>().0[AT_HAND * part..]);
-                    for ((((x, a), b), c), d) in at_hand.iter().zip(a).zip(b).zip(c).zip(d) {
-                        read_ahead(weights.ahead, [a, b, c, d]);
-                        *sums = x.add_products::<BYTES, F>(*sums, [a, b, c, d], 4);
-                    }
-                }
-            }
-            for (four, sums) in fours.clone().zip(&mut sums) {
-                if !x_rest.is_empty() {
-                    // The last few runs, filled up with zeros whose products are dropped.
-                    let x = std::array::from_fn(|at| *x_rest.get(at).unwrap_or(&Int8Block32::ZERO));
-                    let rows = weights.four(four).map(|row| {
-                        let (mut filled, rest) = ([0; BYTES], row.as_chunks::<BYTES>().1);
-                        filled[..rest.len()].copy_from_slice(rest);
-                        filled
-                    });
-                    *sums = FourBlocks::new(&x).add_products::<BYTES, F>(*sums, rows.each_ref(), x_rest.len());
-                }
-                out.put4(column, four, store4(*sums));
-            }
-        }
-    }
-}
+four_blocks_loop!("avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c");
 
 /// Four blocks of activations: a quarter of every register belongs to a block.
 #[derive(Clone, Copy)]
@@ -146,8 +103,9 @@ struct FourBlocks {
     /// The numbers that meet the lower and the upper nibbles.
     low: __m512i,
     high: __m512i,
-    /// The sum of a block's numbers.
-    sums: __m512i,
+    /// The sum of a block's numbers, and by how much the offset of the quants makes products too large.
+    sums: __m512,
+    surplus: __m512i,
     scales: __m512,
 }
 
@@ -157,64 +115,72 @@ impl FourBlocks {
 
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2")]
-    fn new([a, b, c, d]: &[Int8Block32; 4]) -> FourBlocks {
+    fn new<const BYTES: usize, F: Nibbles<BYTES>>([a, b, c, d]: &[Int8Block32; 4]) -> FourBlocks {
         let half = |block: &Int8Block32, at: usize| load16(&block.values.as_chunks::<16>().0[at]);
         let sum = |block: &Int8Block32| _mm_set1_epi32(block.sum);
         let scale = |block: &Int8Block32| _mm_castps_si128(_mm_set1_ps(block.scale));
+        let sums = join4([sum(a), sum(b), sum(c), sum(d)]);
         FourBlocks {
             low: join4([half(a, 0), half(b, 0), half(c, 0), half(d, 0)]),
             high: join4([half(a, 1), half(b, 1), half(c, 1), half(d, 1)]),
-            sums: join4([sum(a), sum(b), sum(c), sum(d)]),
+            sums: _mm512_cvtepi32_ps(sums),
+            surplus: _mm512_mullo_epi32(sums, _mm512_set1_epi32(F::OFFSET)),
             scales: _mm512_castsi512_ps(join4([scale(a), scale(b), scale(c), scale(d)])),
         }
     }
+}
 
-    /// Adds the products with the first `count` of four runs of four rows, run by run.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
-    fn add_products<const BYTES: usize, F: Nibbles<BYTES>>(
-        &self,
-        sums: __m128,
-        rows: [&[u8; BYTES]; 4],
-        count: usize,
-    ) -> __m128 {
-        let nibbles = _mm512_set1_epi8(15);
-        let (a, b, c, d) = (first_bytes(rows[0]), first_bytes(rows[1]), first_bytes(rows[2]), first_bytes(rows[3]));
-        let product = |first, bytes| {
-            // SAFETY: this function is compiled for more than AVX-512 F and BW.
-            let quants = unsafe { F::quants(first, bytes) };
-            let low = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_and_si512(quants, nibbles), self.low);
-            _mm512_dpbusd_epi32(low, _mm512_and_si512(_mm512_srli_epi16::<4>(quants), nibbles), self.high)
-        };
-        let totals =
-            quarter_sums4([product(a, rows[0]), product(b, rows[1]), product(c, rows[2]), product(d, rows[3])]);
-        let surplus = _mm512_mullo_epi32(self.sums, _mm512_set1_epi32(F::OFFSET));
-        let totals = _mm512_cvtepi32_ps(_mm512_sub_epi32(totals, surplus));
-        let halves = |words: [i16; 4]| _mm512_mul_ps(halves_of_four([a, b, c, d], words), self.scales);
-        let factors = halves(F::SCALES);
-        // Written out, because the compiler calls what it is given inside `map`.
-        #[expect(clippy::manual_map, reason = "a closure is not compiled for this function's instructions")]
-        let added = match F::MINIMA {
-            Some(words) => Some((halves(words), _mm512_cvtepi32_ps(self.sums))),
-            None => None,
-        };
-        let mut sums = sums;
-        macro_rules! add_block {
+/// Adds the products of four runs of four rows with blocks of `N` columns, run by run but for the first `skipped`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+fn add_products<const N: usize, const BYTES: usize, F: Nibbles<BYTES>>(
+    sums: &mut [__m128; N],
+    rows: [&[u8; BYTES]; 4],
+    x: &[FourBlocks; N],
+    skipped: usize,
+) {
+    let nibbles = _mm512_set1_epi8(15);
+    let first = [first_bytes(rows[0]), first_bytes(rows[1]), first_bytes(rows[2]), first_bytes(rows[3])];
+    let mut products = [[_mm512_setzero_si512(); 4]; N];
+    for row in 0..4 {
+        // SAFETY: this function is compiled for more than AVX-512 F and BW.
+        let quants = unsafe { F::quants(first[row], rows[row]) };
+        let (low, high) =
+            (_mm512_and_si512(quants, nibbles), _mm512_and_si512(_mm512_srli_epi16::<4>(quants), nibbles));
+        for column in 0..N {
+            let product = _mm512_dpbusd_epi32(_mm512_setzero_si512(), low, x[column].low);
+            products[column][row] = _mm512_dpbusd_epi32(product, high, x[column].high);
+        }
+    }
+    let scales = halves_of_four(first, F::SCALES);
+    // Written out, because the compiler calls what it is given inside `map`.
+    #[expect(clippy::manual_map, reason = "a closure is not compiled for this function's instructions")]
+    let minima = match F::MINIMA {
+        Some(words) => Some(halves_of_four(first, words)),
+        None => None,
+    };
+    for column in 0..N {
+        let x = &x[column];
+        let totals = quarter_sums4(products[column]);
+        let totals = if F::OFFSET == 0 { totals } else { _mm512_sub_epi32(totals, x.surplus) };
+        let (factors, totals) = (_mm512_mul_ps(scales, x.scales), _mm512_cvtepi32_ps(totals));
+        let mut sum = sums[column];
+        macro_rules! add_run {
             ($at:literal) => {
-                if $at < count {
+                if $at >= skipped {
                     let of = |register| _mm512_extractf32x4_ps::<$at>(register);
-                    sums = _mm_fmadd_ps(of(factors), of(totals), sums);
-                    if let Some((minima, x_sums)) = added {
-                        sums = _mm_fmadd_ps(of(minima), of(x_sums), sums);
+                    sum = _mm_fmadd_ps(of(factors), of(totals), sum);
+                    if let Some(minima) = minima {
+                        sum = _mm_fmadd_ps(of(_mm512_mul_ps(minima, x.scales)), of(x.sums), sum);
                     }
                 }
             };
         }
-        add_block!(0);
-        add_block!(1);
-        add_block!(2);
-        add_block!(3);
-        sums
+        add_run!(0);
+        add_run!(1);
+        add_run!(2);
+        add_run!(3);
+        sums[column] = sum;
     }
 }
 

@@ -31,7 +31,7 @@ struct Row<const SCALES: usize> {
     scales: [i16; SCALES],
 }
 
-four_row_loops!("neon,dotprod", int32x4_t);
+four_row_loops!("neon,dotprod", int32x4_t, vdupq_n_s32(0));
 
 /// Σ scale × code × x as four integers.
 #[inline]

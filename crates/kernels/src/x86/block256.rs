@@ -5,7 +5,7 @@
 
 macro_rules! block256_kernels {
     ($features:literal) => {
-        four_row_loops!($features, __m256i);
+        four_row_loops!($features, __m256i, _mm256_setzero_si256());
 
         #[target_feature(enable = $features)]
         pub(super) fn multiply_q4_k(weights: WeightRows<'_>, x: Rows<'_, Int8Block256>, out: &mut TileMut<'_>) {
