@@ -9,25 +9,10 @@ use crate::vector::field;
 /// Rows that are turned at once.
 const ROWS: usize = 8;
 
-/// Interleaves `W` words from byte `at` on of sixteen blocks.
+/// Interleaves as many words as `out` takes, a multiple of four, from byte `at` on of sixteen blocks.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(crate) fn turn<const BYTES: usize, const W: usize>(
-    blocks: &[&[u8; BYTES]; GROUP_ROWS],
-    at: usize,
-    out: &mut [[u8; GROUP_WORD]; W],
-) {
-    turn_rest(blocks, at, out);
-}
-
-/// Interleaves as many words as `out` takes, a multiple of four.
-#[inline]
-#[target_feature(enable = "avx2")]
-pub(crate) fn turn_rest<const BYTES: usize>(
-    blocks: &[&[u8; BYTES]; GROUP_ROWS],
-    at: usize,
-    out: &mut [[u8; GROUP_WORD]],
-) {
+pub(crate) fn turn<const BYTES: usize>(blocks: &[&[u8; BYTES]; GROUP_ROWS], at: usize, out: &mut [[u8; GROUP_WORD]]) {
     for (part, blocks) in blocks.as_chunks::<ROWS>().0.iter().enumerate() {
         let place = 4 * ROWS * part;
         let (eights, rest) = out.as_chunks_mut::<8>();

@@ -13,6 +13,10 @@ pub(crate) const GROUPS: usize = 1;
 pub(crate) const VECTORS: usize = 2;
 /// Columns that are multiplied together, as many as there are registers for.
 pub(crate) const TOGETHER: usize = 2;
+/// The same for blocks of 32, of which one register of rows is multiplied after the other: what is broadcast from memory
+/// then needs no register of its own.
+pub(crate) const COLUMNS_TOGETHER: usize = 4;
+pub(crate) const VECTORS_TOGETHER: usize = 1;
 /// Up to this many columns, quants of blocks of 256 are unpacked again for every set of them instead of being kept.
 pub(crate) const FEW: usize = 8;
 /// What [`signed_quants`] adds to every quant.

@@ -14,6 +14,7 @@ mod interleaved256;
 mod interleaved32;
 mod lanes;
 mod peak;
+mod sixteen_rows;
 pub(crate) mod words;
 
 use crate::ops::{AttentionOps, CeilingOps, Ops, ProductOps, RowOps};

@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use crate::avx2::turn::turn_rest;
+use crate::avx2;
 use crate::layout::{GROUP_HALF, GROUP_ROWS, GROUP_WORD};
 use crate::pool::TileMut;
 use crate::vector::field;
@@ -18,6 +18,10 @@ pub(super) const GROUPS: usize = 2;
 pub(super) const VECTORS: usize = 2;
 /// Columns that are multiplied together, as many as there are registers for.
 pub(super) const TOGETHER: usize = 6;
+/// The same for blocks of 32, of which one register of rows is multiplied after the other: what is broadcast from memory
+/// then needs no register of its own.
+pub(super) const COLUMNS_TOGETHER: usize = 8;
+pub(super) const VECTORS_TOGETHER: usize = 1;
 /// Up to this many columns, quants of blocks of 256 are unpacked again for every set of them instead of being kept.
 pub(super) const FEW: usize = 24;
 /// What [`signed_quants`] adds to every quant.
@@ -240,14 +244,10 @@ pub(super) fn store(values: Floats, out: &mut [f32; LANES]) {
 
 store_sums!("avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c");
 
-/// Interleaves `W` words from byte `at` on of sixteen blocks.
+/// Interleaves as many words as `out` takes, a multiple of four, from byte `at` on of sixteen blocks.
 #[inline]
 #[target_feature(enable = "avx512f,avx2")]
-pub(super) fn turn<const BYTES: usize, const W: usize>(
-    blocks: &[&[u8; BYTES]; GROUP_ROWS],
-    at: usize,
-    out: &mut [[u8; GROUP_WORD]; W],
-) {
+pub(super) fn turn<const BYTES: usize>(blocks: &[&[u8; BYTES]; GROUP_ROWS], at: usize, out: &mut [[u8; GROUP_WORD]]) {
     let (sixteens, rest) = out.as_chunks_mut::<16>();
     for (part, words) in sixteens.iter_mut().enumerate() {
         for (out, word) in words.iter_mut().zip(turned(blocks, at + GROUP_WORD * part)) {
@@ -255,7 +255,7 @@ pub(super) fn turn<const BYTES: usize, const W: usize>(
             unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), word) };
         }
     }
-    turn_rest(blocks, at + 4 * (W - rest.len()), rest);
+    avx2::turn::turn(blocks, at + GROUP_WORD * sixteens.len(), rest);
 }
 
 /// Sixteen words of each of sixteen blocks, turned: register j holds word j of every block.

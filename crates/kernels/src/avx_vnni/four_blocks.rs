@@ -9,7 +9,6 @@ use crate::activations::{Int8Block32, Rows};
 use crate::avx2::lanes::{load16, read_ahead, store4, zero4};
 use crate::avx2::nibbles::{Int4, Nibbles, Q40, Q41, factors, quants};
 use crate::blocks::{int4_group128, q4_0, q4_1};
-use crate::codes::Int4Group128;
 use crate::ops::{Multiply, WeightRows};
 use crate::pool::TileMut;
 use crate::vector::LEAST_TURNED;

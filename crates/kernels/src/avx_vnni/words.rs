@@ -3,9 +3,9 @@
 use std::arch::x86_64::*;
 
 pub(super) use crate::avx2::words::{
-    FEW, Floats, GROUPS, Products, TOGETHER, VECTORS, Words, add_product, and, few_together, halves, lower_halves,
-    multiply_floats, or, per_vector, shift_left, shift_right, splat, splat_bytes, splat_float, splat_pair, store_sums,
-    subtract, subtract_product, upper_bytes_signed, word,
+    COLUMNS_TOGETHER, FEW, Floats, GROUPS, Products, TOGETHER, VECTORS, VECTORS_TOGETHER, Words, add_product, and,
+    few_together, halves, lower_halves, multiply_floats, or, per_vector, shift_left, shift_right, splat, splat_bytes,
+    splat_float, splat_pair, store_sums, subtract, subtract_product, upper_bytes_signed, word,
 };
 use crate::avx512::words::is_narrow;
 pub(super) use crate::avx512::words::{SIGNED_OFFSET, summed};

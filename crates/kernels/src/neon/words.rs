@@ -14,6 +14,9 @@ pub(super) const GROUPS: usize = 1;
 pub(super) const VECTORS: usize = 4;
 /// Columns that are multiplied together, as many as there are registers for.
 pub(super) const TOGETHER: usize = 3;
+/// The same for blocks of 32, and how many registers of rows are multiplied with them.
+pub(super) const COLUMNS_TOGETHER: usize = 3;
+pub(super) const VECTORS_TOGETHER: usize = 4;
 /// Up to this many columns, quants of blocks of 256 are unpacked again for every set of them instead of being kept.
 pub(super) const FEW: usize = 8;
 /// What [`signed_quants`] adds to every quant.
@@ -216,14 +219,10 @@ pub(super) fn store(values: Floats, out: &mut [f32; LANES]) {
 
 store_sums!("neon,dotprod");
 
-/// Interleaves `W` words, a multiple of four, from byte `at` on of sixteen blocks.
+/// Interleaves as many words as `out` takes, a multiple of four, from byte `at` on of sixteen blocks.
 #[inline]
 #[target_feature(enable = "neon")]
-pub(super) fn turn<const BYTES: usize, const W: usize>(
-    blocks: &[&[u8; BYTES]; GROUP_ROWS],
-    at: usize,
-    out: &mut [[u8; GROUP_WORD]; W],
-) {
+pub(super) fn turn<const BYTES: usize>(blocks: &[&[u8; BYTES]; GROUP_ROWS], at: usize, out: &mut [[u8; GROUP_WORD]]) {
     for (part, words) in out.as_chunks_mut::<4>().0.iter_mut().enumerate() {
         for (vector, blocks) in blocks.as_chunks::<4>().0.iter().enumerate() {
             for (out, turned) in words.iter_mut().zip(turned(blocks, at + 16 * part)) {

@@ -102,7 +102,7 @@ macro_rules! interleaved256_loops {
             const NO_HALVES: [u8; GROUP_HALF] = [0; GROUP_HALF];
             let last = rows.count() - 1;
             let mut quants = [[splat(0); VECTORS]; 64];
-            let chunk = chunk(x.count(), C);
+            let chunk = chunk(x.count(), C, TOGETHER);
             let ahead = Ahead::new(rows.ahead, x.length(), (W * GROUP_WORD, GROUPS * rows.group_bytes));
             for start in (0..x.count()).step_by(chunk) {
                 for first in (0..out.width()).step_by(UNIT) {
@@ -163,7 +163,7 @@ macro_rules! interleaved256_loops {
             let mut words = [[[0; GROUP_WORD]; W]; GROUPS];
             let mut halves = [[0; GROUP_HALF]; GROUPS];
             let mut quants = [[splat(0); VECTORS]; 64];
-            let chunk = chunk(x.count(), C);
+            let chunk = chunk(x.count(), C, TOGETHER);
             for start in (0..x.count()).step_by(chunk) {
                 for first in (0..rows.count()).step_by(UNIT) {
                     let mut sums = [[splat_float(0.0); VECTORS]; C];

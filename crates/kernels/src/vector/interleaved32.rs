@@ -36,7 +36,7 @@ macro_rules! interleaved32_kernels {
         ) {
             let last = rows.count() - 1;
             let slab = if C == WHOLE_ROWS { x.length() } else { SLAB };
-            let chunk = chunk(x.count(), C);
+            let chunk = chunk(x.count(), C, COLUMNS_TOGETHER);
             let ahead = Ahead::new(rows.ahead, x.length(), (W * GROUP_WORD, GROUPS * rows.group_bytes));
             for start in (0..x.count()).step_by(chunk) {
                 for first in (0..out.width()).step_by(UNIT) {
@@ -75,20 +75,21 @@ macro_rules! interleaved32_kernels {
             let mut words = [[[[0; GROUP_WORD]; W]; SLAB]; GROUPS];
             let mut halves = [[[0; GROUP_HALF]; SLAB]; GROUPS];
             let mut minima = halves;
-            let chunk = chunk(x.count(), C);
+            let chunk = chunk(x.count(), C, COLUMNS_TOGETHER);
             for start in (0..x.count()).step_by(chunk) {
                 for first in (0..rows.count()).step_by(UNIT) {
                     let mut sums = [[splat_float(0.0); VECTORS]; C];
                     let sums = &mut sums[..(x.count() - start).min(chunk)];
                     // Rows past the end repeat the last one and are dropped.
-                    let mut unit = [[&rows.row(first).as_chunks::<BYTES>().0[..x.length()]; GROUP_ROWS]; GROUPS];
+                    let mut unit =
+                        [[&rows.row(first).as_chunks::<BYTES>().0[..x.length() / K::RUNS]; GROUP_ROWS]; GROUPS];
                     for (index, blocks) in unit.as_flattened_mut().iter_mut().enumerate() {
-                        *blocks = &rows.row((first + index).min(last)).as_chunks::<BYTES>().0[..x.length()];
+                        *blocks = &rows.row((first + index).min(last)).as_chunks::<BYTES>().0[..x.length() / K::RUNS];
                     }
                     for at in (0..x.length()).step_by(SLAB) {
                         let end = x.length().min(at + SLAB);
                         for group in 0..GROUPS {
-                            for block in at..end {
+                            for block in at / K::RUNS..end / K::RUNS {
                                 // The rows that come next lie in one piece.
                                 let distance =
                                     (UNIT + GROUP_ROWS * group) * rows.row_bytes + GROUP_ROWS * block * BYTES;
@@ -97,10 +98,12 @@ macro_rules! interleaved32_kernels {
                                 for (bytes, row) in blocks.iter_mut().zip(unit[group]) {
                                     *bytes = &row[block];
                                 }
-                                turn(&blocks, BYTES - 4 * W, &mut words[group][block - at]);
-                                turn_halves(&blocks, 0, &mut halves[group][block - at]);
-                                if let Some(place) = K::MINIMUM {
-                                    turn_halves(&blocks, place, &mut minima[group][block - at]);
+                                let (place, run) = (block - at / K::RUNS, K::RUNS * block - at);
+                                let words = words[group][run..run + K::RUNS].as_flattened_mut();
+                                turn(&blocks, BYTES - 4 * W * K::RUNS, words);
+                                turn_halves(&blocks, 0, &mut halves[group][place]);
+                                if let Some(minimum) = K::MINIMUM {
+                                    turn_halves(&blocks, minimum, &mut minima[group][place]);
                                 }
                             }
                         }
@@ -108,7 +111,7 @@ macro_rules! interleaved32_kernels {
                             words: words.each_ref().map(|words| &words[..end - at]),
                             halves: halves.each_ref().map(|halves| &halves[..end - at]),
                             minima: K::MINIMUM.map(|_| minima.each_ref().map(|minima| &minima[..end - at])),
-                            runs: 1,
+                            runs: K::RUNS,
                             ahead: None,
                         };
                         accumulate::<W, K>(&pieces, |column| &x.row(start + column)[at..end], sums, quants);
@@ -143,8 +146,8 @@ macro_rules! interleaved32_kernels {
             // As many at a time as there are registers for, then what is left.
             while done < sums.len() {
                 let left = sums.len() - done;
-                done += if left >= TOGETHER {
-                    add_next::<TOGETHER, W, K>(slab, done, &x, sums, quants)
+                done += if left >= COLUMNS_TOGETHER {
+                    add_next::<COLUMNS_TOGETHER, W, K>(slab, done, &x, sums, quants)
                 } else if left >= 4 {
                     add_next::<4, W, K>(slab, done, &x, sums, quants)
                 } else if left >= 2 {
@@ -177,54 +180,57 @@ macro_rules! interleaved32_kernels {
             sums: &mut [[Floats; VECTORS]],
             quants: &impl Fn(&Block<'_, W>, usize, usize) -> Words,
         ) {
-            let mut own = [[splat_float(0.0); VECTORS]; N];
-            own.copy_from_slice(&sums[..N]);
             let blocks = slab.words[0].len();
             let x = x.map(|x| &x[..blocks]);
-            for at in 0..blocks {
-                let words = slab.words.map(|words| &words[at]);
-                let halves_of = slab.halves.map(|scales| &scales[at / slab.runs]);
-                if let Some((cache, ahead)) = slab.ahead {
-                    for group in 0..GROUPS {
-                        let (block, half) = (W * GROUP_WORD, GROUP_HALF);
-                        prefetch_into(cache, words[group].as_flattened(), (ahead.bytes(at, block), block));
-                        prefetch_into(cache, halves_of[group], (ahead.bytes(at, half), half));
-                    }
-                }
-                let mut products = [[splat(0); VECTORS]; N];
+            for first in (0..VECTORS).step_by(VECTORS_TOGETHER) {
+                let mut own = [[splat_float(0.0); VECTORS_TOGETHER]; N];
                 for column in 0..N {
-                    products[column] = [start(K::OFFSET * x[column][at].sum); VECTORS];
+                    own[column].copy_from_slice(&sums[column][first..first + VECTORS_TOGETHER]);
                 }
-                for word in 0..8 {
-                    let mut unpacked = [splat(0); VECTORS];
-                    for vector in 0..VECTORS {
-                        unpacked[vector] = quants(&words, word, vector);
-                    }
-                    for column in 0..N {
-                        let values = splat_bytes(x[column][at].four(4 * word));
-                        for vector in 0..VECTORS {
-                            let sum = &mut products[column][vector];
-                            *sum = if K::SIGNED {
-                                dot_signed(*sum, unpacked[vector], values)
-                            } else {
-                                dot(*sum, unpacked[vector], values)
-                            };
+                for at in 0..blocks {
+                    let words = slab.words.map(|words| &words[at]);
+                    let halves_of = slab.halves.map(|scales| &scales[at / slab.runs]);
+                    if let (0, Some((cache, ahead))) = (first, slab.ahead) {
+                        for group in 0..GROUPS {
+                            let (block, half) = (W * GROUP_WORD, GROUP_HALF);
+                            prefetch_into(cache, words[group].as_flattened(), (ahead.bytes(at, block), block));
+                            prefetch_into(cache, halves_of[group], (ahead.bytes(at, half), half));
                         }
                     }
-                }
-                for vector in 0..VECTORS {
-                    let scale = halves(&halves_of, vector);
+                    let mut products = [[splat(0); VECTORS_TOGETHER]; N];
                     for column in 0..N {
-                        let Int8Block32 { scale: x_scale, sum: x_sum, .. } = x[column][at];
-                        let raw = products[column][vector];
-                        let total = if K::SIGNED { raw } else { sums_of(raw, K::OFFSET * x_sum) };
-                        let scale = multiply_floats(scale, splat_float(x_scale));
-                        own[column][vector] = add_product(own[column][vector], scale, total);
+                        products[column] = [start(K::OFFSET * x[column][at].sum); VECTORS_TOGETHER];
                     }
-                }
-                if let Some(minima) = slab.minima {
-                    for vector in 0..VECTORS {
-                        let minimum = halves(&minima.map(|minima| &minima[at]), vector);
+                    for word in 0..8 {
+                        let mut unpacked = [splat(0); VECTORS_TOGETHER];
+                        for vector in 0..VECTORS_TOGETHER {
+                            unpacked[vector] = quants(&words, word, first + vector);
+                        }
+                        for column in 0..N {
+                            let values = splat_bytes(x[column][at].four(4 * word));
+                            for vector in 0..VECTORS_TOGETHER {
+                                let sum = &mut products[column][vector];
+                                *sum = if K::SIGNED {
+                                    dot_signed(*sum, unpacked[vector], values)
+                                } else {
+                                    dot(*sum, unpacked[vector], values)
+                                };
+                            }
+                        }
+                    }
+                    for vector in 0..VECTORS_TOGETHER {
+                        let scale = halves(&halves_of, first + vector);
+                        for column in 0..N {
+                            let Int8Block32 { scale: x_scale, sum: x_sum, .. } = x[column][at];
+                            let raw = products[column][vector];
+                            let total = if K::SIGNED { raw } else { sums_of(raw, K::OFFSET * x_sum) };
+                            let scale = multiply_floats(scale, splat_float(x_scale));
+                            own[column][vector] = add_product(own[column][vector], scale, total);
+                        }
+                    }
+                    let Some(minima) = slab.minima else { continue };
+                    for vector in 0..VECTORS_TOGETHER {
+                        let minimum = halves(&minima.map(|minima| &minima[at]), first + vector);
                         for column in 0..N {
                             let Int8Block32 { scale, sum, .. } = x[column][at];
                             let minimum = multiply_floats(minimum, splat_float(scale));
@@ -232,8 +238,10 @@ macro_rules! interleaved32_kernels {
                         }
                     }
                 }
+                for column in 0..N {
+                    sums[column][first..first + VECTORS_TOGETHER].copy_from_slice(&own[column]);
+                }
             }
-            sums[..N].copy_from_slice(&own);
         }
 
         /// How a format's quants are multiplied.
@@ -329,6 +337,17 @@ macro_rules! interleaved32_kernels {
                 x,
                 out,
                 &|words: &Block<'_, _>, at: usize, vector: usize| quants_q8_0(words, at, vector),
+            );
+        }
+
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = $features)]
+        pub(super) fn turned_int4(rows: WeightRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
+            multiply_turned::<MANY, { int4_group128::BYTES }, 4, Int4>(
+                rows,
+                x,
+                out,
+                &|words: &Block<'_, _>, at: usize, vector: usize| quants_q4_0(words, at, vector),
             );
         }
 

@@ -36,9 +36,10 @@ pub(crate) fn in_sixes(columns: usize) -> bool {
     columns.next_multiple_of(6) <= columns.next_multiple_of(4)
 }
 
-/// Columns of one pass where there are `columns` in all: at most `most`, and the last pass not much shorter.
-pub(crate) fn chunk(columns: usize, most: usize) -> usize {
-    columns.div_ceil(columns.div_ceil(most)).next_multiple_of(6).min(most)
+/// Columns of one pass where there are `columns` in all: at most `most`, and the last pass not much shorter. Whole sets
+/// of `together`.
+pub(crate) fn chunk(columns: usize, most: usize, together: usize) -> usize {
+    columns.div_ceil(columns.div_ceil(most)).next_multiple_of(together).min(most)
 }
 
 /// Where in a unit of interleaved rows to ask for bytes that will be read soon.

@@ -36,7 +36,7 @@ macro_rules! four_blocks_kernels {
         #[target_feature(enable = $features)]
         fn multiply_int4(weights: WeightRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
             if x.count() >= LEAST_TURNED {
-                return codes32::multiply::<{ int4_group128::BYTES }, Int4Group128>(weights, x, out);
+                return interleaved32::turned_int4(weights, x, out);
             }
             multiply::<{ int4_group128::BYTES }, Int4>(weights, x, out);
         }
