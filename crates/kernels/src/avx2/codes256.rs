@@ -12,7 +12,6 @@ use crate::activations::{Int8Block256, Rows};
 use crate::codes::{CodeRange, with_format256};
 use crate::ops::{Multiply, WeightRows};
 use crate::pool::TileMut;
-use crate::reading::ReadAhead;
 use crate::vector::pair;
 use crate::x86::codes256::codes256_kernels;
 

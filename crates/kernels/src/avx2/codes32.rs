@@ -11,7 +11,6 @@ use crate::activations::{Int8Block32, Rows};
 use crate::codes::{self, Format32, Scale, with_format32};
 use crate::ops::{Multiply, WeightRows};
 use crate::pool::TileMut;
-use crate::reading::ReadAhead;
 use crate::vector::{field, pair};
 use crate::x86::codes32::codes32_kernels;
 

@@ -14,7 +14,6 @@ use crate::avx2::lanes::{four_halves, integer_sums4, load, read_ahead, store_flo
 use crate::codes::{CodeRange, with_format256};
 use crate::ops::{Multiply, WeightRows};
 use crate::pool::TileMut;
-use crate::reading::ReadAhead;
 use crate::vector::pair;
 use crate::x86::codes256::codes256_kernels;
 

@@ -11,7 +11,6 @@ use crate::avx2::lanes::{four_halves, integer_sums4, load, read_ahead, store_flo
 use crate::codes::{Format32, with_format32};
 use crate::ops::{Multiply, WeightRows};
 use crate::pool::TileMut;
-use crate::reading::ReadAhead;
 use crate::vector::pair;
 use crate::x86::codes32::codes32_kernels;
 

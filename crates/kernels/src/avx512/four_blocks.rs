@@ -110,9 +110,6 @@ struct FourBlocks {
 }
 
 impl FourBlocks {
-    // SAFETY: zeros are registers of any kind.
-    const ZERO: FourBlocks = unsafe { std::mem::zeroed() };
-
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2")]
     fn new<const BYTES: usize, F: Nibbles<BYTES>>([a, b, c, d]: &[Int8Block32; 4]) -> FourBlocks {

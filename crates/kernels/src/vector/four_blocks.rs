@@ -36,11 +36,12 @@ macro_rules! four_blocks_loop {
             let mut columns = [x.row(0); N];
             columns.iter_mut().enumerate().for_each(|(column, blocks)| *blocks = x.row(column));
             let whole = x.length() / 4;
+            let none = FourBlocks::new::<BYTES, F>(&[Int8Block32::ZERO; 4]);
             for first in (0..weights.fours()).step_by(SHARING) {
                 let fours = first..weights.fours().min(first + SHARING);
                 let mut sums = [[zero4(); N]; SHARING];
                 for part in (0..whole).step_by(AT_HAND) {
-                    let mut at_hand = [[FourBlocks::ZERO; N]; AT_HAND];
+                    let mut at_hand = [[none; N]; AT_HAND];
                     let at_hand = &mut at_hand[..AT_HAND.min(whole - part)];
                     for column in 0..N {
                         let x = &columns[column].as_chunks::<4>().0[part..];
@@ -58,7 +59,7 @@ macro_rules! four_blocks_loop {
                 }
                 if 4 * whole < x.length() {
                     // The last four runs, of which the first were added already.
-                    let mut last = [FourBlocks::ZERO; N];
+                    let mut last = [none; N];
                     for column in 0..N {
                         last[column] = FourBlocks::new::<BYTES, F>(&last_of(columns[column], Int8Block32::ZERO));
                     }

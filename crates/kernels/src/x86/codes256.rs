@@ -5,8 +5,6 @@
 
 macro_rules! codes256_kernels {
     ($features:literal) => {
-        /// Columns from which turning the weights pays.
-        const LEAST_COLUMNS: usize = 4;
         /// Columns that share one turned block.
         const COLUMNS: usize = 128;
         /// Columns that are multiplied together, as many as there are registers for.
@@ -23,15 +21,13 @@ macro_rules! codes256_kernels {
             x: Rows<'_, Int8Block256>,
             out: &mut TileMut<'_>,
         ) {
-            if x.count() < LEAST_COLUMNS {
-                for four in 0..weights.fours() {
-                    let rows = weights.four(four).map(|row| row.as_chunks::<BYTES>().0);
-                    for column in 0..x.count() {
-                        let sums = four_rows::<BYTES, F>((rows, weights.ahead), x.row(column));
-                        out.put4(column, four, store4(sums));
-                    }
-                }
-                return;
+            match x.count() {
+                1 => return four_rows::<1, BYTES, F>(weights, x, out),
+                2 => return four_rows::<2, BYTES, F>(weights, x, out),
+                3 => return four_rows::<3, BYTES, F>(weights, x, out),
+                // From here on turning the weights pays.
+                4.. => {}
+                0 => return,
             }
             let count = weights.count();
             // A last short group repeats its last row and drops the copies.
@@ -46,42 +42,72 @@ macro_rules! codes256_kernels {
             }
         }
 
-        /// Four rows times one column, one lane of the float sums per row.
+        /// Four rows at a time with `N` columns, one lane of the float sums per row.
         #[inline]
         #[target_feature(enable = $features)]
-        fn four_rows<const BYTES: usize, F: Registers<BYTES>>(
-            ([a, b, c, d], ahead): ([&[[u8; BYTES]]; 4], ReadAhead),
-            x: &[Int8Block256],
-        ) -> __m128 {
-            let mut sums = _mm_setzero_ps();
-            for ((((x, a), b), c), d) in x.iter().zip(a).zip(b).zip(c).zip(d) {
-                read_ahead(ahead, [a, b, c, d]);
-                let x_scale = _mm_set1_ps(x.scale);
-                let [(a_total, a_offset), (b_total, b_offset), (c_total, c_offset), (d_total, d_offset)] = [
-                    products::<BYTES, F>(a, x),
-                    products::<BYTES, F>(b, x),
-                    products::<BYTES, F>(c, x),
-                    products::<BYTES, F>(d, x),
-                ];
-                let totals = _mm_cvtepi32_ps(integer_sums4(a_total, b_total, c_total, d_total));
-                sums = _mm_fmadd_ps(_mm_mul_ps(scales4::<BYTES, F>([a, b, c, d]), x_scale), totals, sums);
-                if let Some(at) = F::MINIMUM_SCALE {
-                    let offsets = _mm_cvtepi32_ps(integer_sums4(a_offset, b_offset, c_offset, d_offset));
-                    let minima = four_halves(pair(a, at), pair(b, at), pair(c, at), pair(d, at));
-                    sums = _mm_fnmadd_ps(_mm_mul_ps(minima, x_scale), offsets, sums);
+        fn four_rows<const N: usize, const BYTES: usize, F: Registers<BYTES>>(
+            weights: WeightRows<'_>,
+            x: Rows<'_, Int8Block256>,
+            out: &mut TileMut<'_>,
+        ) {
+            let length = x.length();
+            let mut columns = [&x.row(0)[..length]; N];
+            columns.iter_mut().enumerate().for_each(|(column, blocks)| *blocks = &x.row(column)[..length]);
+            for four in 0..weights.fours() {
+                let [a, b, c, d] = weights.four(four).map(|row| &row.as_chunks::<BYTES>().0[..length]);
+                let mut sums = [_mm_setzero_ps(); N];
+                for at in 0..length {
+                    let rows = [&a[at], &b[at], &c[at], &d[at]];
+                    read_ahead(weights.ahead, rows);
+                    let mut x = [&columns[0][at]; N];
+                    x.iter_mut().zip(columns).for_each(|(x, blocks)| *x = &blocks[at]);
+                    add_block::<N, BYTES, F>(&mut sums, rows, x);
+                }
+                for column in 0..N {
+                    out.put4(column, four, store4(sums[column]));
                 }
             }
-            sums
+        }
+
+        /// Adds the products of a block of four rows with blocks of `N` columns.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn add_block<const N: usize, const BYTES: usize, F: Registers<BYTES>>(
+            sums: &mut [__m128; N],
+            rows: [&[u8; BYTES]; 4],
+            x: [&Int8Block256; N],
+        ) {
+            let zeros = _mm256_setzero_si256();
+            let (mut totals, mut offsets) = ([[zeros; 4]; N], [[zeros; 4]; N]);
+            for row in 0..4 {
+                let unpacked = unpack::<BYTES, F>(rows[row]);
+                for column in 0..N {
+                    (totals[column][row], offsets[column][row]) = products::<BYTES, F>(&unpacked, x[column]);
+                }
+            }
+            let scales = scales4::<BYTES, F>(rows);
+            for column in 0..N {
+                let x_scale = _mm_set1_ps(x[column].scale);
+                let [a, b, c, d] = totals[column];
+                let total = _mm_cvtepi32_ps(integer_sums4(a, b, c, d));
+                sums[column] = _mm_fmadd_ps(_mm_mul_ps(scales, x_scale), total, sums[column]);
+                if let Some(at) = F::MINIMUM_SCALE {
+                    let [a, b, c, d] = offsets[column];
+                    let offset = _mm_cvtepi32_ps(integer_sums4(a, b, c, d));
+                    let half = |row: usize| pair(rows[row], at);
+                    let minima = _mm_mul_ps(four_halves(half(0), half(1), half(2), half(3)), x_scale);
+                    sums[column] = _mm_fnmadd_ps(minima, offset, sums[column]);
+                }
+            }
         }
 
         /// Σ scale × code × x, and Σ minimum × x, as eight integers each.
         #[inline]
         #[target_feature(enable = $features)]
         fn products<const BYTES: usize, F: Registers<BYTES>>(
-            block: &[u8; BYTES],
+            &Unpacked { quants, scales, minima }: &Unpacked,
             x: &Int8Block256,
         ) -> (__m256i, __m256i) {
-            let Unpacked { quants, scales, minima } = unpack::<BYTES, F>(block);
             let mut total = _mm256_setzero_si256();
             let by_run = even_then_odd(scales);
             for (run, values) in x.values.as_chunks::<32>().0.iter().enumerate() {

@@ -5,8 +5,6 @@
 
 macro_rules! codes32_kernels {
     ($features:literal) => {
-        /// Columns from which turning the weights pays.
-        const LEAST_COLUMNS: usize = 4;
         /// Columns that share one turned run.
         const COLUMNS: usize = 128;
         /// Columns that are multiplied together, as many as there are registers for.
@@ -23,15 +21,13 @@ macro_rules! codes32_kernels {
             x: Rows<'_, Int8Block32>,
             out: &mut TileMut<'_>,
         ) {
-            if x.count() < LEAST_COLUMNS {
-                for four in 0..weights.fours() {
-                    let rows = weights.four(four).map(|row| row.as_chunks::<BYTES>().0);
-                    for column in 0..x.count() {
-                        let sums = four_rows::<BYTES, F>((rows, weights.ahead), x.row(column));
-                        out.put4(column, four, store4(sums));
-                    }
-                }
-                return;
+            match x.count() {
+                1 => return four_rows::<1, BYTES, F>(weights, x, out),
+                2 => return four_rows::<2, BYTES, F>(weights, x, out),
+                3 => return four_rows::<3, BYTES, F>(weights, x, out),
+                // From here on turning the weights pays.
+                4.. => {}
+                0 => return,
             }
             let count = weights.count();
             // A last short group repeats its last row and drops the copies.
@@ -46,36 +42,64 @@ macro_rules! codes32_kernels {
             }
         }
 
-        /// Four rows times one column, one lane of the float sums per row.
+        /// Four rows at a time with `N` columns, one lane of the float sums per row.
         #[inline]
         #[target_feature(enable = $features)]
-        fn four_rows<const BYTES: usize, F: Format32<BYTES>>(
-            ([a, b, c, d], ahead): ([&[[u8; BYTES]]; 4], ReadAhead),
-            x: &[Int8Block32],
-        ) -> __m128 {
-            let mut sums = _mm_setzero_ps();
-            for ((((x, a), b), c), d) in x.chunks_exact(F::RUNS).zip(a).zip(b).zip(c).zip(d) {
-                read_ahead(ahead, [a, b, c, d]);
-                let (scales, zeros) = (scales4::<BYTES, F>([a, b, c, d]), zeros4::<BYTES, F>([a, b, c, d]));
-                for (run, x) in x.iter().enumerate() {
-                    let values = load(&x.values);
-                    let part = |block| {
-                        let codes = codes::<BYTES, F>(block, run);
-                        let (magnitudes, values) = unsigned::<BYTES, F>(codes, values);
-                        add_fours(_mm256_setzero_si256(), magnitudes, values)
-                    };
-                    let products = integer_sums4(part(a), part(b), part(c), part(d));
-                    let offsets = _mm_mullo_epi32(zeros, _mm_set1_epi32(x.sum));
-                    let totals = _mm_cvtepi32_ps(_mm_sub_epi32(products, offsets));
-                    let x_scale = _mm_set1_ps(x.scale);
-                    sums = _mm_fmadd_ps(_mm_mul_ps(scales, x_scale), totals, sums);
-                    if let Some(at) = F::MINIMUM {
-                        let minima = four_halves(pair(a, at), pair(b, at), pair(c, at), pair(d, at));
-                        sums = _mm_fmadd_ps(_mm_mul_ps(minima, x_scale), _mm_set1_ps(x.sum as f32), sums);
+        fn four_rows<const N: usize, const BYTES: usize, F: Format32<BYTES>>(
+            weights: WeightRows<'_>,
+            x: Rows<'_, Int8Block32>,
+            out: &mut TileMut<'_>,
+        ) {
+            let blocks = x.length() / F::RUNS;
+            let mut columns = [x.row(0); N];
+            columns.iter_mut().enumerate().for_each(|(column, blocks)| *blocks = x.row(column));
+            for four in 0..weights.fours() {
+                let [a, b, c, d] = weights.four(four).map(|row| &row.as_chunks::<BYTES>().0[..blocks]);
+                let mut sums = [_mm_setzero_ps(); N];
+                for at in 0..blocks {
+                    let rows = [&a[at], &b[at], &c[at], &d[at]];
+                    read_ahead(weights.ahead, rows);
+                    for run in 0..F::RUNS {
+                        let mut x = [&columns[0][F::RUNS * at + run]; N];
+                        x.iter_mut().zip(columns).for_each(|(x, blocks)| *x = &blocks[F::RUNS * at + run]);
+                        add_run::<N, BYTES, F>(&mut sums, rows, run, x);
                     }
                 }
+                for column in 0..N {
+                    out.put4(column, four, store4(sums[column]));
+                }
             }
-            sums
+        }
+
+        /// Adds the products of a run of four rows with blocks of `N` columns.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn add_run<const N: usize, const BYTES: usize, F: Format32<BYTES>>(
+            sums: &mut [__m128; N],
+            rows: [&[u8; BYTES]; 4],
+            run: usize,
+            x: [&Int8Block32; N],
+        ) {
+            let (scales, zeros) = (scales4::<BYTES, F>(rows), zeros4::<BYTES, F>(rows));
+            let codes = |row: usize| codes::<BYTES, F>(rows[row], run);
+            let codes = [codes(0), codes(1), codes(2), codes(3)];
+            for column in 0..N {
+                let (x, values) = (x[column], load(&x[column].values));
+                let part = |row: usize| {
+                    let (magnitudes, values) = unsigned::<BYTES, F>(codes[row], values);
+                    add_fours(_mm256_setzero_si256(), magnitudes, values)
+                };
+                let products = integer_sums4(part(0), part(1), part(2), part(3));
+                let offsets = _mm_mullo_epi32(zeros, _mm_set1_epi32(x.sum));
+                let totals = _mm_cvtepi32_ps(_mm_sub_epi32(products, offsets));
+                let x_scale = _mm_set1_ps(x.scale);
+                sums[column] = _mm_fmadd_ps(_mm_mul_ps(scales, x_scale), totals, sums[column]);
+                if let Some(at) = F::MINIMUM {
+                    let half = |row: usize| pair(rows[row], at);
+                    let minima = _mm_mul_ps(four_halves(half(0), half(1), half(2), half(3)), x_scale);
+                    sums[column] = _mm_fmadd_ps(minima, _mm_set1_ps(x.sum as f32), sums[column]);
+                }
+            }
         }
 
         /// Eight rows times many columns; a lane belongs to a row.

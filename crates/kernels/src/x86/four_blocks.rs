@@ -55,9 +55,6 @@ macro_rules! four_blocks_kernels {
         }
 
         impl FourBlocks {
-            // SAFETY: zeros are registers of any kind.
-            const ZERO: FourBlocks = unsafe { std::mem::zeroed() };
-
             #[inline]
             #[target_feature(enable = $features)]
             fn new<const BYTES: usize, F: Nibbles<BYTES>>([a, b, c, d]: &[Int8Block32; 4]) -> FourBlocks {
