@@ -7,8 +7,7 @@ use super::{codes32, four_blocks, interleaved32, sixteen_rows};
 use crate::Dtype;
 use crate::activations::{Int8Block32, Rows};
 use crate::avx2::lanes::{four_halves, load, read_ahead, store4};
-use crate::blocks::{q4_1, q8_0};
-use crate::codes::Q4With1;
+use crate::blocks::q8_0;
 use crate::ops::{Multiply, WeightRows};
 use crate::pool::TileMut;
 use crate::vector::{field, pair};
@@ -139,8 +138,6 @@ pub(super) fn kernel(dtype: Dtype) -> Multiply<Int8Block32> {
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
 fn multiply_q4_1(weights: WeightRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
     match x.count() {
-        // Filling up the last four of short rows would cost more than taking four gains.
-        ..4 if !x.length().is_multiple_of(4) => codes32::multiply::<{ q4_1::BYTES }, Q4With1>(weights, x, out),
         ..4 => four_blocks::multiply_q4_1(weights, x, out),
         ..=MOST if weights.count() >= ROWS => sixteen_rows::multiply_q4_1(weights, x, out),
         _ => interleaved32::turned_q4_1(weights, x, out),

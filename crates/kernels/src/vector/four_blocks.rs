@@ -64,9 +64,14 @@ macro_rules! four_blocks_loop {
                         last[column] = FourBlocks::new::<BYTES, F>(&last_of(columns[column], Int8Block32::ZERO));
                     }
                     for (four, sums) in fours.clone().zip(&mut sums) {
-                        let [a, b, c, d] = weights.four(four);
-                        let rows: [[u8; BYTES]; 4] = [last_of(a, 0), last_of(b, 0), last_of(c, 0), last_of(d, 0)];
-                        add_products::<N, BYTES, F>(sums, rows.each_ref(), &last, 4 - x.length() % 4);
+                        let rows = weights.four(four);
+                        let skipped = 4 - x.length() % 4;
+                        if let [Some(a), Some(b), Some(c), Some(d)] = rows.map(|row| row.last_chunk()) {
+                            add_products::<N, BYTES, F>(sums, [a, b, c, d], &last, skipped);
+                        } else {
+                            let rows = rows.map(|row| last_of::<_, BYTES>(row, 0));
+                            add_products::<N, BYTES, F>(sums, rows.each_ref(), &last, skipped);
+                        }
                     }
                 }
                 for (four, sums) in fours.zip(sums) {

@@ -60,7 +60,9 @@ macro_rules! codes256_kernels {
                     let rows = [&a[at], &b[at], &c[at], &d[at]];
                     read_ahead(weights.ahead, rows);
                     let mut x = [&columns[0][at]; N];
-                    x.iter_mut().zip(columns).for_each(|(x, blocks)| *x = &blocks[at]);
+                    for column in 1..N {
+                        x[column] = &columns[column][at];
+                    }
                     add_block::<N, BYTES, F>(&mut sums, rows, x);
                 }
                 for column in 0..N {

@@ -51,8 +51,8 @@ macro_rules! codes32_kernels {
             out: &mut TileMut<'_>,
         ) {
             let blocks = x.length() / F::RUNS;
-            let mut columns = [x.row(0); N];
-            columns.iter_mut().enumerate().for_each(|(column, blocks)| *blocks = x.row(column));
+            let mut columns = [&x.row(0)[..F::RUNS * blocks]; N];
+            columns.iter_mut().enumerate().for_each(|(column, runs)| *runs = &x.row(column)[..F::RUNS * blocks]);
             for four in 0..weights.fours() {
                 let [a, b, c, d] = weights.four(four).map(|row| &row.as_chunks::<BYTES>().0[..blocks]);
                 let mut sums = [_mm_setzero_ps(); N];
@@ -61,7 +61,9 @@ macro_rules! codes32_kernels {
                     read_ahead(weights.ahead, rows);
                     for run in 0..F::RUNS {
                         let mut x = [&columns[0][F::RUNS * at + run]; N];
-                        x.iter_mut().zip(columns).for_each(|(x, blocks)| *x = &blocks[F::RUNS * at + run]);
+                        for column in 1..N {
+                            x[column] = &columns[column][F::RUNS * at + run];
+                        }
                         add_run::<N, BYTES, F>(&mut sums, rows, run, x);
                     }
                 }
