@@ -73,7 +73,7 @@ fn measured_costs_change_no_token() {
 fn a_draft_model_changes_no_token() {
     let alone = setup().alone(&requests());
     // The model itself is always right at temperature 0 and nearly always else; another one hardly ever. What the text
-    // suggests first is right less often.
+    // suggests is right less often: at such a price of a row only what is likely is computed.
     for (draft, right) in [(long("llama3"), true), (fixture("qwen2"), false)] {
         let context = if right { 512 } else { 256 };
         let draft = Setup { context, rows_per_step: 40, ..Setup::new(draft, context, setup().cache) };
@@ -81,11 +81,11 @@ fn a_draft_model_changes_no_token() {
             setup().engine(CacheSize::Pages(setup().cache)),
             draft.engine(CacheSize::Sequences(3)),
             text(),
-            ServiceOptions { parallel: 4, step_costs: StepCosts::PerRow(0.1), ..ServiceOptions::default() },
+            ServiceOptions { parallel: 4, step_costs: StepCosts::PerRow(0.5), ..ServiceOptions::default() },
         );
         let counted = check(service.unwrap(), &alone);
         assert!(counted.drafted_tokens > 0);
-        assert!(!right || counted.accepted_tokens * 2 > counted.drafted_tokens, "{counted:?}");
+        assert!(!right || counted.accepted_tokens * 10 > counted.drafted_tokens * 7, "{counted:?}");
     }
 }
 
