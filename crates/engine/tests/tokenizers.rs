@@ -34,6 +34,7 @@ fn check(name: &str, tokenizer: &Tokenizer, strings: &[String], expected: &Value
         let parsed = expected["parsed"].get(index.to_string()).unwrap_or(plain);
         for (special, ids) in [(SpecialTokens::Plain, plain), (SpecialTokens::Parse, parsed)] {
             let found = tokenizer.encode(string, special).unwrap();
+            assert!(tokenizer.least_tokens(string) <= found.len(), "{name}, string {index}: {string:?}");
             assert_eq!(serde_json::to_value(&found).unwrap(), *ids, "{name}, {special:?}, string {index}: {string:?}");
         }
     }
@@ -52,6 +53,29 @@ fn every_kind_agrees_with_python_from_both_files() {
         let gguf = from_gguf(&folder);
         check(&format!("{name} from GGUF"), gguf.tokenizer(), &strings, expected("vocabulary.gguf"));
     }
+}
+
+#[test]
+fn no_text_has_fewer_tokens_than_its_length_tells() {
+    let mut bounded = 0;
+    for folder in kinds() {
+        let json = Tokenizer::from_json(&std::fs::read(folder.join("tokenizer.json")).unwrap()).unwrap();
+        for tokenizer in [&json, from_gguf(&folder).tokenizer()] {
+            // Texts of which one token covers the most: those of the longest tokens, and of names that swallow spaces.
+            let mut longest: Vec<String> = (0..tokenizer.vocabulary_size() as u32)
+                .filter_map(|id| String::from_utf8(tokenizer.token_bytes(id)?.to_vec()).ok())
+                .collect();
+            longest.sort_by_key(|text| std::cmp::Reverse(text.len()));
+            let hard = longest.iter().take(40).flat_map(|text| [text.repeat(30), format!("{text}{:99}", "").repeat(9)]);
+            let composed = ["\u{1100}\u{1161}\u{11a8}", "\u{212a}", "e\u{301}"].map(|text| text.repeat(200));
+            for text in hard.chain(composed) {
+                let (least, count) = (tokenizer.least_tokens(&text), tokenizer.encode(&text, SpecialTokens::Parse));
+                assert!(least <= count.unwrap().len(), "{}: {text:?}", folder.display());
+            }
+            bounded += usize::from(tokenizer.least_tokens(&"many words ".repeat(1 << 17)) > 0);
+        }
+    }
+    assert!(bounded >= 38, "only {bounded} of {} tokenizers bound anything", 2 * kinds().len());
 }
 
 #[test]

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod added;
+mod coverage;
 mod decoder;
 mod error;
 mod from_gguf;

@@ -78,6 +78,11 @@ impl RegexSplit {
         RegexSplit { invert: !self.invert, ..self }
     }
 
+    /// Whether what it cuts at stays part of the text.
+    pub(crate) fn keeps_everything(&self) -> bool {
+        self.behavior != SplitDelimiterBehavior::Removed
+    }
+
     fn apply(&self, text: &mut PreTokenizedString) -> tokenizers::Result<()> {
         let deadline = Instant::now() + TIME_LIMIT;
         text.split(|_, part: NormalizedString| part.split(Timed { split: self, deadline }, self.behavior))

@@ -54,6 +54,16 @@ impl PieceTable {
         self.bytes.entry(byte).or_insert(id);
     }
 
+    /// Bytes of the longest piece.
+    pub(crate) fn longest(&self) -> usize {
+        self.longest
+    }
+
+    /// Whether no character is unknown, because all bytes have tokens.
+    pub(crate) fn spells_every_byte(&self) -> bool {
+        self.bytes.len() == 1 + usize::from(u8::MAX)
+    }
+
     fn get(&self, text: &str) -> Option<Piece> {
         if text.len() > self.longest { None } else { self.pieces.get(text).copied() }
     }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::added::{AddedToken, Standing};
+use crate::coverage::Coverage;
 use crate::guard::{Guard, Prompt, StandIns};
 use crate::pieces::Pieces;
 use crate::pipeline::Pipeline;
@@ -35,6 +36,7 @@ pub enum SpecialTokens {
 pub struct Tokenizer {
     inner: Arc<Inner>,
     guard: Arc<Guard>,
+    coverage: Option<Coverage>,
 }
 
 pub(crate) struct Inner {
@@ -78,6 +80,11 @@ impl Tokenizer {
             Encoder::Pipeline(pipeline) => pipeline.encode(text, special, stand_ins),
             Encoder::SentencePiece(model) => model.encode(text, special, stand_ins),
         }
+    }
+
+    /// A number of tokens that a text surely has, told from its length without tokenising it; zero where that says nothing.
+    pub fn least_tokens(&self, text: &str) -> usize {
+        self.coverage.map_or(0, |coverage| coverage.least_tokens(text))
     }
 
     /// Bytes of a token sequence, which may start or end inside a character. Special and unknown ids add nothing.
@@ -145,7 +152,8 @@ impl Tokenizer {
             Encoder::Pipeline(pipeline) => Guard::new(pipeline.named_tokens()),
             Encoder::SentencePiece(model) => Guard::new(model.named_tokens()),
         }?;
-        Ok(Tokenizer { inner: Arc::new(inner), guard: Arc::new(guard) })
+        let coverage = Coverage::of(&inner.encoder, &inner.pieces);
+        Ok(Tokenizer { inner: Arc::new(inner), guard: Arc::new(guard), coverage })
     }
 }
 
