@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
-
 use crate::answer::resume_log::ResumeLog;
 use crate::error::ServerError;
 use crate::http::body::Bodies;
 use crate::http::keys::KeyRing;
+use crate::http::turns::Turns;
 use crate::model::frontend::ServedModel;
 use crate::model::slot::ModelSlot;
 use crate::observe::fleet_board::FleetBoard;
@@ -21,7 +20,7 @@ pub(crate) struct App {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) bodies: Bodies,
     /// How many requests may be rendered and tokenised at once.
-    pub(crate) workers: Arc<Semaphore>,
+    pub(crate) workers: Arc<Turns>,
     pub(crate) keys: Option<KeyRing>,
     /// Pages of other origins that may use the server.
     pub(crate) origins: Vec<String>,
@@ -47,7 +46,7 @@ impl App {
             model: ModelSlot::new(model, Arc::clone(&metrics), limits.answer_time),
             metrics,
             bodies: Bodies::new(limits.body_bytes, limits.bodies_bytes, limits.body_time),
-            workers: Arc::new(Semaphore::new(limits.workers)),
+            workers: Turns::new(limits.workers),
             local_only: keys.is_none() && options.is_loopback(),
             keys,
             origins: options.origins.clone(),

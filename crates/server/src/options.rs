@@ -54,7 +54,7 @@ pub struct Limits {
     pub header_time: Duration,
     /// Bytes of one body.
     pub body_bytes: usize,
-    /// Bytes of all bodies that have not become tokens yet.
+    /// Bytes of all bodies whose answers are not sent yet.
     pub bodies_bytes: usize,
     /// Time for a body.
     pub body_time: Duration,
@@ -64,7 +64,7 @@ pub struct Limits {
     pub answer_time: Duration,
     /// Time for answers to finish when the server stops.
     pub drain_time: Duration,
-    /// Requests rendered and tokenised at once.
+    /// Requests rendered and tokenised at once; tenants that wait take turns.
     pub workers: usize,
 }
 

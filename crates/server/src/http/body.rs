@@ -21,13 +21,21 @@ pub(crate) struct Bodies {
     time: Duration,
 }
 
-/// A body that has arrived; its memory counts until it is dropped.
+/// A body that has arrived.
 pub(crate) struct Received {
     bytes: Vec<u8>,
-    memory: Option<OwnedSemaphorePermit>,
+    memory: BodyMemory,
 }
 
+/// The memory of a body, which counts until this is dropped: also for what was made of it.
+pub(crate) type BodyMemory = Option<OwnedSemaphorePermit>;
+
 impl Received {
+    /// Drops the bytes; what was made of them counts on.
+    pub(crate) fn into_memory(self) -> BodyMemory {
+        self.memory
+    }
+
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }

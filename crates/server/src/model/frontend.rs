@@ -232,14 +232,26 @@ impl ModelFrontend {
         }
         match context.checked_sub(used) {
             Some(room) if room > 0 => Ok(room),
-            _ => {
-                let message = format!(
-                    "the prompt has {prompt} tokens, but prompt and answer together may have {context} on this server; \
-                     shorten the prompt, or start the server with a larger --ctx"
-                );
-                Err(ApiError::new(ErrorKind::ContextLength, message))
-            }
+            _ => Err(self.too_long(&format!("{prompt} tokens"))),
         }
+    }
+
+    /// An error if a text is so long that its tokens cannot fit, whatever they are: so nothing is spent on finding them.
+    fn check_length(&self, text: &str) -> Result<(), ApiError> {
+        let least = self.model.text.tokenizer().least_tokens(text);
+        match least > self.model.service.context() as usize {
+            true => Err(self.too_long(&format!("at least {least} tokens"))),
+            false => Ok(()),
+        }
+    }
+
+    fn too_long(&self, tokens: &str) -> ApiError {
+        let context = self.model.service.context();
+        let message = format!(
+            "the prompt has {tokens}, but prompt and answer together may have {context} on this server; shorten the \
+             prompt, or start the server with a larger --ctx"
+        );
+        ApiError::new(ErrorKind::ContextLength, message)
     }
 
     /// Tokens of a prompt.
@@ -261,10 +273,14 @@ impl ModelFrontend {
                     }
                 }
             }
-            Source::Text(plain) => Ok(TokenizedPrompt::of_text(text.plain_prompt(plain)?)),
+            Source::Text(plain) => {
+                self.check_length(plain)?;
+                Ok(TokenizedPrompt::of_text(text.plain_prompt(plain)?))
+            }
             Source::Chat(chat) => {
                 let prompt = self.render(chat)?;
                 let shown = prompt.text();
+                self.check_length(&shown)?;
                 Ok(TokenizedPrompt {
                     tokens: text.tokenizer().encode_prompt(&prompt)?,
                     parser: Some(self.reply_format.parser(&shown, chat.tools.as_ref())),

@@ -22,6 +22,8 @@ use crate::answer::resume_log::StreamLog;
 use crate::answer::{Answer, Usage};
 use crate::app::App;
 use crate::error::{ApiError, ErrorKind};
+use crate::http::body::BodyMemory;
+use crate::http::held::holding;
 use crate::model::frontend::{Caller, ModelFrontend};
 use crate::request::validate::RawRequest;
 
@@ -55,7 +57,7 @@ pub(crate) async fn generate<P: Protocol>(
     let frontend = app.model.current();
     let (last_event, path) = (LastEventId::of(request.headers()), request.uri().path().to_owned());
     let resume_log = app.resume_log.clone();
-    let (protocol, answers, (resume, log)) = read_body(&app, request, move |bytes| {
+    let ((protocol, answers, (resume, log)), memory) = prepare(&app, request, move |bytes| {
         let last = last_event.token()?;
         let seed = last.as_ref().map_or_else(|| frontend.random(), |last| last.seed);
         let (request, mut protocol) = P::read(parse(bytes)?, &frontend)?;
@@ -73,16 +75,18 @@ pub(crate) async fn generate<P: Protocol>(
         Ok((protocol, answers, (resume, log)))
     })
     .await?;
-    match protocol.framing() {
+    let response = match protocol.framing() {
         Some(framing) => {
             let setup = StreamSetup { framing, resume, log, metrics: Arc::clone(&app.metrics) };
-            Ok(event_stream::respond(answers, protocol.event_writer(), setup))
+            event_stream::respond(answers, protocol.event_writer(), setup)
         }
         None => {
             let (answers, usage) = answers.collect().await?;
-            Ok(json(&protocol.response(answers, usage)))
+            json(&protocol.response(answers, usage))
         }
-    }
+    };
+    // Prompts, tools and fields that are returned are kept until then.
+    Ok(holding(response, memory))
 }
 
 /// Reads the body, then works on it on a thread that may block.
@@ -91,11 +95,22 @@ pub(crate) async fn read_body<T: Send + 'static>(
     request: Request,
     work: impl FnOnce(&[u8]) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
+    prepare(app, request, work).await.map(|(done, _)| done)
+}
+
+/// The same with the memory that the body took, for what is kept of it.
+async fn prepare<T: Send + 'static>(
+    app: &App,
+    request: Request,
+    work: impl FnOnce(&[u8]) -> Result<T, ApiError> + Send + 'static,
+) -> Result<(T, BodyMemory), ApiError> {
+    let tenant = request.extensions().get::<Caller>().map(|caller| caller.tenant).unwrap_or_default();
     let body = app.bodies.read(request.into_body()).await?;
-    let permit = Arc::clone(&app.workers).acquire_owned().await;
+    let turn = app.workers.wait(tenant).await;
     let done = tokio::task::spawn_blocking(move || {
-        let _permit = permit;
-        work(body.bytes())
+        let _turn = turn;
+        let done = work(body.bytes())?;
+        Ok((done, body.into_memory()))
     });
     done.await.unwrap_or_else(|_| {
         Err(ApiError::new(ErrorKind::Internal, "the request could not be prepared; see the server's log"))

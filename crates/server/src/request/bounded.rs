@@ -110,6 +110,28 @@ impl<'de, T: Deserialize<'de>, const N: usize> Deserialize<'de> for Pairs<T, N> 
     }
 }
 
+/// Texts under names that a client gets back, within the limits that OpenAI sets: 16 of them, names of at most 64 and texts
+/// of at most 512 characters.
+#[derive(Clone, Debug, Default, Serialize, PartialEq)]
+#[serde(transparent)]
+pub(crate) struct Metadata(Map<String, Value>);
+
+impl<'de> Deserialize<'de> for Metadata {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Pairs(pairs) = Pairs::<String, 16>::deserialize(deserializer)?;
+        for (name, text) in &pairs {
+            for (what, text, most) in [("a name", name, 64), ("a text", text, 512)] {
+                let characters = text.chars().count();
+                if characters > most {
+                    let problem = format!("{what} has {characters} characters; send at most {most}");
+                    return Err(D::Error::custom(problem));
+                }
+            }
+        }
+        Ok(Metadata(pairs.into_iter().map(|(name, text)| (name, text.into())).collect()))
+    }
+}
+
 /// A free-form value of bounded size.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Json(pub(crate) Value);
@@ -200,6 +222,16 @@ mod tests {
         let pairs = |text: &str| serde_json::from_str::<Pairs<i64, 1>>(text).map(|pairs| pairs.0).ok();
         assert_eq!(pairs("{\"5\": -1}"), Some(vec![("5".to_owned(), -1)]));
         assert_eq!(pairs("{\"5\": -1, \"6\": 1}"), None);
+        let metadata = |count: usize, name: usize, text: usize| {
+            let pairs = (0..count).map(|number| (format!("{number:0name$}"), "é".repeat(text).into()));
+            serde_json::from_value::<Metadata>(pairs.collect::<Map<_, Value>>().into())
+                .map_err(|error| error.to_string())
+        };
+        assert!(metadata(16, 64, 512).is_ok_and(|metadata| metadata.0.len() == 16));
+        for (wrong, why) in [((17, 4, 4), "16 entries"), ((1, 65, 4), "a name has 65"), ((1, 4, 513), "a text has 513")]
+        {
+            assert!(metadata(wrong.0, wrong.1, wrong.2).unwrap_err().contains(why));
+        }
         let text = r#"{"a": [1, -2, 0.5, null, true, "x", {"b": {}}]}"#;
         assert_eq!(serde_json::from_str::<Json>(text).unwrap().0, serde_json::from_str::<Value>(text).unwrap());
         let many = format!("[{}0]", "0,".repeat(MAX_NODES));

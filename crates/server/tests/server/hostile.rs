@@ -169,7 +169,53 @@ fn too_many_large_bodies_are_told_to_wait() {
     let refused: Vec<_> = replies.iter().filter(|reply| reply.status == 429).collect();
     assert!(!refused.is_empty(), "{replies:?}");
     assert!(refused.iter().all(|reply| reply.header("retry-after") == Some("1")));
-    assert_eq!(server.post("/tokenize", &json!({"prompt": "a".repeat(900_000)})).status, 200, "memory is given back");
+    let large = json!({"prompt": "a", "padding": "a".repeat(900_000)});
+    assert_eq!(server.post("/tokenize", &large).status, 200, "memory is given back");
+}
+
+#[test]
+fn a_body_counts_until_its_answer_was_sent() {
+    let limits = Limits { body_bytes: 1 << 20, bodies_bytes: 2 << 20, ..Limits::default() };
+    let (server, brake) = Running::braked(ServerOptions { limits, ..ServerOptions::default() });
+    let body =
+        json!({"input": "Hi", "stream": true, "max_output_tokens": 1, "padding": "a".repeat(900_000)}).to_string();
+    let fixed = "POST /v1/responses HTTP/1.1\r\nhost: localhost\r\nconnection: close";
+    let request = format!("{fixed}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    let mut streams = Vec::new();
+    // Their answers cannot end, so that at most two of them fit.
+    let refused = (0..4).any(|_| {
+        let mut stream = server.connect();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).unwrap();
+        streams.push(stream);
+        &status[9..] == b"429"
+    });
+    assert!(refused, "what is kept is not counted");
+    assert!(streams.len() > 1, "one fits");
+    drop(brake);
+    for mut stream in streams {
+        stream.read_to_end(&mut Vec::new()).unwrap();
+    }
+    assert_eq!(server.raw(request.as_bytes()).status, 200, "memory is given back");
+}
+
+#[test]
+fn a_text_that_cannot_fit_is_refused_by_its_length() {
+    let server = Running::shared();
+    let long = "a".repeat(7 << 20);
+    let message = json!([{"role": "user", "content": long}]);
+    for (path, body) in [
+        ("/tokenize", json!({"prompt": long})),
+        ("/v1/completions", json!({"prompt": long})),
+        ("/v1/chat/completions", json!({"messages": message})),
+        ("/v1/messages/count_tokens", json!({"messages": message})),
+        ("/v1/embeddings", json!({"input": long})),
+    ] {
+        let reply = server.post(path, &body);
+        assert_eq!(reply.status, 400, "{path}: {}", reply.text());
+        assert!(reply.text().contains("at least") || path.contains("chat") || path.contains("messages"), "{path}");
+    }
 }
 
 /// Whether there is something to read, be it the end.

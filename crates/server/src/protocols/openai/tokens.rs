@@ -46,7 +46,7 @@ pub(crate) struct DetokenizeRequest {
 pub(crate) async fn tokenize(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
     let frontend = app.model.current();
     let context = frontend.model.service.context();
-    let tokens = read_body(&app, request, move |bytes| {
+    read_body(&app, request, move |bytes| {
         let body: TokenizeRequest = parse(bytes)?;
         frontend.check_model(body.model.as_deref())?;
         let source = match (body.prompt, body.messages) {
@@ -58,21 +58,21 @@ pub(crate) async fn tokenize(State(app): State<Arc<App>>, request: Request) -> R
             }
             _ => return Err(ApiError::invalid("prompt", "send either prompt or messages")),
         };
-        frontend.tokens(&source)
+        let tokens = frontend.tokens(&source)?;
+        Ok(json(&json!({"count": tokens.len(), "max_model_len": context, "tokens": tokens})))
     })
-    .await?;
-    Ok(json(&json!({"count": tokens.len(), "max_model_len": context, "tokens": tokens})))
+    .await
 }
 
 /// Text of tokens.
 pub(crate) async fn detokenize(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
     let frontend = app.model.current();
-    let text = read_body(&app, request, move |bytes| {
+    read_body(&app, request, move |bytes| {
         let body: DetokenizeRequest = parse(bytes)?;
         frontend.check_model(body.model.as_deref())?;
         let tokens = frontend.tokens(&Source::Tokens(body.tokens.0))?;
-        Ok(String::from_utf8_lossy(&frontend.model.text.tokenizer().decode(&tokens)).into_owned())
+        let bytes = frontend.model.text.tokenizer().decode(&tokens);
+        Ok(json(&json!({"prompt": String::from_utf8_lossy(&bytes)})))
     })
-    .await?;
-    Ok(json(&json!({"prompt": text})))
+    .await
 }

@@ -17,7 +17,7 @@ use crate::error::ApiError;
 use crate::model::frontend::{ModelFrontend, unix_seconds};
 use crate::protocols::Protocol;
 use crate::protocols::tool_calls::call_id;
-use crate::request::bounded::{Json, List};
+use crate::request::bounded::{Json, List, Metadata};
 use crate::request::output_format::output_format;
 use crate::request::sampling::{HasSampling, SamplingField, SamplingValues, TEMPERATURE, TOP_P, WithSampling};
 use crate::request::tools::{MAX_TOOLS, check_tools, must_call};
@@ -48,9 +48,9 @@ pub(crate) struct ResponsesRequest {
     /// `auto`, `none`, `required`, or one function.
     #[schema(value_type = Option<Object>)]
     tool_choice: Option<Json>,
-    /// Returned as it is.
+    /// Returned as it is: at most 16 texts of 512 characters, under names of 64.
     #[schema(value_type = Option<Object>)]
-    metadata: Option<Json>,
+    metadata: Option<Metadata>,
     /// `high`, `normal` or `low`.
     priority: Option<String>,
     /// `auto`, `default`, `flex` or `priority`.
@@ -189,7 +189,7 @@ fn head(body: &ResponsesRequest, sampling: &SamplingValues) -> Value {
         "incomplete_details": null,
         "instructions": body.instructions,
         "max_output_tokens": body.max_output_tokens,
-        "metadata": body.metadata.as_ref().map_or_else(|| json!({}), |metadata| metadata.0.clone()),
+        "metadata": body.metadata.clone().unwrap_or_default(),
         "parallel_tool_calls": true,
         "previous_response_id": null,
         "reasoning": {"effort": null, "summary": null},
