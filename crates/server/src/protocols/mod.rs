@@ -99,7 +99,7 @@ pub(crate) async fn read_body<T: Send + 'static>(
 }
 
 /// The same with the memory that the body took, for what is kept of it.
-async fn prepare<T: Send + 'static>(
+pub(crate) async fn prepare<T: Send + 'static>(
     app: &App,
     request: Request,
     work: impl FnOnce(&[u8]) -> Result<T, ApiError> + Send + 'static,

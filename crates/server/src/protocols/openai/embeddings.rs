@@ -13,8 +13,9 @@ use utoipa::ToSchema;
 use crate::answer::jobs::Jobs;
 use crate::app::App;
 use crate::error::{ApiError, ErrorKind};
+use crate::http::held::holding;
 use crate::model::frontend::Caller;
-use crate::protocols::{json, parse, read_body};
+use crate::protocols::{json, parse, prepare};
 use crate::request::prompts::Prompts;
 use crate::request::validate::shortened;
 
@@ -47,7 +48,7 @@ pub(crate) async fn embed(
 ) -> Result<Response, ApiError> {
     let frontend = app.model.current();
     let for_reading = Arc::clone(&frontend);
-    let (encoding, prompts) = read_body(&app, request, move |bytes| {
+    let ((encoding, prompts), memory) = prepare(&app, request, move |bytes| {
         let body: EmbeddingRequest = parse(bytes)?;
         for_reading.check_model(body.model.as_deref())?;
         let encoding = encoding(&body)?;
@@ -62,12 +63,13 @@ pub(crate) async fn embed(
         let vector = embedding(frontend.submit_embedding(prompt, caller)?).await?;
         data.push(json!({"object": "embedding", "index": index, "embedding": encoded(&vector, encoding)}));
     }
-    Ok(json(&json!({
+    let response = json(&json!({
         "object": "list",
         "model": frontend.model.name,
         "data": data,
         "usage": {"prompt_tokens": used, "total_tokens": used},
-    })))
+    }));
+    Ok(holding(response, memory))
 }
 
 fn encoding(body: &EmbeddingRequest) -> Result<Encoding, ApiError> {
