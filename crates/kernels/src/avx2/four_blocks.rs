@@ -12,7 +12,7 @@ use crate::blocks::{int4_group128, q4_0, q4_1};
 use crate::ops::{Multiply, WeightRows};
 use crate::pool::TileMut;
 use crate::vector::LEAST_TURNED;
-use crate::vector::four_blocks::four_blocks_loop;
 use crate::x86::four_blocks::four_blocks_kernels;
+use crate::x86::four_blocks_loop::four_blocks_loop;
 
 four_blocks_kernels!("avx2,fma,f16c");

@@ -1,7 +1,9 @@
 //! Formats with blocks of 256: unpacking and integer sums, 64 quants to a register.
 
 use std::arch::x86_64::*;
+use std::hint::black_box;
 use std::sync::OnceLock;
+use std::time::Instant;
 
 use super::interleaved256;
 use super::words::add_pairs;
@@ -201,13 +203,50 @@ fn add_centred(sums: __m128, head: &Centred, products: [__m512i; 4], x: &Int8Blo
     _mm_fmadd_ps(factors, _mm_cvtepi32_ps(totals), sums)
 }
 
-/// Whether this CPU multiplies 32-bit numbers in one instruction, as AMD's do; Intel's split it in two.
+/// Whether this CPU multiplies 32-bit numbers in one instruction, as AMD's do; Intel's split it in two. Measured, because
+/// nothing but speed depends on it.
 fn multiplies_wide() -> bool {
     static WIDE: OnceLock<bool> = OnceLock::new();
     *WIDE.get_or_init(|| {
-        let vendor = __cpuid(0);
-        [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes).as_flattened() == b"AuthenticAMD"
+        let best = |multiply: &dyn Fn()| {
+            let times = (0..ATTEMPTS).map(|_| {
+                let begin = Instant::now();
+                multiply();
+                begin.elapsed()
+            });
+            times.min().expect("some attempts").as_secs_f64()
+        };
+        // SAFETY: kernels of this table alone ask, and are called only where the CPU has its instructions.
+        let (wide, narrow) = (best(&|| unsafe { multiply_wide() }), best(&|| unsafe { multiply_narrow() }));
+        wide < 1.5 * narrow
     })
+}
+
+/// Multiplications of a measurement, how many of them do not wait for each other, and how often it is made.
+const ROUNDS: usize = 500;
+const CHAINS: usize = 12;
+const ATTEMPTS: usize = 20;
+
+#[target_feature(enable = "avx512f")]
+fn multiply_wide() {
+    let mut numbers = black_box([_mm512_set1_epi32(3); CHAINS]);
+    for _ in 0..ROUNDS {
+        for numbers in &mut numbers {
+            *numbers = _mm512_mullo_epi32(*numbers, *numbers);
+        }
+    }
+    black_box(numbers);
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+fn multiply_narrow() {
+    let mut numbers = black_box([_mm512_set1_epi32(3); CHAINS]);
+    for _ in 0..ROUNDS {
+        for numbers in &mut numbers {
+            *numbers = add_pairs(*numbers, *numbers, *numbers);
+        }
+    }
+    black_box(numbers);
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]

@@ -9,7 +9,7 @@ use crate::blocks::{int4_group128, q4_0, q4_1};
 use crate::ops::WeightRows;
 use crate::pool::TileMut;
 use crate::vector::LEAST_TURNED;
-use crate::vector::four_blocks::four_blocks_loop;
+use crate::x86::four_blocks_loop::four_blocks_loop;
 
 /// A format of nibbles, of which four runs of 32 take `BYTES`.
 trait Nibbles<const BYTES: usize> {

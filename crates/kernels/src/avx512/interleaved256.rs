@@ -8,13 +8,22 @@ use crate::layout::{GROUP_HALF, GROUP_ROWS, GROUP_WORD};
 use crate::ops::{InterleavedRows, WeightRows};
 use crate::pool::TileMut;
 use crate::reading::ReadAhead;
-use crate::vector::formats::{Format, Q4K, Q4KWide, Q5K, Q6K};
+use crate::vector::formats::{Format, Q4K, Q5K, Q6K};
 use crate::vector::interleaved_formats::{interleaved256_formats, interleaved256_kernels};
 use crate::vector::interleaved256::interleaved256_loops;
 use crate::vector::{Ahead, MANY, chunk, in_sixes, pair};
 
 interleaved256_loops!("avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c");
 interleaved256_formats!("avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c");
+
+/// Q4_K for CPUs that multiply 32-bit numbers as fast as 16-bit ones.
+struct Q4KWide;
+
+impl Format<{ q4_k::BYTES }> for Q4KWide {
+    const OWN_MINIMUM: bool = true;
+    const SCALE: usize = 0;
+    const GREATEST: i32 = u8::MAX as i32;
+}
 
 interleaved256_kernels!(
     "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c",

@@ -5,7 +5,7 @@ use std::sync::atomic::{Ordering, compiler_fence};
 
 use super::interleaved256;
 use super::lanes::{Floats4, dot, integer_sums4, load, read_ahead, store4, zero4};
-use super::quants256::{Q4K, Q5K, Q6K, Quants};
+use super::quants256::{Head, Q4K, Q5K, Q6K, Quants};
 use crate::activations::{Int8Block256, Rows};
 use crate::blocks::{q4_k, q5_k, q6_k};
 use crate::ops::WeightRows;
@@ -82,7 +82,7 @@ fn add<const C: usize, const BYTES: usize, F: Quants<BYTES>>(
     x: [&Int8Block256; C],
 ) {
     // SAFETY: this function itself may only be called where the CPU has NEON.
-    let head = unsafe { F::head(rows) };
+    let head = unsafe { F::Head::new(rows) };
     let mut groups = [Groups::new(); C];
     // Written out, because the compiler keeps a loop, and its quants in memory. It also likes to load quarters together,
     // for which there are too few registers.
@@ -95,7 +95,7 @@ fn add<const C: usize, const BYTES: usize, F: Quants<BYTES>>(
     add_quarter::<3, C, BYTES, F>(&mut groups, &head, rows, x);
     for column in 0..C {
         // SAFETY: this function itself may only be called where the CPU has NEON with dot products.
-        sums[column] = unsafe { F::add(sums[column], &head, groups[column].total, x[column]) };
+        sums[column] = unsafe { head.add(sums[column], groups[column].total, x[column]) };
     }
 }
 
@@ -119,7 +119,7 @@ fn add_quarter<const QUARTER: usize, const C: usize, const BYTES: usize, F: Quan
             }
             if ($at + 1) % F::SIXTEENS == 0 {
                 // SAFETY: as above.
-                let scales = unsafe { F::scales(head, sixteen / F::SIXTEENS) };
+                let scales = unsafe { head.scales(sixteen / F::SIXTEENS) };
                 for column in 0..C {
                     groups[column].end(scales);
                 }

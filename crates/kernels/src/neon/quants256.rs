@@ -10,8 +10,7 @@ use crate::vector::field;
 
 /// A format of unsigned quants under integer scales.
 pub(super) trait Quants<const BYTES: usize> {
-    /// What a block of four rows has beside quants.
-    type Head;
+    type Head: Head<BYTES>;
     /// How many times sixteen quants share a scale.
     const SIXTEENS: usize;
 
@@ -23,22 +22,25 @@ pub(super) trait Quants<const BYTES: usize> {
     /// # Safety
     /// The CPU must have NEON.
     unsafe fn quants<const QUARTER: usize>(block: &[u8; BYTES]) -> [int8x16_t; 4];
+}
 
+/// What a block of four rows has beside quants.
+pub(super) trait Head<const BYTES: usize> {
     /// # Safety
     /// The CPU must have NEON.
-    unsafe fn head(rows: [&[u8; BYTES]; 4]) -> Self::Head;
+    unsafe fn new(rows: [&[u8; BYTES]; 4]) -> Self;
 
     /// The scales of one group, one lane per row.
     ///
     /// # Safety
     /// The CPU must have NEON.
-    unsafe fn scales(head: &Self::Head, group: usize) -> int32x4_t;
+    unsafe fn scales(&self, group: usize) -> int32x4_t;
 
     /// Adds a block's Σ scale × quant × x.
     ///
     /// # Safety
     /// The CPU must have NEON with dot products.
-    unsafe fn add(sums: Floats4, head: &Self::Head, total: int32x4_t, x: &Int8Block256) -> Floats4;
+    unsafe fn add(&self, sums: Floats4, total: int32x4_t, x: &Int8Block256) -> Floats4;
 }
 
 pub(super) struct Q4K;
@@ -54,10 +56,10 @@ pub(super) struct WithMinima {
     of_minima: Floats4,
 }
 
-impl WithMinima {
+impl<const BYTES: usize> Head<BYTES> for WithMinima {
     #[inline]
     #[target_feature(enable = "neon")]
-    fn new<const BYTES: usize>(rows: [&[u8; BYTES]; 4]) -> WithMinima {
+    unsafe fn new(rows: [&[u8; BYTES]; 4]) -> WithMinima {
         // The two factors; the first four scales and above them two bits each of the last four; the same of the minima;
         // the other bits of the last four scales and, above them, minima.
         let [factors, scales, minima, last] = turned(&rows, 0);
@@ -74,7 +76,7 @@ impl WithMinima {
 
     #[inline]
     #[target_feature(enable = "neon")]
-    fn scales(&self, group: usize) -> int32x4_t {
+    unsafe fn scales(&self, group: usize) -> int32x4_t {
         let four = vreinterpretq_u32_u8(self.scales[group / 4]);
         vreinterpretq_s32_u32(match group % 4 {
             0 => vandq_u32(four, vdupq_n_u32(0xff)),
@@ -86,7 +88,7 @@ impl WithMinima {
 
     #[inline]
     #[target_feature(enable = "neon,dotprod")]
-    fn add(&self, sums: Floats4, total: int32x4_t, x: &Int8Block256) -> Floats4 {
+    unsafe fn add(&self, sums: Floats4, total: int32x4_t, x: &Int8Block256) -> Floats4 {
         let x_sums = SplitSums::of_eight(load_words(&x.wide_sums));
         let offsets = vdupq_n_s32(0);
         let [first, last] = [vreinterpretq_s8_u8(self.minima[0]), vreinterpretq_s8_u8(self.minima[1])];
@@ -164,24 +166,6 @@ impl Quants<{ q4_k::BYTES }> for Q4K {
         let (first, second, nibble) = (sixteen_bytes(block, at), sixteen_bytes(block, at + 16), vdupq_n_u8(15));
         signed([vandq_u8(first, nibble), vandq_u8(second, nibble), vshrq_n_u8::<4>(first), vshrq_n_u8::<4>(second)])
     }
-
-    #[inline]
-    #[target_feature(enable = "neon")]
-    unsafe fn head(rows: [&[u8; q4_k::BYTES]; 4]) -> WithMinima {
-        WithMinima::new(rows)
-    }
-
-    #[inline]
-    #[target_feature(enable = "neon")]
-    unsafe fn scales(head: &WithMinima, group: usize) -> int32x4_t {
-        head.scales(group)
-    }
-
-    #[inline]
-    #[target_feature(enable = "neon,dotprod")]
-    unsafe fn add(sums: Floats4, head: &WithMinima, total: int32x4_t, x: &Int8Block256) -> Floats4 {
-        head.add(sums, total, x)
-    }
 }
 
 impl Quants<{ q5_k::BYTES }> for Q5K {
@@ -212,24 +196,6 @@ impl Quants<{ q5_k::BYTES }> for Q5K {
         };
         let (first, second) = (pair(0), pair(1));
         signed([first.0, second.0, first.1, second.1])
-    }
-
-    #[inline]
-    #[target_feature(enable = "neon")]
-    unsafe fn head(rows: [&[u8; q5_k::BYTES]; 4]) -> WithMinima {
-        WithMinima::new(rows)
-    }
-
-    #[inline]
-    #[target_feature(enable = "neon")]
-    unsafe fn scales(head: &WithMinima, group: usize) -> int32x4_t {
-        head.scales(group)
-    }
-
-    #[inline]
-    #[target_feature(enable = "neon,dotprod")]
-    unsafe fn add(sums: Floats4, head: &WithMinima, total: int32x4_t, x: &Int8Block256) -> Floats4 {
-        head.add(sums, total, x)
     }
 }
 
@@ -264,10 +230,12 @@ impl Quants<{ q6_k::BYTES }> for Q6K {
         let (low_first, low_second) = (vsliq_n_u8::<4>(first, low_first), vsliq_n_u8::<4>(second, low_second));
         signed([low_first, low_second, high_first, high_second])
     }
+}
 
+impl Head<{ q6_k::BYTES }> for Centred {
     #[inline]
     #[target_feature(enable = "neon")]
-    unsafe fn head(rows: [&[u8; q6_k::BYTES]; 4]) -> Centred {
+    unsafe fn new(rows: [&[u8; q6_k::BYTES]; 4]) -> Centred {
         let [a, b, c, d] = rows;
         let factors =
             four_halves([field(a, q6_k::SCALE), field(b, q6_k::SCALE), field(c, q6_k::SCALE), field(d, q6_k::SCALE)]);
@@ -276,8 +244,8 @@ impl Quants<{ q6_k::BYTES }> for Q6K {
 
     #[inline]
     #[target_feature(enable = "neon")]
-    unsafe fn scales(head: &Centred, group: usize) -> int32x4_t {
-        let four = vreinterpretq_s32_s8(head.scales[group / 4]);
+    unsafe fn scales(&self, group: usize) -> int32x4_t {
+        let four = vreinterpretq_s32_s8(self.scales[group / 4]);
         let at_top = match group % 4 {
             0 => vshlq_n_s32::<24>(four),
             1 => vshlq_n_s32::<16>(four),
@@ -289,10 +257,10 @@ impl Quants<{ q6_k::BYTES }> for Q6K {
 
     #[inline]
     #[target_feature(enable = "neon,dotprod")]
-    unsafe fn add(sums: Floats4, head: &Centred, total: int32x4_t, x: &Int8Block256) -> Floats4 {
+    unsafe fn add(&self, sums: Floats4, total: int32x4_t, x: &Int8Block256) -> Floats4 {
         let [first, last] = x.sums.as_chunks().0 else { unreachable!("sixteen sums") };
         let x_sums = SplitSums::of_sixteen(load_words(first), load_words(last));
-        let [a, b, c, d] = head.scales;
+        let [a, b, c, d] = self.scales;
         let offsets = dot_four::<1>(dot_four::<0>(vdupq_n_s32(0), a, x_sums.high), b, x_sums.high);
         let offsets = dot_four::<3>(dot_four::<2>(offsets, c, x_sums.high), d, x_sums.high);
         let offsets = vshlq_n_s32::<{ SplitSums::BITS }>(offsets);
@@ -300,6 +268,6 @@ impl Quants<{ q6_k::BYTES }> for Q6K {
         let offsets = dot_four::<3>(dot_four::<2>(offsets, c, x_sums.low), d, x_sums.low);
         // Quants are 32 too large.
         let total = vsubq_s32(total, vshlq_n_s32::<5>(offsets));
-        vfmaq_f32(sums, vmulq_n_f32(head.factors, x.scale), vcvtq_f32_s32(total))
+        vfmaq_f32(sums, vmulq_n_f32(self.factors, x.scale), vcvtq_f32_s32(total))
     }
 }

@@ -13,8 +13,6 @@ pub(crate) trait Format<const BYTES: usize> {
 }
 
 pub(crate) struct Q4K;
-/// Q4_K for CPUs that multiply 32-bit numbers as fast as 16-bit ones.
-pub(crate) struct Q4KWide;
 pub(crate) struct Q5K;
 pub(crate) struct Q6K;
 
@@ -22,12 +20,6 @@ impl Format<{ q4_k::BYTES }> for Q4K {
     const OWN_MINIMUM: bool = true;
     const SCALE: usize = 0;
     const GREATEST: i32 = 15;
-}
-
-impl Format<{ q4_k::BYTES }> for Q4KWide {
-    const OWN_MINIMUM: bool = true;
-    const SCALE: usize = 0;
-    const GREATEST: i32 = u8::MAX as i32;
 }
 
 impl Format<{ q5_k::BYTES }> for Q5K {

@@ -5,7 +5,6 @@ use crate::reading::ReadAhead;
 pub(crate) mod attention;
 pub(crate) mod float;
 pub(crate) mod formats;
-pub(crate) mod four_blocks;
 pub(crate) mod four_rows;
 pub(crate) mod interleaved256;
 pub(crate) mod interleaved32;

@@ -6,3 +6,4 @@ pub(crate) mod codes32;
 pub(crate) mod dots;
 pub(crate) mod elementwise;
 pub(crate) mod four_blocks;
+pub(crate) mod four_blocks_loop;
