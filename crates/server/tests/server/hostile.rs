@@ -208,11 +208,20 @@ fn texts_that_wait_to_be_embedded_count() {
     let body = json!({"input": ["Hi", "there"], "padding": "a".repeat(900_000)}).to_string();
     let fixed = "POST /v1/embeddings HTTP/1.1\r\nhost: localhost\r\nconnection: close";
     let request = format!("{fixed}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
-    let mut waiting: Vec<_> = (0..4).map(|_| server.connect()).collect();
-    // One that is refused may be closed before all of it is written.
-    waiting.iter_mut().for_each(|stream| drop(stream.write_all(request.as_bytes())));
-    // The model computes nothing, so that only those are answered that are refused.
-    until("one is refused", || waiting.iter().any(is_answered));
+    let mut waiting = Vec::new();
+    for number in 1..=4 {
+        let mut stream = server.connect();
+        // One that is refused may be closed before all of it is written.
+        let _ = stream.write_all(request.as_bytes());
+        // The model computes nothing, so that one that is not refused waits, with its body read.
+        let is_queued = || server.get("/status").json()["service"]["waiting"].as_f64() == Some(f64::from(number));
+        until("it is refused or waits", || is_answered(&stream) || is_queued());
+        let is_refused = is_answered(&stream);
+        waiting.push(stream);
+        if is_refused {
+            break;
+        }
+    }
     drop(brake);
     let statuses: Vec<u16> = waiting.iter_mut().map(|stream| read_reply(stream).status).collect();
     assert!(statuses.contains(&200) && statuses.iter().any(|status| *status != 200), "{statuses:?}");
