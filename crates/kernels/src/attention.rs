@@ -3,8 +3,10 @@
 use std::ops::Range;
 
 use crate::Pool;
-use crate::cached_rows::CachedRows;
-use crate::ops::Ops;
+use crate::blocks::half_to_f32;
+use crate::cached_rows::{CachedRows, Stored};
+use crate::kv_codes::{QueryCodes, rotate};
+use crate::ops::{Ops, Queries};
 
 /// Shape of one attention layer and how far a query looks back.
 #[derive(Clone, Debug)]
@@ -44,13 +46,21 @@ pub struct AttentionScratch {
     queries: Vec<f32>,
     scores: Vec<f32>,
     context: usize,
+    codes: QueryCodes,
+    means: Vec<f32>,
 }
 
 impl AttentionScratch {
     /// Room for one group of query heads over `context` positions.
     pub fn new(shape: &Attention, context: usize) -> AttentionScratch {
         let group = shape.heads / shape.kv_heads;
-        AttentionScratch { queries: vec![0.0; group * shape.head], scores: vec![0.0; group * context], context }
+        AttentionScratch {
+            queries: vec![0.0; group * shape.head],
+            scores: vec![0.0; group * context],
+            context,
+            codes: QueryCodes::with_capacity(group, shape.head),
+            means: Vec::with_capacity(shape.head),
+        }
     }
 }
 
@@ -114,16 +124,22 @@ impl Attention {
         page: impl Fn(usize) -> KvPage<'a>,
         (ops, scratch): (&Ops, &mut AttentionScratch),
     ) {
-        let AttentionScratch { queries: scaled, scores, context } = scratch;
+        let AttentionScratch { queries: scaled, scores, context, codes, means } = scratch;
         let scaled = &mut scaled[..query.numbers.len()];
         scaled.iter_mut().zip(query.numbers).for_each(|(scaled, number)| *scaled = number * self.scale);
         let [first, last] = [query.visible.start, query.visible.end - 1].map(|position| position / self.page_tokens);
+        codes.clear();
         for part in self.pages(&query.visible) {
             let keys = page(part.page).keys;
+            if let Stored::Codes(keys) = keys.stored() {
+                codes.fill_once(scaled, self.head);
+                means.clear();
+                means.extend(keys.means.iter().map(|mean| half_to_f32(*mean)));
+            }
             // After the last keys come the first values.
             let next = if part.page == last { page(first).values } else { page(part.page + 1).keys };
             ops.attention.scores(
-                scaled,
+                &Queries { numbers: scaled, codes, means },
                 (keys, keys.distance_to(next)),
                 part.tokens,
                 (&mut scores[part.offset..], *context),
@@ -134,14 +150,28 @@ impl Attention {
             *sum = self.weigh(head, &mut scores[..query.visible.len()], ops);
         }
         out.fill(0.0);
+        let mut rotated = false;
         for part in self.pages(&query.visible) {
             let values = page(part.page).values;
+            let is_rotated = matches!(values.stored(), Stored::Codes(_));
+            if rotated && !is_rotated {
+                self.rotate_back(out);
+            }
+            rotated = is_rotated;
             let ahead = values.distance_to(page(last.min(part.page + 1)).values);
-            ops.attention.mix_page((&scores[part.offset..], *context), (values.range(part.tokens), ahead), out);
+            ops.attention.mix_page((&scores[part.offset..], *context), (values, ahead), part.tokens, out);
+        }
+        if rotated {
+            self.rotate_back(out);
         }
         for (head, sum) in out.chunks_mut(self.value_head).zip(scaled) {
             head.iter_mut().for_each(|value| *value /= *sum);
         }
+    }
+
+    /// Turns what pages of codes were mixed to into values. Such pages are the oldest, so nothing else is in it yet.
+    fn rotate_back(&self, out: &mut [f32]) {
+        out.chunks_exact_mut(self.value_head).for_each(rotate);
     }
 
     /// Turns the scores of one query head, oldest first, into weights that are still to be divided by the sum it

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use crate::kv_codes::Codes;
+
 /// Cached keys or values of one head, for some tokens. Tokens are what it counts, because a format may store more than
 /// numbers for each of them.
 #[derive(Clone, Copy)]
@@ -17,6 +19,8 @@ pub enum Stored<'a> {
     F32(&'a [f32]),
     /// Half precision, as bits.
     F16(&'a [u16]),
+    /// Small integers.
+    Codes(Codes<'a>),
 }
 
 impl<'a> CachedRows<'a> {
@@ -27,11 +31,11 @@ impl<'a> CachedRows<'a> {
 
     /// How many tokens.
     pub fn tokens(&self) -> usize {
-        let numbers = match self.stored {
-            Stored::F32(numbers) => numbers.len(),
-            Stored::F16(numbers) => numbers.len(),
-        };
-        numbers / self.head
+        match self.stored {
+            Stored::F32(numbers) => numbers.len() / self.head,
+            Stored::F16(numbers) => numbers.len() / self.head,
+            Stored::Codes(Codes { scales, .. }) => scales.len(),
+        }
     }
 
     /// Numbers of one token.
@@ -53,17 +57,8 @@ impl<'a> CachedRows<'a> {
         match self.stored {
             Stored::F32(numbers) => numbers.as_ptr().addr(),
             Stored::F16(numbers) => numbers.as_ptr().addr(),
+            Stored::Codes(Codes { codes, .. }) => codes.as_ptr().addr(),
         }
-    }
-
-    /// Some of the tokens, where they are stored one after the other, as values are.
-    pub(crate) fn range(self, tokens: Range<usize>) -> CachedRows<'a> {
-        let numbers = tokens.start * self.head..tokens.end * self.head;
-        let stored = match self.stored {
-            Stored::F32(all) => Stored::F32(&all[numbers]),
-            Stored::F16(all) => Stored::F16(&all[numbers]),
-        };
-        CachedRows { stored, ..self }
     }
 }
 

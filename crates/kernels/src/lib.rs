@@ -14,6 +14,11 @@ mod cached_rows;
 mod ceilings;
 mod codes;
 mod dtype;
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    expect(dead_code, reason = "the scalar kernels, which other CPUs have of it, read nothing ahead")
+)]
+mod kv_codes;
 mod layout;
 mod matrix;
 #[cfg(target_arch = "aarch64")]
@@ -37,6 +42,7 @@ pub use attention::{Attention, AttentionScratch, KvPage};
 pub use cached_rows::{CachedRows, Stored};
 pub use ceilings::{Peak, barrier_seconds, peak_speed, read_speed};
 pub use dtype::Dtype;
+pub use kv_codes::{CodeBits, Codes, CodesMut, SealScratch, Side};
 pub use layout::{Layout, interleave};
 pub use matrix::{Groups, Matrix, MatrixError, Shape, SharedBytes, multiply_groups};
 pub use ops::{AttentionOps, CeilingOps, InterleavedRows, Ops, OpsSlot, ProductOps, RowOps, WeightRows};

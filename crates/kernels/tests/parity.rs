@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use cascadia_kernels::{
-    Activation, ActivationPrecision, Activations, Attention, AttentionScratch, CachedRows, Dtype, Int8Block32,
-    Int8Block256, KvPage, Layout, Matrix, Ops, Pool, Reading, Shape, Stored, interleave, time_readings,
+    Activation, ActivationPrecision, Activations, Attention, AttentionScratch, CachedRows, CodeBits, Codes, CodesMut,
+    Dtype, Int8Block32, Int8Block256, KvPage, Layout, Matrix, Ops, Pool, Reading, SealScratch, Shape, Side, Stored,
+    interleave, time_readings,
 };
 
 /// A small generator; the seed is in every failure message.
@@ -356,6 +357,25 @@ struct Cache {
     shape: Attention,
     numbers: Vec<f32>,
     halves: Vec<u16>,
+    /// By bits: codes, scales and means of every page of every head, keys and then values.
+    sealed: [Vec<[SealedPage; 2]>; CodeBits::ALL.len()],
+}
+
+/// One head's keys or values in one page, as small integers.
+#[derive(Default)]
+struct SealedPage {
+    codes: Vec<u8>,
+    scales: Vec<u16>,
+    means: Vec<u16>,
+}
+
+/// How the cache is stored.
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    F32,
+    F16,
+    /// The page of the token itself is half precision, all before it are integers.
+    Sealed(CodeBits),
 }
 
 const CONTEXT: usize = 192;
@@ -369,13 +389,43 @@ impl Cache {
         start..start + page_tokens * length
     }
 
-    fn attend(&self, queries: &[f32], ops: &Ops, halves: bool, threads: usize) -> Vec<f32> {
-        let page = |_row: usize, kv_head: usize, page: usize| {
+    fn seal(&self, bits: CodeBits) -> Vec<[SealedPage; 2]> {
+        let Attention { kv_heads, head, value_head, page_tokens: tokens, .. } = self.shape;
+        let sealed = |side: Side, kv_head: usize, page: usize| {
+            let numbers = &self.numbers[self.range(side as usize, kv_head, page)];
+            let mut sealed = SealedPage { scales: vec![0; tokens], ..SealedPage::default() };
+            let mut scratch = SealScratch::default();
+            let (bytes, head) = match side {
+                Side::Keys => (bits.bytes(head, tokens), head),
+                Side::Values => (bits.bytes(tokens, value_head), value_head),
+            };
+            sealed.codes = vec![0; bytes];
+            sealed.means = vec![0; if side == Side::Keys { head } else { 0 }];
+            let SealedPage { codes, scales, means } = &mut sealed;
+            let number = |token: usize, at: usize| match side {
+                Side::Keys => numbers[at * tokens + token],
+                Side::Values => numbers[token * head + at],
+            };
+            CodesMut { bits, codes, scales, means }.seal(side, head, number, &mut scratch);
+            sealed
+        };
+        let pages = (0..kv_heads).flat_map(|kv_head| (0..CONTEXT / tokens).map(move |page| (kv_head, page)));
+        pages.map(|(kv_head, page)| [Side::Keys, Side::Values].map(|side| sealed(side, kv_head, page))).collect()
+    }
+
+    fn attend(&self, queries: &[f32], ops: &Ops, form: Form, threads: usize) -> Vec<f32> {
+        let page = |row: usize, kv_head: usize, page: usize| {
             let rows = |kind, head| {
                 let range = self.range(kind, kv_head, page);
-                let stored = match halves {
-                    false => Stored::F32(&self.numbers[range]),
-                    true => Stored::F16(&self.halves[range]),
+                let stored = match form {
+                    Form::F32 => Stored::F32(&self.numbers[range]),
+                    Form::Sealed(bits) if page < POSITIONS[row] / self.shape.page_tokens => {
+                        let pages = &self.sealed[bits as usize];
+                        let sealed = &pages[kv_head * (CONTEXT / self.shape.page_tokens) + page][kind];
+                        let SealedPage { codes, scales, means } = sealed;
+                        Stored::Codes(Codes { bits, codes, scales, means })
+                    }
+                    Form::F16 | Form::Sealed(_) => Stored::F16(&self.halves[range]),
                 };
                 CachedRows::new(stored, head)
             };
@@ -447,16 +497,23 @@ fn attention_over_pages() {
         let Attention { heads, kv_heads, head, value_head, .. } = shape;
         let numbers = random.floats(kv_heads * CONTEXT * (head + value_head));
         let halves = numbers.iter().map(|&value| half::f16::from_f32(value).to_bits()).collect();
-        let cache = Cache { shape: shape.clone(), numbers, halves };
+        let mut cache = Cache { shape: shape.clone(), numbers, halves, sealed: Default::default() };
+        cache.sealed = CodeBits::ALL.map(|bits| cache.seal(bits));
         let queries = random.floats(POSITIONS.len() * heads * head);
-        for halves in [false, true] {
-            let expected = cache.attend(&queries, scalar, halves, 1);
+        for form in [Form::F32, Form::F16, Form::Sealed(CodeBits::Eight), Form::Sealed(CodeBits::Four)] {
+            let expected = cache.attend(&queries, scalar, form, 1);
             for ops in &others {
-                let actual = cache.attend(&queries, ops, halves, 2);
-                assert_same_bits(&expected, &actual, &format!("{} {shape:?}", ops.name()));
+                let actual = cache.attend(&queries, ops, form, 2);
+                assert_same_bits(&expected, &actual, &format!("{} {form:?} {shape:?}", ops.name()));
             }
         }
-        let actual = cache.attend(&queries, Ops::best(), false, 1);
+        let actual = cache.attend(&queries, Ops::best(), Form::F32, 1);
+        for (form, most) in [(Form::Sealed(CodeBits::Eight), 0.01), (Form::Sealed(CodeBits::Four), 0.1)] {
+            let rounded = cache.attend(&queries, Ops::best(), form, 1);
+            let error: f32 = rounded.iter().zip(&actual).map(|(a, b)| (a - b) * (a - b)).sum();
+            let size: f32 = actual.iter().map(|number| number * number).sum();
+            assert!((error / size).sqrt() < most, "{form:?} {shape:?}: {} of the size", (error / size).sqrt());
+        }
         for (index, (query, actual)) in queries.chunks(head).zip(actual.chunks(value_head)).enumerate() {
             let (position, query_head) = (POSITIONS[index / heads], index % heads);
             for (expected, actual) in cache.textbook(query, query_head, position).iter().zip(actual) {

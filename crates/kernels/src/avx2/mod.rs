@@ -15,6 +15,7 @@ mod four_blocks;
 mod interleaved256;
 mod interleaved32;
 pub(crate) mod k_quants;
+mod kv_codes;
 pub(crate) mod lanes;
 pub(crate) mod nibbles;
 mod peak;
@@ -53,6 +54,8 @@ pub(crate) const OPS: Ops = Ops {
         scores_f16: attention::scores_f16,
         mix_f32: attention::mix_f32,
         mix_f16: attention::mix_f16,
+        scores_codes: kv_codes::scores,
+        mix_codes: kv_codes::mix,
         to_f16: attention::to_f16,
     },
     rows: RowOps {

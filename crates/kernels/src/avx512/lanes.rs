@@ -43,6 +43,12 @@ impl Lanes16 {
 
     #[inline]
     #[target_feature(enable = "avx512f")]
+    pub(super) fn from_integers(integers: __m512i) -> Lanes16 {
+        Lanes16(_mm512_cvtepi32_ps(integers))
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
     pub(super) fn store(self, values: &mut [f32; 16]) {
         // SAFETY: the reference guarantees sixteen writable floats.
         unsafe { _mm512_storeu_ps(values.as_mut_ptr(), self.0) }

@@ -12,6 +12,7 @@ mod float;
 mod four_blocks;
 mod interleaved256;
 mod interleaved32;
+mod kv_codes;
 mod lanes;
 mod peak;
 mod sixteen_rows;
@@ -48,6 +49,8 @@ pub(crate) const OPS: Ops = Ops {
         scores_f16: attention::scores_f16,
         mix_f32: attention::mix_f32,
         mix_f16: attention::mix_f16,
+        scores_codes: kv_codes::scores,
+        mix_codes: kv_codes::mix,
         to_f16: attention::to_f16,
     },
     rows: RowOps {

@@ -4,6 +4,16 @@
 use std::ops::Range;
 
 use crate::cached_rows::{CachedRows, Keys, Stored, Values};
+use crate::kv_codes::{KeyCodes, MOST_TOKENS, QueryCodes, ValueCodes};
+
+/// The scaled queries of one group of heads, in every form that pages meet.
+pub(crate) struct Queries<'a> {
+    pub(crate) numbers: &'a [f32],
+    /// Filled where the page is of codes.
+    pub(crate) codes: &'a QueryCodes,
+    /// The means of such a page.
+    pub(crate) means: &'a [f32],
+}
 
 /// Attention kernels of one instruction set.
 pub struct AttentionOps {
@@ -12,6 +22,8 @@ pub struct AttentionOps {
     pub(crate) scores_f16: unsafe fn(&[f32], Keys<'_, u16>, &mut [f32], usize),
     pub(crate) mix_f32: unsafe fn(&[f32], usize, Values<'_, f32>, &mut [f32]),
     pub(crate) mix_f16: unsafe fn(&[f32], usize, Values<'_, u16>, &mut [f32]),
+    pub(crate) scores_codes: unsafe fn(&KeyCodes<'_>, &mut [f32], usize),
+    pub(crate) mix_codes: unsafe fn((&[f32], usize), &ValueCodes<'_>, &mut [f32]),
     pub(crate) to_f16: unsafe fn(&[f32], &mut [u16]),
 }
 
@@ -27,12 +39,14 @@ impl AttentionOps {
     /// counted from the first wanted one. What is read next lies `ahead` bytes after the page.
     pub(crate) fn scores(
         &self,
-        queries: &[f32],
+        queries: &Queries<'_>,
         (keys, ahead): (CachedRows<'_>, usize),
         tokens: Range<usize>,
         (scores, stride): (&mut [f32], usize),
     ) {
-        let (page_tokens, count) = (keys.tokens(), queries.len() / keys.head());
+        let (page_tokens, head) = (keys.tokens(), keys.head());
+        let Queries { numbers: queries, codes: query_codes, means } = *queries;
+        let count = queries.len() / head;
         assert!(page_tokens.is_multiple_of(16) && tokens.start < tokens.end && tokens.end <= page_tokens && count > 0);
         assert!(scores.len() >= (count - 1) * stride + tokens.len());
         // SAFETY: a table is reachable only through `Ops::available`, which has checked the CPU.
@@ -43,30 +57,49 @@ impl AttentionOps {
             Stored::F16(numbers) => unsafe {
                 (self.scores_f16)(queries, Keys { numbers, page_tokens, tokens, ahead }, scores, stride)
             },
+            Stored::Codes(keys) => unsafe {
+                assert!(means.len() == head && query_codes.rounded.len() == count);
+                (self.scores_codes)(
+                    &KeyCodes { keys, means, queries, query_codes, head, tokens, ahead },
+                    scores,
+                    stride,
+                )
+            },
         }
     }
 
     /// Adds `weights × values`, in key order, to every query of `out`: the weight of a key for a query lies at
     /// `query × stride + key`.
     pub fn mix(&self, weights: &[f32], stride: usize, values: CachedRows<'_>, out: &mut [f32]) {
-        self.mix_page((weights, stride), (values, 0), out);
+        self.mix_page((weights, stride), (values, 0), 0..values.tokens(), out);
     }
 
-    /// The same where what is read next lies `ahead` bytes after the values.
+    /// The same for some tokens of a page, where what is read next lies `ahead` bytes after the page.
     pub(crate) fn mix_page(
         &self,
         (weights, stride): (&[f32], usize),
         (values, ahead): (CachedRows<'_>, usize),
+        tokens: Range<usize>,
         out: &mut [f32],
     ) {
-        let (head, keys) = (values.head(), values.tokens());
+        let head = values.head();
         let count = out.len() / head;
-        assert!(count > 0 && keys > 0 && weights.len() >= (count - 1) * stride + keys);
+        assert!(count > 0 && !tokens.is_empty() && tokens.end <= values.tokens());
+        assert!(weights.len() >= (count - 1) * stride + tokens.len());
+        let numbers = tokens.start * head..tokens.end * head;
         // SAFETY: a table is reachable only through `Ops::available`, which has checked the CPU.
         unsafe {
             match values.stored() {
-                Stored::F32(numbers) => (self.mix_f32)(weights, stride, Values { numbers, head, ahead }, out),
-                Stored::F16(numbers) => (self.mix_f16)(weights, stride, Values { numbers, head, ahead }, out),
+                Stored::F32(all) => {
+                    (self.mix_f32)(weights, stride, Values { numbers: &all[numbers], head, ahead }, out);
+                }
+                Stored::F16(all) => {
+                    (self.mix_f16)(weights, stride, Values { numbers: &all[numbers], head, ahead }, out);
+                }
+                Stored::Codes(values) => {
+                    assert!(values.scales.len() <= MOST_TOKENS);
+                    (self.mix_codes)((weights, stride), &ValueCodes { values, head, tokens, ahead }, out);
+                }
             }
         }
     }

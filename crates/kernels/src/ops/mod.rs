@@ -11,6 +11,7 @@ mod rows;
 mod slot;
 
 pub use attention::AttentionOps;
+pub(crate) use attention::Queries;
 pub use ceilings::CeilingOps;
 pub(crate) use products::Multiply;
 pub use products::{InterleavedRows, ProductOps, WeightRows};

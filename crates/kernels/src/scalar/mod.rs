@@ -8,6 +8,7 @@ mod decode;
 pub(crate) mod elementwise;
 pub(crate) mod float;
 mod interleaved;
+mod kv_codes;
 pub(crate) mod peak;
 
 pub use decode::decode_row;
@@ -43,6 +44,8 @@ pub(crate) const OPS: Ops = Ops {
         scores_f16: attention::scores_f16,
         mix_f32: attention::mix_f32,
         mix_f16: attention::mix_f16,
+        scores_codes: kv_codes::scores,
+        mix_codes: kv_codes::mix,
         to_f16: attention::to_f16,
     },
     rows: RowOps {

@@ -84,7 +84,7 @@ macro_rules! attention_kernels {
         /// Stores the scores of sixteen tokens, as far as they are wanted.
         #[inline]
         #[target_feature(enable = $features)]
-        fn store_wanted(sums: &Lanes16, token: usize, wanted: &Range<usize>, scores: &mut [f32]) {
+        pub(super) fn store_wanted(sums: &Lanes16, token: usize, wanted: &Range<usize>, scores: &mut [f32]) {
             if wanted.start <= token && token + 16 <= wanted.end {
                 sums.store(scores[token - wanted.start..].first_chunk_mut().expect("room for every wanted token"));
                 return;

@@ -9,6 +9,8 @@ pub(crate) mod four_rows;
 pub(crate) mod interleaved256;
 pub(crate) mod interleaved32;
 pub(crate) mod interleaved_formats;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod kv_codes;
 pub(crate) mod store;
 
 /// Up to this many columns, interleaved blocks of 32 are read row by row; more share some of them at a time.

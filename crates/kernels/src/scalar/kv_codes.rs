@@ -1,0 +1,38 @@
+//! The two products of attention over one page of keys or values that are small integers.
+
+use crate::blocks::half_to_f32;
+use crate::kv_codes::{CodeBits, Codes, KeyCodes, ValueCodes};
+
+pub(super) fn scores(page: &KeyCodes<'_>, out: &mut [f32], stride: usize) {
+    let tokens = page.keys.scales.len();
+    for (row, rounded) in page.query_codes.rounded.iter().enumerate() {
+        let common = page.common(row);
+        for (at, token) in page.tokens.clone().enumerate() {
+            let sum = sum(&page.keys, page.query(row), |at| (at, token), tokens);
+            let scale = half_to_f32(page.keys.scales[token]) * rounded.scale;
+            out[row * stride + at] = (sum as f32).mul_add(scale, common);
+        }
+    }
+}
+
+pub(super) fn mix((weights, stride): (&[f32], usize), page: &ValueCodes<'_>, out: &mut [f32]) {
+    for (row, out) in out.chunks_exact_mut(page.head).enumerate() {
+        let weights = page.weigh(&weights[row * stride..][..page.tokens.len()]);
+        for (at, out) in out.iter_mut().enumerate() {
+            let sum = sum(&page.values, weights.quads(), |token| (token, at), page.head);
+            *out = (sum as f32).mul_add(weights.rounded.scale, *out);
+        }
+    }
+}
+
+/// Σ factor × number over all rows of one lane; factors beyond the last row are zero.
+fn sum(codes: &Codes<'_>, factors: &[[i8; 4]], place: impl Fn(usize) -> (usize, usize), lanes: usize) -> i32 {
+    let rows = codes.codes.len() / codes.bits.bytes(4, lanes) * 4;
+    let number = |row: usize| {
+        let (row, lane) = place(row);
+        let place = codes.bits.place(row, lane, lanes);
+        let code = codes.codes[place.byte] >> place.shift;
+        codes.bits.value(if codes.bits == CodeBits::Four { code & 15 } else { code })
+    };
+    factors.as_flattened().iter().take(rows).enumerate().map(|(row, factor)| i32::from(*factor) * number(row)).sum()
+}
