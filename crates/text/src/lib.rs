@@ -24,8 +24,8 @@ mod vocabulary;
 pub use decoder::{KeptTokens, StreamDecoder};
 pub use error::TextError;
 pub use grammar::{
-    Constraint, GrammarCompiler, MAX_CACHED_FORMATS, MAX_CHOICES, MAX_FORMAT_BYTES, MAX_FORMAT_DEPTH, OutputFormat,
-    TokenMask,
+    Constraint, FormatWork, GrammarCompiler, MAX_CACHED_FORMATS, MAX_CHOICES, MAX_FORMAT_BYTES, MAX_FORMAT_DEPTH,
+    OutputFormat, TokenMask,
 };
 pub use guard::Prompt;
 pub use presets::pre_tokenizer_names;

@@ -2,7 +2,7 @@
 
 mod walk;
 
-use cascadia_text::{Constraint, GrammarCompiler, OutputFormat, SpecialTokens};
+use cascadia_text::{Constraint, FormatWork, GrammarCompiler, OutputFormat, SpecialTokens};
 use serde_json::{Value, json};
 
 use walk::{Dice, Forced, Model, models};
@@ -206,5 +206,62 @@ fn a_mask_leaves_the_scores_of_its_tokens_alone() {
             assert_eq!(score, expected, "token {id}");
         }
         assert_eq!(mask.count(), logits.iter().filter(|score| score.is_finite()).count());
+    }
+}
+
+/// A text without repetitions that all tokenizers divide differently.
+fn long_text(bytes: usize) -> String {
+    (0..)
+        .map(|number| format!("{number} is not {}; ", number * 7 + 3))
+        .flat_map(|s| s.into_bytes())
+        .take(bytes)
+        .map(char::from)
+        .collect()
+}
+
+/// Accepts tokens until the answer ends, as a service does: forced tokens are looked at before every step, a few are
+/// taken, one is sampled. Returns the answer and its work.
+fn generate(compiler: &GrammarCompiler, constraint: &mut Constraint) -> (Vec<u32>, FormatWork) {
+    let (before, mut answer) = (compiler.work(), Vec::new());
+    while !constraint.must_end() {
+        let drafts = constraint.forced();
+        for draft in drafts.iter().take(3) {
+            assert_eq!(constraint.mask().unwrap().tokens(), [*draft]);
+            constraint.accept(*draft).unwrap();
+            answer.push(*draft);
+        }
+        if drafts.is_empty() {
+            let token = constraint.mask().unwrap().tokens()[0];
+            constraint.accept(token).unwrap();
+            answer.push(token);
+        }
+    }
+    let after = compiler.work();
+    let work = FormatWork {
+        tokens: after.tokens - before.tokens,
+        masks: after.masks - before.masks,
+        items: after.items - before.items,
+        tokenized_bytes: after.tokenized_bytes - before.tokenized_bytes,
+    };
+    (answer, work)
+}
+
+#[test]
+fn a_long_forced_text_is_tokenised_about_once() {
+    for model in models() {
+        let compiler = model.compiler();
+        for text in [long_text(12_000), "a".repeat(12_000), "ü€ ".repeat(2_000)] {
+            let format = OutputFormat::Choice(vec![text.clone()]);
+            let (answer, work) = generate(&compiler, &mut compiler.compile(&format).unwrap());
+            assert_eq!(model.text(&answer), text);
+            assert_eq!(work.tokens, answer.len() as u64);
+            let bytes = text.len() as u64;
+            assert!(
+                work.tokenized_bytes <= 4 * bytes,
+                "{} of {bytes} bytes, {:?}",
+                work.tokenized_bytes,
+                model.tokenizer
+            );
+        }
     }
 }

@@ -72,6 +72,7 @@ fn bad_formats_are_refused_with_a_reason() {
         ("no choice", OutputFormat::Choice(Vec::new()), "empty"),
         ("too many choices", OutputFormat::Choice(vec!["a".into(); MAX_CHOICES + 1]), "entries"),
         ("long choice", OutputFormat::Choice(vec!["x".repeat(200_000)]), "bytes"),
+        ("choice that takes much once compiled", OutputFormat::Choice(vec!["x".repeat(90_000)]), "compiled"),
         ("empty grammar", lark(""), "start"),
         ("unknown rule", lark("start: foo\n"), "at 1(8)"),
         ("open string", lark("start: \"a\n"), "1(10)"),
@@ -152,4 +153,67 @@ fn a_remembered_format_gives_the_same_masks() {
             break;
         }
     }
+}
+
+/// A literal that rules without a choice repeat 65,536 times.
+fn doubled(literal: &str) -> OutputFormat {
+    let doubling: String = (0..16).map(|i| format!("a{i}: a{} a{}\n", i + 1, i + 1)).collect();
+    lark(format!("start: /[xy]/ a0\n{doubling}a16: \"{literal}\"\n"))
+}
+
+#[test]
+fn long_literals_that_rules_repeat_are_not_forced() {
+    let compiler = compiler();
+    for (length, is_forced) in [(10, true), (128, true), (129, false), (10_000, false)] {
+        let literal = &"the".repeat(length)[..length];
+        let mut constraint = compiler.compile(&doubled(literal)).unwrap();
+        let first = constraint.mask().unwrap().tokens();
+        constraint.accept(first[0]).unwrap();
+        assert_eq!(!constraint.forced().is_empty(), is_forced, "{length}");
+        let next = constraint.mask().unwrap().tokens();
+        assert_eq!(next.len() == 1, is_forced, "{length}: the model chooses among tokens that fit");
+        // What rules repeat so often is refused at some point, also where it is forced.
+        let accepted = constraint.accept(next[0]);
+        assert!(accepted.is_ok() || is_forced, "{length}: {accepted:?}");
+    }
+}
+
+#[test]
+fn a_mask_has_a_limit_on_parser_items() {
+    let compiler = compiler();
+    let letters: String = ('a'..='z').map(|letter| format!(" | \"{letter}\"")).collect();
+    let mut constraint = compiler.compile(&lark(format!("start: start start | \" \"{letters}"))).unwrap();
+    let mut before = compiler.work();
+    let error = loop {
+        let allowed = match constraint.mask() {
+            Ok(mask) => mask.tokens(),
+            Err(error) => break error,
+        };
+        let now = compiler.work();
+        assert!((now.masks - before.masks, now.items - before.items) <= (1, 10_000), "{before:?} {now:?}");
+        before = now;
+        constraint.accept(allowed[allowed.len() / 2]).unwrap();
+    };
+    assert!(error.to_string().contains("Too many items"), "{error}");
+}
+
+#[test]
+fn answers_that_have_not_begun_share_what_is_compiled() {
+    let compiler = compiler();
+    let literal = |letter: &str| OutputFormat::Choice(vec![letter.repeat(10_000)]);
+    let waiting: Vec<_> = (0..100).map(|_| compiler.compile(&literal("a")).unwrap()).collect();
+    let one = compiler.held_bytes();
+    assert!(
+        one > 0
+            && one == {
+                compiler.compile(&literal("a")).unwrap();
+                compiler.held_bytes()
+            }
+    );
+    // Formats that nobody waits with are held by the cache alone, which is bounded.
+    let others = ["b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m"];
+    let more: Vec<_> = others.iter().map(|letter| compiler.compile(&literal(letter)).unwrap()).collect();
+    assert_eq!(compiler.held_bytes(), 13 * one, "each counts once");
+    drop((waiting, more));
+    assert!(compiler.held_bytes() <= 32 << 20, "{}", compiler.held_bytes());
 }

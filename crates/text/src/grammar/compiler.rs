@@ -1,6 +1,7 @@
 //! Compiles output formats for one vocabulary.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use llguidance::api::{ParserLimits, TopLevelGrammar};
@@ -9,14 +10,18 @@ use llguidance::{Matcher, ParserFactory};
 use toktrie::{InferenceCapabilities, TokEnv};
 
 use super::cache::Cache;
+use super::compiled::Compiled;
 use super::constraint::{Constraint, first_line};
 use super::source::Source;
 use super::token_trie::TokenTrie;
-use super::{MAX_CACHED_FORMATS, OutputFormat};
+use super::work::{FormatWork, WorkCounters};
+use super::{MAX_CACHED_FORMATS, OutputFormat, measure};
 use crate::{TextError, Tokenizer};
 
 /// What all remembered formats may take together.
 const CACHE_BYTES: usize = 32 << 20;
+/// What one compiled format may take: every answer that runs has a copy.
+const COMPILED_BYTES: usize = CACHE_BYTES / 4;
 /// Bytes of a compiled grammar for one byte of source, at most and beside the tables that are counted exactly.
 const GROWTH: usize = 32;
 /// Address space for the recursion of a compilation; only what it touches becomes memory.
@@ -25,16 +30,20 @@ const STACK_BYTES: usize = 64 << 20;
 /// Makes [`Constraint`]s for the answers of one model. Shared between threads, it builds its tables once.
 pub struct GrammarCompiler {
     factory: ParserFactory,
-    cache: Mutex<Cache<Matcher>>,
+    cache: Mutex<Cache<Compiled>>,
+    /// Bytes of all compiled formats that the cache or answers hold.
+    held: Arc<AtomicUsize>,
     /// Held while compiling: one compilation at a time bounds the memory and the cores that formats can take.
     turn: Mutex<()>,
+    work: Arc<WorkCounters>,
 }
 
 impl GrammarCompiler {
     /// Builds the trie of all tokens. `end_tokens` are those that end an answer.
     pub fn new(tokenizer: &Tokenizer, end_tokens: &[u32]) -> Result<GrammarCompiler, TextError> {
+        let work = Arc::new(WorkCounters::default());
         let build = || {
-            let environment: TokEnv = Arc::new(TokenTrie::new(tokenizer, end_tokens));
+            let environment: TokEnv = Arc::new(TokenTrie::new(tokenizer, end_tokens, Arc::clone(&work)));
             let abilities = InferenceCapabilities { ff_tokens: true, ..InferenceCapabilities::default() };
             ParserFactory::new(&environment, abilities, &SlicedBiasComputer::general_slices())
         };
@@ -51,7 +60,9 @@ impl GrammarCompiler {
         Ok(GrammarCompiler {
             factory,
             cache: Mutex::new(Cache::new(MAX_CACHED_FORMATS, CACHE_BYTES)),
+            held: Arc::default(),
             turn: Mutex::new(()),
+            work,
         })
     }
 
@@ -59,11 +70,11 @@ impl GrammarCompiler {
     pub fn compile(&self, format: &OutputFormat) -> Result<Constraint, TextError> {
         let source = Source::new(format)?;
         let cached = self.lock().get(&source.key);
-        let matcher = match cached {
-            Some(matcher) => matcher,
+        let compiled = match cached {
+            Some(compiled) => compiled,
             None => self.build(source, format.name())?,
         };
-        Ok(Constraint::new(matcher.deep_clone(), format.name()))
+        Ok(Constraint::new(compiled, Arc::clone(&self.work), format.name()))
     }
 
     /// How many compiled formats are remembered.
@@ -71,27 +82,40 @@ impl GrammarCompiler {
         self.lock().len()
     }
 
-    fn build(&self, source: Source, format: &'static str) -> Result<Arc<Matcher>, TextError> {
+    /// Bytes of all compiled formats that are remembered, or that answers wait with.
+    pub fn held_bytes(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// How much work the formats and their constraints have been.
+    pub fn work(&self) -> FormatWork {
+        self.work.read()
+    }
+
+    fn build(&self, source: Source, format: &'static str) -> Result<Arc<Compiled>, TextError> {
         let failure = |reason: &str| TextError::OutputFormat { format, reason: describe(reason) };
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let (matcher, tables) = on_deep_stack(|| self.first_mask(source.grammar)).map_err(|reason| failure(&reason))?;
-        let matcher = Arc::new(matcher);
         let bytes = source.key.len() * GROWTH + tables;
-        self.lock().insert(source.key, Arc::clone(&matcher), bytes);
-        Ok(matcher)
+        measure::within("the output format, compiled,", bytes, COMPILED_BYTES, "bytes")?;
+        let compiled = Arc::new(Compiled::new(matcher, bytes, &self.held));
+        self.lock().insert(source.key, Arc::clone(&compiled), bytes);
+        Ok(compiled)
     }
 
     /// A matcher at its first step, with the size of its tables. Computing the first mask shows what the limits on each
     /// step refuse, while there is still someone to tell.
     fn first_mask(&self, grammar: TopLevelGrammar) -> Result<(Matcher, usize), String> {
-        let parser = self.factory.create_parser(grammar).map_err(|error| format!("{error:#}"))?;
+        let mut parser = self.factory.create_parser(grammar).map_err(|error| format!("{error:#}"))?;
+        parser.start_without_prompt();
+        if !parser.stopped() {
+            parser.compute_mask().map_err(|error| parser.augment_err(error))?;
+        }
         let tables = parser.parser.lexer_stats().num_bytes;
-        let mut matcher = Matcher::new(Ok(parser));
-        matcher.compute_mask_or_eos().map_err(|error| error.to_string())?;
-        Ok((matcher, tables))
+        Ok((Matcher::new(Ok(parser)), tables))
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Cache<Matcher>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Cache<Compiled>> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -118,7 +142,7 @@ fn limits() -> ParserLimits {
         max_items_in_row: 2_000,
         initial_lexer_fuel: 500_000,
         step_lexer_fuel: 200_000,
-        step_max_items: 50_000,
+        step_max_items: 10_000,
         max_lexer_states: 20_000,
         max_grammar_size: 40_000,
         precompute_large_lexemes: false,

@@ -18,6 +18,10 @@ const MAX_FIELDS: [usize; 2] = [500, 2_000];
 const MAX_PATTERNS: usize = 32;
 /// Largest `multipleOf`, without its decimal point: remainders are states.
 const MAX_MULTIPLE: u64 = 10_000;
+/// Longest literal of a grammar whose rules may repeat it as forced text: all of that is parsed in one step.
+const MAX_REPEATED_LITERAL: usize = 128;
+/// Keywords of a JSON schema whose texts never come in an answer.
+const ANNOTATIONS: [&str; 8] = ["$comment", "$id", "$ref", "$schema", "default", "description", "examples", "title"];
 /// Numbers from here on do not fit the arithmetic of ranges.
 const LARGEST_BOUND: f64 = 9.2e18;
 
@@ -97,6 +101,53 @@ pub(super) fn check_lark(grammar: &str) -> Result<(), TextError> {
         }
     }
     check_repetitions(grammar)
+}
+
+/// Whether rules of a grammar could repeat a literal until the forced text is too long for one step.
+pub(super) fn may_force_too_much(grammar: &str) -> bool {
+    let (mut rest, mut longest) = (grammar, 0);
+    while let Some(at) = rest.find(['"', '/', '%']) {
+        let (mark, after) = (rest.as_bytes()[at], &rest[at + 1..]);
+        let schema =
+            after.strip_prefix("json").map(|text| serde_json::Deserializer::from_str(text).into_iter::<Value>());
+        rest = match schema.map(|mut schemas| (schemas.next(), schemas.byte_offset())) {
+            Some((Some(Ok(schema)), bytes)) if mark == b'%' => {
+                longest = longest.max(longest_literal(&schema));
+                &after["json".len() + bytes..]
+            }
+            _ if mark == b'%' => after,
+            _ => {
+                let (literal, after) = until(after, mark);
+                longest = longest.max(expanded(literal));
+                after
+            }
+        };
+    }
+    longest > MAX_REPEATED_LITERAL
+}
+
+/// The rest of a literal that ends with `mark`, and what follows it.
+fn until(text: &str, mark: u8) -> (&str, &str) {
+    let mut escaped = false;
+    let end = text.bytes().position(|byte| {
+        let ends = !escaped && byte == mark;
+        escaped = !escaped && byte == b'\\';
+        ends
+    });
+    end.map_or((text, ""), |end| (&text[..end], &text[end + 1..]))
+}
+
+/// The longest text of a JSON schema that answers may contain as it is.
+fn longest_literal(schema: &Value) -> usize {
+    match schema {
+        Value::String(text) => expanded(text).max(text.len()),
+        Value::Array(items) => items.iter().map(longest_literal).max().unwrap_or(0),
+        Value::Object(keywords) => {
+            let shown = keywords.iter().filter(|(keyword, _)| !ANNOTATIONS.contains(&keyword.as_str()));
+            shown.map(|(keyword, value)| keyword.len().max(longest_literal(value))).max().unwrap_or(0)
+        }
+        _ => 0,
+    }
 }
 
 /// Refuses expressions with groups nested too deep or repeated too often.
@@ -188,5 +239,24 @@ mod tests {
             assert_eq!(expanded(expression), size, "{expression}");
         }
         assert_eq!(expanded("(((a{99999999999999999999}){9}){9}"), usize::MAX);
+    }
+
+    #[test]
+    fn long_literals_are_seen_wherever_they_stand() {
+        let (short, long) = ("s".repeat(MAX_REPEATED_LITERAL), "l".repeat(MAX_REPEATED_LITERAL + 1));
+        for (grammar, expected) in [
+            (format!("start: \"{short}\" \"{short}\" /{short}/ // {short}"), false),
+            (format!("start: \"{long}\""), true),
+            (format!("start: \"{short}\\\"\""), true),
+            (format!("start: /{long}/"), true),
+            ("start: /x{200}/".to_owned(), true),
+            (format!("start: %json {{\"const\": \"{long}\"}}"), true),
+            (format!("start: %json {{\"properties\": {{\"{long}\": {{}}}}}} \"a\""), true),
+            (format!("start: %json {{\"enum\": [\"a\", 3], \"description\": \"{long}\"}} \"a\""), false),
+            (format!("start: %json {{\"a\": 1}} \"{long}\""), true),
+            ("start: \"a".to_owned(), false),
+        ] {
+            assert_eq!(may_force_too_much(&grammar), expected, "{grammar}");
+        }
     }
 }

@@ -1,17 +1,20 @@
 //! Structured output: formats that an answer must have, compiled into masks over tokens.
 
 mod cache;
+mod compiled;
 mod compiler;
 mod constraint;
 mod measure;
 mod source;
 mod token_trie;
+mod work;
 
 use serde_json::Value;
 
 pub use compiler::GrammarCompiler;
 pub use constraint::{Constraint, TokenMask};
 pub(crate) use source::{quote, with_bounded_space};
+pub use work::FormatWork;
 
 /// Longest source of a format: schema, expression, grammar or all choices together.
 pub const MAX_FORMAT_BYTES: usize = 128 << 10;

@@ -11,6 +11,9 @@ use crate::TextError;
 /// nothing else until they run out of tokens.
 const JSON_SPACE: &str = r"[ \n\r\t]{1,40}";
 
+/// Lets the model choose the tokens of texts that leave no other choice.
+const NO_FORCING: &str = "\n%llguidance {\"no_forcing\": true}\n";
+
 /// A format whose size and depth are within bounds.
 pub(super) struct Source {
     /// What tells this format from all others.
@@ -41,7 +44,9 @@ impl Source {
             OutputFormat::Choice(_) => TopLevelGrammar::from_lark(format!("start: CHOICE\nCHOICE: {text}")),
             OutputFormat::Lark(grammar) => {
                 measure::check_lark(grammar)?;
-                TopLevelGrammar::from_lark(text.clone())
+                // Behind the grammar, where it is the last word and moves no line that an error may name.
+                let end = if measure::may_force_too_much(grammar) { NO_FORCING } else { "" };
+                TopLevelGrammar::from_lark(format!("{text}{end}"))
             }
         };
         Ok(Source { key: format!("{}\n{text}", format.name()), grammar })
