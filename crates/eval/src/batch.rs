@@ -46,11 +46,12 @@ pub fn measure_batch(files: &Arc<ModelFiles>, plan: &BatchPlan, options: &LoadOp
     }
     let spec = ModelSpec::from_files(files).map_err(EngineError::from)?;
     let ModelLimits { context, rows_per_step, .. } = options.limits;
-    let cache = CachePages::whole(&spec, &CacheDemand { context, rows_per_step, sequences: plan.sequences as u32 });
+    let layout = options.limits.kv_layout(&spec);
+    let cache = CachePages::whole(&layout, &CacheDemand { context, rows_per_step, sequences: plan.sequences as u32 });
     let options = LoadOptions { limits: ModelLimits { cache, ..options.limits.clone() }, ..options.clone() };
     let pipeline = Pipeline::new(load(files, &options).map_err(EngineError::from)?, &options);
     let rows: Vec<u32> = (0..plan.sequences as u32).collect();
-    let per_sequence = ReservedPages::per_sequence(&spec, options.limits.context, options.limits.rows_per_step);
+    let per_sequence = ReservedPages::per_sequence(&layout, options.limits.context, options.limits.rows_per_step);
     let mut batch = Batch { pipeline, per_sequence, plan: StepPlan::default(), logits: Vec::new() };
     let tokens = synthetic_tokens(spec.vocabulary, plan.context() * plan.sequences);
     for sequence in 0..plan.sequences {

@@ -98,7 +98,7 @@ impl LatentAttention {
         let (cache, kernel, LatentSpec { heads, rank, value, .. }) = (&*cache, kernel(&self.spec), self.spec);
         let page = |row: usize, _: usize, page: usize| {
             let sequence = &step.plan.steps[step.places.sequences[row] as usize];
-            cache.page(sequence.page(cache.class(), page as u32), 0)
+            cache.page(sequence, step.places.positions[row], page as u32, 0)
         };
         let position = |row: usize| step.places.positions[row] as usize;
         let found = inner.reset(rows, heads * rank);

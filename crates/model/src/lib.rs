@@ -46,7 +46,7 @@ pub use activation_stats::{ActivationStats, ColumnStats, MatrixId};
 pub use compute::Compute;
 pub use error::{ModelError, StageError};
 pub use export::{ExportedTensor, GgufExport, gguf_export};
-pub use kv::{CacheDemand, CacheFormat, CachePages, KvFormat, KvFormats, KvLayout, PageClass, PerClass};
+pub use kv::{CacheDemand, CacheFormat, CachePages, KvFormat, KvFormats, KvLayout, PageClass, PerClass, Span};
 pub use limits::ModelLimits;
 pub use load::{LoadOptions, LoadedModel, load, load_stage};
 pub use plan::{PAGE_TOKENS, PageId, PageRun, ReservedPages, SequenceStep, StepPlan};

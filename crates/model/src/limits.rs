@@ -2,7 +2,7 @@
 
 use cascadia_kernels::ActivationPrecision;
 
-use crate::{CacheDemand, CachePages, KvFormats, ModelSpec};
+use crate::{CacheDemand, CachePages, KvFormats, KvLayout, ModelSpec};
 
 /// Limits that are fixed when a model is loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,8 +28,14 @@ impl ModelLimits {
 
     /// Limits with a cache for one sequence at its full length.
     pub fn one_sequence(spec: &ModelSpec, context: u32, rows_per_step: u32) -> ModelLimits {
-        let cache = CachePages::whole(spec, &CacheDemand { context, rows_per_step, sequences: 1 });
+        let layout = KvLayout::whole(spec, &KvFormats::default());
+        let cache = CachePages::whole(&layout, &CacheDemand { context, rows_per_step, sequences: 1 });
         ModelLimits::new(context, rows_per_step, cache)
+    }
+
+    /// The pages of the whole model.
+    pub fn kv_layout(&self, spec: &ModelSpec) -> KvLayout {
+        KvLayout::whole(spec, &self.formats)
     }
 
     /// What rounds besides the weights, as a text: tokens depend on it.

@@ -8,9 +8,7 @@ use cascadia_weights::{ModelFiles, WeightPages};
 
 use crate::residency;
 use crate::tuning;
-use crate::{
-    ActivationStats, Compute, KvLayout, LocalStage, ModelError, ModelLimits, ModelSpec, Profile, Stage, TokenIo,
-};
+use crate::{ActivationStats, Compute, LocalStage, ModelError, ModelLimits, ModelSpec, Profile, Stage, TokenIo};
 
 /// Limits and threads of a loaded model; nothing grows beyond them later.
 #[derive(Clone)]
@@ -36,11 +34,6 @@ impl LoadOptions {
     pub fn new(limits: ModelLimits, pool: Arc<Pool>) -> LoadOptions {
         let (ops, profile) = (OpsSlot::default(), Arc::default());
         LoadOptions { limits, ops, pool, profile, memory: None, pages: WeightPages::default(), stats: None }
-    }
-
-    /// Where a whole model keeps its keys and values.
-    pub fn kv_layout(&self, spec: &ModelSpec) -> KvLayout {
-        KvLayout::whole(spec, &self.limits.formats)
     }
 
     /// What a whole model takes besides its cache when all of its layers stay in memory: weights, buffers, program.

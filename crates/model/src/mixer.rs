@@ -128,7 +128,7 @@ impl SelfAttention {
         let attended = inner.reset(rows, self.attention.heads * self.attention.value_head);
         let page = |row: usize, kv_head: usize, page: usize| {
             let sequence = &step.plan.steps[step.places.sequences[row] as usize];
-            cache.page(sequence.page(cache.class(), page as u32), kv_head)
+            cache.page(sequence, step.places.positions[row], page as u32, kv_head)
         };
         let position = |row: usize| step.places.positions[row] as usize;
         self.attention.run(queries, attended, position, page, (step.ops, step.pool, scratch));

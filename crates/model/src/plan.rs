@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::{CachePages, ModelLimits, ModelSpec, PageClass, StageError};
+use crate::{CachePages, KvLayout, ModelLimits, PageClass, PerClass, Span, StageError};
 
 /// Logical number of a KV page; every stage keeps its own bytes for the same id.
 pub type PageId = u32;
@@ -58,8 +58,8 @@ pub struct ReservedPages {
 #[derive(Clone, Debug)]
 pub(crate) struct PlanLimits {
     pub(crate) model: ModelLimits,
-    /// Positions that layers with a window read; zero where there are none.
-    pub(crate) window: u32,
+    /// Which positions pages of each class hold.
+    pub(crate) spans: PerClass<Span>,
 }
 
 /// Sequence and position of every row that is computed.
@@ -111,9 +111,9 @@ impl SequenceStep {
 
 impl ReservedPages {
     /// What one sequence needs at most.
-    pub fn per_sequence(spec: &ModelSpec, context: u32, rows_per_step: u32) -> CachePages {
+    pub fn per_sequence(layout: &KvLayout, context: u32, rows_per_step: u32) -> CachePages {
         let all = context.div_ceil(PAGE_TOKENS);
-        CachePages::new(|class| spec.pages_per_sequence(class, rows_per_step, all))
+        CachePages::new(|class| layout.span(class).pages_per_sequence(rows_per_step, all))
     }
 
     /// Part number `part` of a cache that is cut into parts of `per_part` pages.
@@ -136,19 +136,11 @@ impl ReservedPages {
 }
 
 impl PlanLimits {
-    /// Positions of a class that a token reads; nothing where the model has no such layers.
-    fn span(&self, class: PageClass) -> Option<u32> {
-        match class {
-            PageClass::Full => Some(u32::MAX),
-            PageClass::Window => Some(self.window).filter(|window| *window > 0),
-        }
-    }
-
     /// Says what is wrong with the pages of a sequence.
     fn check_pages(&self, step: &SequenceStep) -> Result<(), String> {
-        for (class, span) in PageClass::ALL.into_iter().filter_map(|class| Some((class, self.span(class)?))) {
+        for (class, span) in self.spans.iter().filter(|(_, span)| **span != Span::Nothing) {
             let end = u64::from(step.end());
-            let oldest = u64::from((step.start + 1).saturating_sub(span));
+            let oldest = u64::from(span.oldest(step.start));
             let Some(run) = step.run(class) else { return Err(format!("has no {class:?} pages")) };
             let held = u64::from(run.first) * u64::from(PAGE_TOKENS)
                 ..(u64::from(run.first) + run.pages.len() as u64) * u64::from(PAGE_TOKENS);

@@ -168,7 +168,7 @@ impl LocalStage {
         options: &LoadOptions,
     ) -> Result<LocalStage, ModelError> {
         let cache_pages = options.limits.cache;
-        let limits = PlanLimits { model: options.limits.clone(), window: spec.window().unwrap_or(0) };
+        let limits = PlanLimits { model: options.limits.clone(), spans: options.limits.kv_layout(spec).spans() };
         let catalog = arch::catalog(files)?;
         let stats = options.stats.as_ref();
         let layers = range.clone().map(|index| assemble::layer(&catalog, spec, index as usize, stats));

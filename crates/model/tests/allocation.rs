@@ -7,7 +7,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cascadia_kernels::{ActivationPrecision, Ops, Pool};
-use cascadia_model::{Hidden, LoadOptions, ModelLimits, ModelSpec, PageClass, PageRun, StepPlan, load};
+use cascadia_model::{
+    CacheFormat, CachePages, Hidden, KvFormat, KvFormats, LoadOptions, ModelLimits, PAGE_TOKENS, PageClass, PageRun,
+    StepPlan, load,
+};
 use cascadia_weights::ModelFiles;
 
 struct Counting;
@@ -44,15 +47,19 @@ fn a_step_allocates_nothing() {
     let plain = ["llama3", "mistral", "qwen2", "gemma3n", "gemma4", "gemma4-keys", "llama3-gguf/model.gguf"];
     let experts = ["qwen2-moe", "gpt-oss", "glm4-moe", "gemma4-moe", "deepseek-v2-lite", "deepseek-v3"];
     let both = |fixture| ActivationPrecision::ALL.map(|activations| (fixture, activations));
-    for (fixture, activations) in plain.into_iter().chain(experts).flat_map(both) {
+    let int4 = KvFormats::Uniform(KvFormat::both(CacheFormat::Int4));
+    let cached =
+        |(fixture, activations)| [KvFormats::Auto, int4.clone()].map(|formats| (fixture, activations, formats));
+    for (fixture, activations, formats) in plain.into_iter().chain(experts).flat_map(both).flat_map(cached) {
         let files = Arc::new(ModelFiles::open(&fixtures.join(fixture)).expect("the fixture opens"));
-        let spec = ModelSpec::from_files(&files).expect("the fixture has an architecture");
-        let limits = ModelLimits { activations, ..ModelLimits::one_sequence(&spec, 128, 16) };
+        let cache = CachePages::new(|_| 4);
+        let limits = ModelLimits { activations, formats, ..ModelLimits::new(4 * PAGE_TOKENS, PAGE_TOKENS, cache) };
         let options = LoadOptions::new(limits, Arc::new(Pool::new(1)));
         let mut model = load(&files, &options).expect("the fixture loads");
         let (mut hidden, mut logits) = (Hidden::default(), Vec::new());
-        let plans = [16, 16, 1, 1].iter().scan(0, |start, &rows| {
-            let run = |class| PageRun { class, first: 0, pages: vec![0, 1] };
+        // Far enough for pages to be quantised and read.
+        let plans = [64, 64, 63, 1, 1].iter().scan(0, |start, &rows| {
+            let run = |class| PageRun { class, first: 0, pages: vec![0, 1, 2, 3] };
             let mut plan = StepPlan::default();
             plan.add(0, *start, 1..=rows, PageClass::ALL.map(run).to_vec());
             *start += rows;

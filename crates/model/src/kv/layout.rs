@@ -5,7 +5,9 @@
 
 use std::ops::Range;
 
-use super::{KvFormat, KvFormats, PageClass, PerClass};
+use cascadia_kernels::SealScratch;
+
+use super::{KvFormat, KvFormats, PageClass, PerClass, Span, Tail};
 use crate::spec::{CacheShape, CacheSource, MixerSpec};
 use crate::{ModelError, ModelSpec, PAGE_TOKENS};
 
@@ -16,22 +18,35 @@ const ALIGNMENT: u64 = 64;
 #[derive(Clone, Debug)]
 pub struct KvLayout {
     page_bytes: PerClass<u64>,
+    spans: PerClass<Span>,
     /// Of each layer that has a cache of its own.
     places: Vec<LayerPlace>,
     /// Of every layer of the range, the place that it reads.
     read: Vec<usize>,
 }
 
-/// Where the keys and values of one layer lie in a page.
+/// Where the keys and values of one layer lie.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LayerPlace {
-    pub(crate) class: PageClass,
     pub(crate) shape: CacheShape,
+    /// All tokens, or with a tail those that are quantised.
+    pub(crate) stored: PagePart,
+    /// The newest tokens, where older ones are quantised.
+    pub(crate) tail: Option<PagePart>,
+    /// How many tokens the tail has at least.
+    pub(crate) tail_tokens: u32,
+}
+
+/// The part of a page that belongs to one layer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PagePart {
+    pub(crate) class: PageClass,
     pub(crate) format: KvFormat,
+    shape: CacheShape,
     /// The first byte of the keys.
-    pub(crate) keys: u64,
+    keys: u64,
     /// The first byte of the values.
-    pub(crate) values: u64,
+    values: u64,
 }
 
 impl KvLayout {
@@ -43,11 +58,12 @@ impl KvLayout {
 
     /// The pages of some layers of a model; an error if one of them reads the cache of a layer before them.
     pub(crate) fn new(spec: &ModelSpec, range: Range<usize>, formats: &KvFormats) -> Result<KvLayout, ModelError> {
-        let mut layout = KvLayout { page_bytes: PerClass::default(), places: Vec::new(), read: Vec::new() };
+        let spans = PerClass::new(|class| if class == PageClass::Full { Span::All } else { Span::Nothing });
+        let mut layout = KvLayout { page_bytes: PerClass::default(), spans, places: Vec::new(), read: Vec::new() };
         for layer in range.clone() {
             let mixer = &spec.layers[layer].mixer.part;
             let place = match mixer.cache_source() {
-                CacheSource::Own => layout.add(mixer, formats.of(spec, layer)),
+                CacheSource::Own => layout.add(mixer, formats.of(spec, layer), formats.tail(spec)),
                 CacheSource::Layer(owner) if owner >= range.start => layout.read[owner - range.start],
                 CacheSource::Layer(owner) => return Err(ModelError::Stage { range, layer, owner }),
             };
@@ -56,21 +72,46 @@ impl KvLayout {
         Ok(layout)
     }
 
-    /// Appends the cache of a layer to the pages of its class; returns the number of its place.
-    fn add(&mut self, mixer: &MixerSpec, format: KvFormat) -> usize {
+    /// Appends the cache of a layer to the pages of its classes; returns the number of its place.
+    fn add(&mut self, mixer: &MixerSpec, format: KvFormat, tail: Tail) -> usize {
         let shape = mixer.cache();
         let class = if shape.window.is_some() { PageClass::Window } else { PageClass::Full };
+        let stored = self.take(class, shape, format);
+        shape.window.into_iter().for_each(|window| self.widen(class, window));
+        let tail_part = format.is_quantised().then(|| {
+            self.widen(PageClass::Tail, tail.tokens);
+            self.take(PageClass::Tail, shape, tail.format)
+        });
+        self.places.push(LayerPlace { shape, stored, tail: tail_part, tail_tokens: tail.tokens });
+        self.places.len() - 1
+    }
+
+    /// Lets the pages of a class hold at least so many of the newest positions.
+    fn widen(&mut self, class: PageClass, newest: u32) {
+        self.spans[class] = match self.spans[class] {
+            Span::Newest(span) => Span::Newest(span.max(newest)),
+            _ => Span::Newest(newest),
+        };
+    }
+
+    /// Appends room for keys and values to the pages of a class.
+    fn take(&mut self, class: PageClass, shape: CacheShape, format: KvFormat) -> PagePart {
         let end = &mut self.page_bytes[class];
         let mut take = |bytes: u64| {
             let start = *end;
+            let bytes = bytes.saturating_mul(shape.heads as u64);
             *end = end.saturating_add(bytes.checked_next_multiple_of(ALIGNMENT).unwrap_or(u64::MAX));
             start
         };
-        let tokens = u64::from(PAGE_TOKENS) * shape.heads as u64;
-        let keys = take(format.keys.bytes(tokens, shape.key as u64));
-        let values = take(format.values.bytes(tokens, shape.value as u64));
-        self.places.push(LayerPlace { class, shape, format, keys, values });
-        self.places.len() - 1
+        let keys = take(format.keys.key_bytes(shape.key));
+        let values = take(format.values.value_bytes(shape.value));
+        PagePart { class, format, shape, keys, values }
+    }
+
+    /// Room to quantise a page of any layer.
+    pub(crate) fn seal_scratch(&self) -> SealScratch {
+        let longest = self.places.iter().map(|place| place.shape.key.max(place.shape.value)).max();
+        SealScratch::with_capacity(longest.unwrap_or(0))
     }
 
     /// Bytes of a page; zero where no layer is of this class.
@@ -78,13 +119,22 @@ impl KvLayout {
         self.page_bytes[class]
     }
 
-    /// Bytes that the cached keys and values of one sequence of `tokens` tokens take.
+    /// Which positions pages of a class hold.
+    pub fn span(&self, class: PageClass) -> Span {
+        self.spans[class]
+    }
+
+    /// The same of every class.
+    pub fn spans(&self) -> PerClass<Span> {
+        self.spans
+    }
+
+    /// Bytes that the cached keys and values of one sequence of `tokens` tokens take, in whole pages.
     pub fn sequence_bytes(&self, tokens: u32) -> u64 {
-        let bytes = |place: &LayerPlace| {
-            let kept = place.shape.window.map_or(tokens, |window| window.min(tokens));
-            place.token_bytes().saturating_mul(u64::from(kept))
-        };
-        self.places.iter().map(bytes).fold(0, u64::saturating_add)
+        let pages = |class| self.span(class).pages_per_sequence(1, tokens.div_ceil(PAGE_TOKENS));
+        let bytes =
+            PageClass::ALL.into_iter().map(|class| self.page_bytes[class].saturating_mul(u64::from(pages(class))));
+        bytes.fold(0, u64::saturating_add)
     }
 
     /// Where a layer, counted from the first of the range, finds keys and values.
@@ -94,20 +144,37 @@ impl KvLayout {
 }
 
 impl LayerPlace {
-    /// Bytes that the key and the value of one token take.
-    pub(crate) fn token_bytes(&self) -> u64 {
-        let CacheShape { heads, key, value, .. } = self.shape;
-        self.format.keys.bytes(heads as u64, key as u64) + self.format.values.bytes(heads as u64, value as u64)
+    /// Where a token at `position` finds page `number` of its sequence. That depends on its position alone: whatever else is
+    /// stored by then, it sees the same bytes.
+    pub(crate) fn seen_from(&self, position: u32, number: u32) -> &PagePart {
+        match &self.tail {
+            Some(tail) if number >= Span::Newest(self.tail_tokens).oldest(position) / PAGE_TOKENS => tail,
+            _ => &self.stored,
+        }
     }
 
+    /// Where new tokens are written.
+    pub(crate) fn written(&self) -> &PagePart {
+        self.tail.as_ref().unwrap_or(&self.stored)
+    }
+
+    /// Bytes that the key and the value of one token take.
+    pub(crate) fn token_bytes(&self) -> u64 {
+        let PagePart { format, .. } = self.stored;
+        let CacheShape { heads, key, value, .. } = self.shape;
+        (format.keys.key_bytes(key) + format.values.value_bytes(value)) * heads as u64 / u64::from(PAGE_TOKENS)
+    }
+}
+
+impl PagePart {
     /// The bytes of one head's keys in a page.
     pub(crate) fn keys_of(&self, head: usize) -> Range<usize> {
-        part(self.keys, head, self.format.keys.bytes(u64::from(PAGE_TOKENS), self.shape.key as u64))
+        part(self.keys, head, self.format.keys.key_bytes(self.shape.key))
     }
 
     /// The bytes of one head's values in a page.
     pub(crate) fn values_of(&self, head: usize) -> Range<usize> {
-        part(self.values, head, self.format.values.bytes(u64::from(PAGE_TOKENS), self.shape.value as u64))
+        part(self.values, head, self.format.values.value_bytes(self.shape.value))
     }
 }
 

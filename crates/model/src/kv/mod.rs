@@ -4,9 +4,11 @@ mod format;
 mod layout;
 mod pages;
 mod pool;
+mod stored;
 
+pub(crate) use format::Tail;
 pub use format::{CacheFormat, KvFormat, KvFormats};
 pub use layout::KvLayout;
-pub(crate) use layout::LayerPlace;
-pub use pages::{CacheDemand, CachePages, PageClass, PerClass};
+pub(crate) use layout::{LayerPlace, PagePart};
+pub use pages::{CacheDemand, CachePages, PageClass, PerClass, Span};
 pub(crate) use pool::{KvPool, LayerCache};

@@ -3,7 +3,7 @@
 use std::ops::{Index, IndexMut};
 
 use super::KvLayout;
-use crate::{ModelSpec, PAGE_TOKENS};
+use crate::PAGE_TOKENS;
 
 /// Which layers a page belongs to: layers that keep the same part of a sequence share a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -12,11 +12,46 @@ pub enum PageClass {
     Full,
     /// Layers that read a sliding window, and keep no more than it needs.
     Window,
+    /// The newest tokens of layers that quantise older ones, as exactly as they were computed.
+    Tail,
+}
+
+/// Which positions of a sequence the pages of a class hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Span {
+    /// The model has no layers of this class.
+    #[default]
+    Nothing,
+    /// The newest ones, so many of them.
+    Newest(u32),
+    /// All of them.
+    All,
 }
 
 impl PageClass {
     /// Every class.
-    pub const ALL: [PageClass; 2] = [PageClass::Full, PageClass::Window];
+    pub const ALL: [PageClass; 3] = [PageClass::Full, PageClass::Window, PageClass::Tail];
+}
+
+impl Span {
+    /// The oldest position that a token at `position` reads.
+    pub fn oldest(self, position: u32) -> u32 {
+        match self {
+            Span::Nothing => position,
+            Span::Newest(span) => position.saturating_add(1).saturating_sub(span),
+            Span::All => 0,
+        }
+    }
+
+    /// Pages that one sequence needs, if it has up to `all` pages and steps have up to `rows_per_step` tokens: what the
+    /// first token of a step reads and what the step writes, wherever pages begin.
+    pub fn pages_per_sequence(self, rows_per_step: u32, all: u32) -> u32 {
+        match self {
+            Span::Nothing => 0,
+            Span::Newest(span) => (span.saturating_add(rows_per_step).div_ceil(PAGE_TOKENS) + 1).min(all),
+            Span::All => all,
+        }
+    }
 }
 
 /// One value for each class of pages.
@@ -32,6 +67,13 @@ impl<T> PerClass<T> {
     /// All values with their classes.
     pub fn iter(&self) -> impl Iterator<Item = (PageClass, &T)> {
         PageClass::ALL.into_iter().zip(&self.0)
+    }
+}
+
+impl<T> PerClass<T> {
+    /// The values of two different classes.
+    pub(crate) fn two_mut(&mut self, classes: [PageClass; 2]) -> [&mut T; 2] {
+        self.0.get_disjoint_mut(classes.map(|class| class as usize)).expect("two different classes")
     }
 }
 
@@ -87,28 +129,42 @@ impl CachePages {
     }
 
     /// Enough for all sequences at their full length.
-    pub fn whole(spec: &ModelSpec, demand: &CacheDemand) -> CachePages {
+    pub fn whole(layout: &KvLayout, demand: &CacheDemand) -> CachePages {
         let all = demand.context.div_ceil(PAGE_TOKENS);
-        CachePages::new(|class| spec.pages_per_sequence(class, demand.rows_per_step, all))
-            .map(|pages| pages.saturating_mul(demand.sequences))
+        let one = |class| layout.span(class).pages_per_sequence(demand.rows_per_step, all);
+        CachePages::new(one).map(|pages| pages.saturating_mul(demand.sequences))
     }
 
-    /// As many as fit into `bytes`, never fewer than one sequence needs. Windows get what running sequences need and
-    /// as much again for prefixes that are kept, but no more than half of the bytes; the rest is for whole sequences.
-    pub fn within(spec: &ModelSpec, layout: &KvLayout, demand: &CacheDemand, bytes: u64) -> CachePages {
-        let least = CachePages::whole(spec, &CacheDemand { sequences: 1, ..*demand });
-        let [least_full, least_window] = PageClass::ALL.map(|class| least.of(class));
-        let [page, window_page] = PageClass::ALL.map(|class| layout.page_bytes(class));
-        let count = |bytes: u64, each: u64| u32::try_from(bytes / each.max(1)).unwrap_or(u32::MAX);
-        let all_windows = least_window.saturating_mul(demand.sequences).saturating_mul(2);
-        if page == 0 {
-            // Every layer has a window: full pages take nothing, but still number the tokens of a sequence.
-            let window = count(bytes, window_page).clamp(least_window, all_windows.max(least_window));
-            return CachePages::full(least_full.saturating_mul(demand.sequences).saturating_mul(2)).with_window(window);
-        }
-        let window = all_windows.min(count(bytes / 2, window_page)).max(least_window);
-        let rest = bytes.saturating_sub(u64::from(window).saturating_mul(window_page));
-        CachePages::full(count(rest, page).max(least_full)).with_window(window)
+    /// As many as fit into `bytes`, never fewer than one sequence needs. Where sequences keep their newest tokens only, there is
+    /// what running ones need, and as much again for prefixes that are kept, but no more than half of the bytes; the rest
+    /// is for whole sequences.
+    pub fn within(layout: &KvLayout, demand: &CacheDemand, bytes: u64) -> CachePages {
+        let least = CachePages::whole(layout, &CacheDemand { sequences: 1, ..*demand });
+        // The rows of a step are shared by all sequences in it.
+        let newest = CachePages::new(|class| match layout.span(class) {
+            Span::Newest(span) => (span.div_ceil(PAGE_TOKENS) + 1)
+                .saturating_mul(demand.sequences)
+                .saturating_add(demand.rows_per_step.div_ceil(PAGE_TOKENS))
+                .saturating_mul(2),
+            Span::Nothing | Span::All => 0,
+        });
+        let page = layout.page_bytes(PageClass::Full);
+        let (room, wanted) = (if page == 0 { bytes } else { bytes / 2 }, newest.bytes(layout));
+        let newest = newest.map(|pages| match wanted > room {
+            true => (u128::from(pages) * u128::from(room) / u128::from(wanted)) as u32,
+            false => pages,
+        });
+        let newest = CachePages::new(|class| match class {
+            PageClass::Full => 0,
+            PageClass::Window | PageClass::Tail => newest.of(class).max(least.of(class)),
+        });
+        let rest = bytes.saturating_sub(newest.bytes(layout));
+        let full = match page {
+            // No layer reads the whole sequence: these pages take nothing, but still number its tokens.
+            0 => least.of(PageClass::Full).saturating_mul(demand.sequences).saturating_mul(2),
+            page => u32::try_from(rest / page).unwrap_or(u32::MAX).max(least.of(PageClass::Full)),
+        };
+        CachePages::new(|class| if class == PageClass::Full { full } else { newest.of(class) })
     }
 
     /// No more of any class than `most` has.
@@ -129,18 +185,5 @@ impl CachePages {
 
     fn map(self, change: impl Fn(u32) -> u32) -> CachePages {
         CachePages::new(|class| change(self.of(class)))
-    }
-}
-
-impl ModelSpec {
-    /// Pages of a class that one sequence needs, if it has up to `all` pages and steps have up to `rows_per_step` tokens.
-    /// In a window that is what the first token of a step reads and what the step writes, wherever pages begin.
-    pub fn pages_per_sequence(&self, class: PageClass, rows_per_step: u32, all: u32) -> u32 {
-        match class {
-            PageClass::Full => all,
-            PageClass::Window => self
-                .window()
-                .map_or(0, |window| (window.saturating_add(rows_per_step).div_ceil(PAGE_TOKENS) + 1).min(all)),
-        }
     }
 }

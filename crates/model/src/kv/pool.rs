@@ -1,13 +1,13 @@
 //! Physical memory of the KV cache, in pages that the engine numbers.
 
-use bytemuck::{cast_slice, cast_slice_mut};
-use cascadia_kernels::{CachedRows, KvPage, Ops, Stored};
+use cascadia_kernels::{KvPage, SealScratch, Side};
 use memmap2::MmapMut;
 
-use super::{CacheFormat, CachePages, KvLayout, LayerPlace, PageClass, PerClass};
+use super::stored::{numbers, quantise, rows, store_column, store_row};
+use super::{CachePages, KvLayout, LayerPlace, PageClass, PagePart, PerClass};
 use crate::spec::CacheShape;
 use crate::step::Step;
-use crate::{ModelError, PAGE_TOKENS, PageId};
+use crate::{ModelError, PAGE_TOKENS, PageId, SequenceStep};
 
 const TOKENS: usize = PAGE_TOKENS as usize;
 
@@ -15,13 +15,15 @@ const TOKENS: usize = PAGE_TOKENS as usize;
 pub(crate) struct KvPool {
     layout: KvLayout,
     pages: PerClass<Vec<MmapMut>>,
+    scratch: SealScratch,
 }
 
 /// The cache that one layer reads. Per page and head there are `PAGE_TOKENS` keys and as many values. Values lie token by
 /// token; keys number by number, because the scores of sixteen tokens are computed side by side.
 pub(crate) struct LayerCache<'a> {
     place: &'a LayerPlace,
-    pages: &'a mut [MmapMut],
+    pages: &'a mut PerClass<Vec<MmapMut>>,
+    scratch: &'a mut SealScratch,
 }
 
 impl KvPool {
@@ -44,13 +46,14 @@ impl KvPool {
                 .collect::<Result<_, _>>()
                 .map_err(|_| too_large(bytes))?;
         }
-        Ok(KvPool { layout, pages })
+        let scratch = layout.seal_scratch();
+        Ok(KvPool { layout, pages, scratch })
     }
 
     /// The cache that a layer of the stage reads.
     pub(crate) fn of(&mut self, layer: usize) -> LayerCache<'_> {
         let place = self.layout.of(layer);
-        LayerCache { place, pages: &mut self.pages[place.class] }
+        LayerCache { place, pages: &mut self.pages, scratch: &mut self.scratch }
     }
 
     /// The bytes of a page: of all layers of its class. Nothing where no layer is of this class, or no page has this id.
@@ -74,75 +77,62 @@ impl KvPool {
 }
 
 impl LayerCache<'_> {
-    /// Stores the keys and values of the step's rows.
+    /// Stores the keys and values of the step's rows. A page that the tail may leave now that it is full is quantised as
+    /// well: what becomes of it depends on its tokens alone, not on when that happens.
     pub(crate) fn write(&mut self, step: &Step<'_>, keys: &[f32], values: &[f32]) {
-        let LayerPlace { class, shape: CacheShape { heads, key, value, .. }, format, .. } = *self.place;
+        let CacheShape { heads, key, value, .. } = self.place.shape;
+        let written = *self.place.written();
         for (row, (&sequence, &position)) in step.places.sequences.iter().zip(&step.places.positions).enumerate() {
-            let page = step.plan.steps[sequence as usize].page(class, position / PAGE_TOKENS);
-            let bytes = &mut self.pages[page as usize];
+            let (sequence, number) = (&step.plan.steps[sequence as usize], position / PAGE_TOKENS);
+            let bytes = &mut self.pages[written.class][sequence.page(written.class, number) as usize];
             let token = position as usize % TOKENS;
             for head in 0..heads {
                 let source = row * heads + head;
-                let column = &mut bytes[self.place.keys_of(head)];
-                store_column(format.keys, column, token, &keys[source * key..(source + 1) * key], step.ops);
-                let rows = &mut bytes[self.place.values_of(head)];
-                store_row(format.values, rows, token, &values[source * value..(source + 1) * value], step.ops);
+                let column = &mut bytes[written.keys_of(head)];
+                store_column(written.format.keys, column, token, &keys[source * key..(source + 1) * key], step.ops);
+                let rows = &mut bytes[written.values_of(head)];
+                store_row(written.format.values, rows, token, &values[source * value..(source + 1) * value], step.ops);
+            }
+            if token == TOKENS - 1 && self.place.tail.is_some() {
+                self.seal(sequence, number);
             }
         }
     }
 
-    /// The class of pages it lies in.
-    pub(crate) fn class(&self) -> PageClass {
-        self.place.class
+    /// Quantises a full page of the tail.
+    fn seal(&mut self, sequence: &SequenceStep, number: u32) {
+        let LayerPlace { shape: CacheShape { heads, key, value, .. }, stored, .. } = *self.place;
+        let written = *self.place.written();
+        let [from, to] = [written.class, stored.class].map(|class| sequence.page(class, number) as usize);
+        let [tail, pages] = self.pages.two_mut([written.class, stored.class]);
+        let (tail, page) = (&tail[from], &mut pages[to]);
+        for head in 0..heads {
+            let keys = numbers((written.format.keys, Side::Keys), &tail[written.keys_of(head)], key);
+            quantise((stored.format.keys, Side::Keys), &mut page[stored.keys_of(head)], key, keys, self.scratch);
+            let values = numbers((written.format.values, Side::Values), &tail[written.values_of(head)], value);
+            quantise(
+                (stored.format.values, Side::Values),
+                &mut page[stored.values_of(head)],
+                value,
+                values,
+                self.scratch,
+            );
+        }
     }
 
-    /// One head's part of a page.
-    pub(crate) fn page(&self, page: PageId, head: usize) -> KvPage<'_> {
-        let (LayerPlace { shape, format, .. }, bytes) = (self.place, &self.pages[page as usize]);
+    /// One head's part of page `number` of a sequence, as a token at `position` sees it.
+    pub(crate) fn page(&self, sequence: &SequenceStep, position: u32, number: u32, head: usize) -> KvPage<'_> {
+        let part: &PagePart = self.place.seen_from(position, number);
+        let bytes = &self.pages[part.class][sequence.page(part.class, number) as usize];
+        let shape = self.place.shape;
         KvPage {
-            keys: rows(format.keys, &bytes[self.place.keys_of(head)], shape.key),
-            values: rows(format.values, &bytes[self.place.values_of(head)], shape.value),
+            keys: rows((part.format.keys, Side::Keys), &bytes[part.keys_of(head)], shape.key),
+            values: rows((part.format.values, Side::Values), &bytes[part.values_of(head)], shape.value),
         }
     }
 
     /// Bytes that the key and the value of one token take.
     pub(crate) fn token_bytes(&self) -> u64 {
         self.place.token_bytes()
-    }
-}
-
-fn rows(format: CacheFormat, bytes: &[u8], head: usize) -> CachedRows<'_> {
-    let stored = match format {
-        CacheFormat::F32 => Stored::F32(cast_slice(bytes)),
-        CacheFormat::F16 => Stored::F16(cast_slice(bytes)),
-    };
-    CachedRows::new(stored, head)
-}
-
-/// Stores the numbers of a token one after the other.
-fn store_row(format: CacheFormat, bytes: &mut [u8], token: usize, source: &[f32], ops: &Ops) {
-    let range = token * source.len()..(token + 1) * source.len();
-    match format {
-        CacheFormat::F32 => cast_slice_mut(bytes)[range].copy_from_slice(source),
-        CacheFormat::F16 => ops.attention.to_f16(source, &mut cast_slice_mut(bytes)[range]),
-    }
-}
-
-/// Stores the numbers of a token `PAGE_TOKENS` apart.
-fn store_column(format: CacheFormat, bytes: &mut [u8], token: usize, source: &[f32], ops: &Ops) {
-    match format {
-        CacheFormat::F32 => {
-            let numbers: &mut [f32] = cast_slice_mut(bytes);
-            numbers.chunks_exact_mut(TOKENS).zip(source).for_each(|(tokens, number)| tokens[token] = *number);
-        }
-        CacheFormat::F16 => {
-            let numbers: &mut [u16] = cast_slice_mut(bytes);
-            let mut halves = [0; 64];
-            for (part, columns) in source.chunks(halves.len()).zip(numbers.chunks_mut(halves.len() * TOKENS)) {
-                let halves = &mut halves[..part.len()];
-                ops.attention.to_f16(part, halves);
-                columns.chunks_exact_mut(TOKENS).zip(halves).for_each(|(tokens, half)| tokens[token] = *half);
-            }
-        }
     }
 }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use cascadia_kernels::{ActivationPrecision, Pool};
 use cascadia_model::{
-    CacheDemand, CachePages, Hidden, LoadOptions, LoadedModel, ModelLimits, ModelSpec, PAGE_TOKENS, PageClass, PageRun,
-    StepPlan, load,
+    CacheDemand, CachePages, Hidden, KvFormat, KvFormats, KvLayout, LoadOptions, LoadedModel, ModelLimits, ModelSpec,
+    PAGE_TOKENS, PageClass, PageRun, PerClass, StepPlan, load,
 };
 use cascadia_weights::ModelFiles;
 
@@ -24,8 +24,16 @@ pub(crate) struct Way {
     pub(crate) rows_per_step: usize,
     pub(crate) threads: usize,
     pub(crate) company: Company,
-    /// The one thing that logits do depend on.
+    /// Logits do depend on how activations meet weights,
     pub(crate) activations: ActivationPrecision,
+    /// and on how keys and values are cached; nothing follows the weights.
+    pub(crate) cached: Option<KvFormat>,
+}
+
+impl Way {
+    fn formats(&self) -> KvFormats {
+        self.cached.map_or(KvFormats::Auto, KvFormats::Uniform)
+    }
 }
 
 /// What else is computed in the same steps.
@@ -37,7 +45,7 @@ pub(crate) enum Company {
 }
 
 const fn alone(rows_per_step: usize, threads: usize) -> Way {
-    Way { rows_per_step, threads, company: Company::Alone, activations: ActivationPrecision::Int8 }
+    Way { rows_per_step, threads, company: Company::Alone, activations: ActivationPrecision::Int8, cached: None }
 }
 
 const fn beside_another(rows_per_step: usize, threads: usize) -> Way {
@@ -127,6 +135,14 @@ pub(crate) fn check_int16_bits(what: &str, path: &Path, tokens: &[u32], int8: &[
     check_ways(what, (path, tokens), &first, WAYS[1..].iter().copied().map(int16));
 }
 
+/// A cache of these formats gives the same bits in every way, and they are returned.
+pub(crate) fn check_cached_bits(what: &str, path: &Path, tokens: &[u32], cached: KvFormat) -> Vec<Vec<f32>> {
+    let with_format = |way: Way| Way { cached: Some(cached), ..way };
+    let first = run(path, tokens, with_format(WAYS[0]));
+    check_ways(what, (path, tokens), &first, WAYS[1..].iter().copied().map(with_format));
+    first
+}
+
 fn check_ways(what: &str, (path, tokens): (&Path, &[u32]), first: &[Vec<f32>], ways: impl Iterator<Item = Way>) {
     for way in ways {
         let again = run(path, tokens, way);
@@ -144,14 +160,15 @@ pub(crate) fn run(path: &Path, tokens: &[u32], way: Way) -> Vec<Vec<f32>> {
     let chunk = way.rows_per_step.min(tokens.len());
     let others: Vec<u32> = tokens.iter().cycle().skip(11).take(tokens.len()).copied().collect();
     let pages = (tokens.len() as u32).div_ceil(PAGE_TOKENS);
-    let ring = model.spec.pages_per_sequence(PageClass::Window, 2 * chunk as u32, 2 * pages);
+    let layout = KvLayout::whole(&model.spec, &way.formats());
+    let ring = PerClass::new(|class| layout.span(class).pages_per_sequence(2 * chunk as u32, 2 * pages));
     let mut out = Vec::with_capacity(tokens.len());
     for start in (0..tokens.len()).step_by(chunk) {
         let end = tokens.len().min(start + chunk);
         let mut plan = StepPlan::default();
         if let Company::Another = way.company {
             let pages = (0..pages).map(|page| 2 * page).collect();
-            push(&mut plan, &others[start..end], start, (pages, ring..2 * ring));
+            push(&mut plan, &others[start..end], start, (pages, PerClass::new(|class| ring[class]..2 * ring[class])));
         }
         let mine = plan.tokens.len();
         // Odd pages, last first, beside company; pages in order when alone.
@@ -159,7 +176,7 @@ pub(crate) fn run(path: &Path, tokens: &[u32], way: Way) -> Vec<Vec<f32>> {
             Company::Alone => (0..pages).collect(),
             Company::Another => (0..pages).rev().map(|page| 2 * page + 1).collect(),
         };
-        push(&mut plan, &tokens[start..end], start, (places, 0..ring));
+        push(&mut plan, &tokens[start..end], start, (places, PerClass::new(|class| 0..ring[class])));
         out.extend(step(&mut model, &plan).split_off(mine));
     }
     out
@@ -173,25 +190,28 @@ pub(crate) fn open(path: &Path, length: usize, way: Way) -> LoadedModel {
     let files = Arc::new(ModelFiles::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())));
     let spec = ModelSpec::from_files(&files).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let demand = CacheDemand { context, rows_per_step, sequences: 2 };
-    let window = CachePages::whole(&spec, &demand).of(PageClass::Window);
-    let cache = CachePages::full(context.div_ceil(PAGE_TOKENS)).with_window(window);
-    let limits = ModelLimits { activations: way.activations, ..ModelLimits::new(context, rows_per_step, cache) };
+    let newest = CachePages::whole(&KvLayout::whole(&spec, &way.formats()), &demand);
+    let all = context.div_ceil(PAGE_TOKENS);
+    let cache = CachePages::new(|class| if class == PageClass::Full { all } else { newest.of(class) });
+    let limits = ModelLimits::new(context, rows_per_step, cache);
+    let limits = ModelLimits { activations: way.activations, formats: way.formats(), ..limits };
     let options = LoadOptions::new(limits, pool);
     load(&files, &options).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Adds tokens of a sequence that has these pages, and in turn those of a ring where layers have a window.
-fn push(plan: &mut StepPlan, tokens: &[u32], start: usize, (mut pages, ring): (Vec<u32>, Range<u32>)) {
+/// Adds tokens of a sequence that has these pages, and in turn those of a ring for classes that hold the newest tokens.
+fn push(plan: &mut StepPlan, tokens: &[u32], start: usize, (mut pages, rings): (Vec<u32>, PerClass<Range<u32>>)) {
     pages.truncate((start + tokens.len()).div_ceil(PAGE_TOKENS as usize));
-    let oldest = (pages.len() as u32).saturating_sub(ring.len() as u32);
-    let window = (!ring.is_empty()).then(|| PageRun {
-        class: PageClass::Window,
-        first: oldest,
-        pages: (oldest..pages.len() as u32).map(|page| ring.start + page % ring.len() as u32).collect(),
-    });
-    let full = PageRun { class: PageClass::Full, first: 0, pages };
+    let end = pages.len() as u32;
+    let newest = |class: PageClass| {
+        let (ring, oldest) = (&rings[class], end.saturating_sub(rings[class].len() as u32));
+        let pages = (oldest..end).map(|page| ring.start + page % ring.len() as u32).collect();
+        (!ring.is_empty()).then_some(PageRun { class, first: oldest, pages })
+    };
+    let newest = [PageClass::Window, PageClass::Tail].into_iter().filter_map(newest);
+    let runs = std::iter::once(PageRun { class: PageClass::Full, first: 0, pages }).chain(newest).collect();
     let id = plan.steps.len() as u64;
-    plan.add(id, start as u32, tokens.iter().copied(), [Some(full), window].into_iter().flatten().collect());
+    plan.add(id, start as u32, tokens.iter().copied(), runs);
 }
 
 fn step(model: &mut LoadedModel, plan: &StepPlan) -> Vec<Vec<f32>> {
@@ -205,7 +225,7 @@ fn step(model: &mut LoadedModel, plan: &StepPlan) -> Vec<Vec<f32>> {
     logits.chunks_exact(model.spec.vocabulary).map(<[f32]>::to_vec).collect()
 }
 
-fn relative_difference(ours: &[f32], theirs: &[f32]) -> f32 {
+pub(crate) fn relative_difference(ours: &[f32], theirs: &[f32]) -> f32 {
     assert_eq!(ours.len(), theirs.len(), "size of the vocabulary");
     let largest = theirs.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
     let difference = |(a, b): (&f32, &f32)| if a.is_finite() { (a - b).abs() } else { f32::INFINITY };

@@ -1,0 +1,109 @@
+//! Keys or values of one head in the bytes of a page, in every format.
+//!
+//! Values lie token by token. Keys lie number by number, because the scores of sixteen tokens are computed side by side.
+//! Integers come in the order that their kernels want, then the scales of all tokens, then the means of keys.
+
+use bytemuck::{cast_slice, cast_slice_mut};
+use cascadia_kernels::{CachedRows, Codes, CodesMut, Ops, SealScratch, Side, Stored};
+use half::f16;
+
+use super::CacheFormat;
+use crate::PAGE_TOKENS;
+
+const TOKENS: usize = PAGE_TOKENS as usize;
+
+/// As kernels read them.
+pub(super) fn rows((format, side): (CacheFormat, Side), bytes: &[u8], head: usize) -> CachedRows<'_> {
+    let stored = match (format, format.bits()) {
+        (_, Some(bits)) => {
+            let (codes, rest) = bytes.split_at(codes_length(format, side, head));
+            let (scales, rest) = rest.split_at(2 * TOKENS);
+            let means = &rest[..means_length(side, head)];
+            Stored::Codes(Codes { bits, codes, scales: cast_slice(scales), means: cast_slice(means) })
+        }
+        (CacheFormat::F32, None) => Stored::F32(cast_slice(bytes)),
+        (_, None) => Stored::F16(cast_slice(bytes)),
+    };
+    CachedRows::new(stored, head)
+}
+
+/// A number of a token of a page that is not quantised.
+pub(super) fn numbers(
+    (format, side): (CacheFormat, Side),
+    bytes: &[u8],
+    head: usize,
+) -> impl Fn(usize, usize) -> f32 + use<'_> {
+    move |token, at| {
+        let index = match side {
+            Side::Keys => at * TOKENS + token,
+            Side::Values => token * head + at,
+        };
+        match format {
+            CacheFormat::F32 => cast_slice::<u8, f32>(bytes)[index],
+            _ => f16::from_bits(cast_slice::<u8, u16>(bytes)[index]).to_f32(),
+        }
+    }
+}
+
+/// Stores all tokens of a page. Where only keys or only values are integers, the others move as they are.
+pub(super) fn quantise(
+    (format, side): (CacheFormat, Side),
+    bytes: &mut [u8],
+    head: usize,
+    number: impl Fn(usize, usize) -> f32,
+    scratch: &mut SealScratch,
+) {
+    if let Some(bits) = format.bits() {
+        let (codes, rest) = bytes.split_at_mut(codes_length(format, side, head));
+        let (scales, rest) = rest.split_at_mut(2 * TOKENS);
+        let means = &mut rest[..means_length(side, head)];
+        CodesMut { bits, codes, scales: cast_slice_mut(scales), means: cast_slice_mut(means) }
+            .seal(side, head, number, scratch);
+        return;
+    }
+    for token in 0..TOKENS {
+        for at in 0..head {
+            let index = if side == Side::Keys { at * TOKENS + token } else { token * head + at };
+            match format {
+                CacheFormat::F32 => cast_slice_mut::<u8, f32>(bytes)[index] = number(token, at),
+                _ => cast_slice_mut::<u8, u16>(bytes)[index] = f16::from_f32(number(token, at)).to_bits(),
+            }
+        }
+    }
+}
+
+fn codes_length(format: CacheFormat, side: Side, head: usize) -> usize {
+    format.bits().map_or(0, |bits| match side {
+        Side::Keys => bits.bytes(head, TOKENS),
+        Side::Values => bits.bytes(TOKENS, head),
+    })
+}
+
+fn means_length(side: Side, head: usize) -> usize {
+    if side == Side::Keys { 2 * head } else { 0 }
+}
+
+/// Stores the numbers of a token one after the other.
+pub(super) fn store_row(format: CacheFormat, bytes: &mut [u8], token: usize, source: &[f32], ops: &Ops) {
+    let range = token * source.len()..(token + 1) * source.len();
+    match format {
+        CacheFormat::F32 => cast_slice_mut(bytes)[range].copy_from_slice(source),
+        _ => ops.attention.to_f16(source, &mut cast_slice_mut(bytes)[range]),
+    }
+}
+
+/// Stores the numbers of a token `PAGE_TOKENS` apart.
+pub(super) fn store_column(format: CacheFormat, bytes: &mut [u8], token: usize, source: &[f32], ops: &Ops) {
+    if format == CacheFormat::F32 {
+        let numbers: &mut [f32] = cast_slice_mut(bytes);
+        numbers.chunks_exact_mut(TOKENS).zip(source).for_each(|(tokens, number)| tokens[token] = *number);
+        return;
+    }
+    let numbers: &mut [u16] = cast_slice_mut(bytes);
+    let mut halves = [0; 64];
+    for (part, columns) in source.chunks(halves.len()).zip(numbers.chunks_mut(halves.len() * TOKENS)) {
+        let halves = &mut halves[..part.len()];
+        ops.attention.to_f16(part, halves);
+        columns.chunks_exact_mut(TOKENS).zip(halves).for_each(|(tokens, half)| tokens[token] = *half);
+    }
+}
