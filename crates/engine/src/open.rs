@@ -100,15 +100,15 @@ impl OpenOptions {
 
 impl CacheSize {
     /// The pages of a model whose sequences are as `demand` says, but for their number, with `rest` bytes beside weights.
-    fn pages(&self, (spec, layout): (&ModelSpec, &KvLayout), demand: CacheDemand, rest: Option<u64>) -> CachePages {
+    fn pages(&self, layout: &KvLayout, demand: CacheDemand, rest: Option<u64>) -> CachePages {
         match (*self, rest) {
             (CacheSize::Pages(pages), _) => pages,
             (CacheSize::Rest(sequences), Some(bytes)) => {
-                let most = CachePages::whole(spec, &CacheDemand { sequences: sequences.saturating_mul(4), ..demand });
-                CachePages::within(spec, layout, &CacheDemand { sequences, ..demand }, bytes).at_most(most)
+                let most = CachePages::whole(layout, &CacheDemand { sequences: sequences.saturating_mul(4), ..demand });
+                CachePages::within(layout, &CacheDemand { sequences, ..demand }, bytes).at_most(most)
             }
             (CacheSize::Sequences(sequences) | CacheSize::Rest(sequences), _) => {
-                CachePages::whole(spec, &CacheDemand { sequences, ..demand })
+                CachePages::whole(layout, &CacheDemand { sequences, ..demand })
             }
         }
     }
@@ -160,7 +160,7 @@ impl Engine {
         let stages = stages(&spec, &options)?;
         // Those of stages are prepared; both ends may lie in another file.
         files.prepare_pages(options.pages).map_err(EngineError::from)?;
-        let cache_bytes = options.limits.cache.bytes(&options.kv_layout(&spec));
+        let cache_bytes = options.limits.cache.bytes(&options.limits.kv_layout(&spec));
         let memory_bytes = options.bytes_beside_cache(&files, &spec).saturating_add(cache_bytes);
         let pipeline = Pipeline::new(LoadedModel { spec, token_io, stages }, &options);
         Ok(Engine { files, memory_bytes, pipeline })
@@ -221,6 +221,6 @@ fn limits(files: &ModelFiles, options: &OpenOptions) -> Result<(ModelSpec, LoadO
     };
     let rest = options.memory.map(|memory| memory.saturating_sub(load_options.bytes_beside_cache(files, &spec)));
     let demand = CacheDemand { context, rows_per_step, sequences: 1 };
-    load_options.limits.cache = options.cache.pages((&spec, &load_options.kv_layout(&spec)), demand, rest);
+    load_options.limits.cache = options.cache.pages(&load_options.limits.kv_layout(&spec), demand, rest);
     Ok((spec, load_options))
 }

@@ -1,6 +1,8 @@
 //! One sequence on one pipeline: feed tokens, read logits, go back to an earlier position.
 
-use cascadia_model::{CachePages, ModelSpec, PAGE_TOKENS, PageClass, ReservedPages, StageCache, StageError, StepPlan};
+use cascadia_model::{
+    CachePages, KvLayout, ModelSpec, PAGE_TOKENS, PageClass, ReservedPages, Span, StageCache, StageError, StepPlan,
+};
 
 use crate::service::StepCosts;
 use crate::service::speculate::MeasuredCosts;
@@ -14,9 +16,11 @@ pub(crate) const LOGITS_AT_ONCE: usize = 4 << 20;
 pub struct Session {
     pipeline: Pipeline,
     tokens: Vec<u32>,
-    /// Pages that it uses, those of a window in turn.
+    /// What its pages hold.
+    layout: KvLayout,
+    /// Pages that it uses; where they hold the newest tokens only, in turn.
     pages: CachePages,
-    /// The most tokens it has held since it was empty, which says what the windows still hold.
+    /// The most tokens it has held since it was empty, which says what such pages still hold.
     computed: usize,
     plan: StepPlan,
     rows: Vec<u32>,
@@ -29,8 +33,10 @@ impl Session {
     /// An empty sequence that has the pipeline and the beginning of its cache for itself.
     pub fn new(pipeline: Pipeline) -> Session {
         let limits = pipeline.limits();
+        let layout = limits.kv_layout(pipeline.spec());
         Session {
-            pages: ReservedPages::per_sequence(pipeline.spec(), limits.context, limits.rows_per_step),
+            pages: ReservedPages::per_sequence(&layout, limits.context, limits.rows_per_step),
+            layout,
             computed: 0,
             pipeline,
             tokens: Vec::new(),
@@ -66,10 +72,10 @@ impl Session {
         (self.context() as usize).saturating_sub(self.tokens.len())
     }
 
-    /// Forgets everything after the first `length` tokens; returns how many it still holds. That is none if layers
-    /// with a window no longer hold what the next token would read.
+    /// Forgets everything after the first `length` tokens; returns how many it still holds. That is none if pages
+    /// of the newest tokens no longer hold what the next token would read.
     pub fn truncate(&mut self, length: usize) -> usize {
-        let length = if self.holds_window_of(length) { length } else { 0 };
+        let length = if PageClass::ALL.into_iter().all(|class| self.holds_newest(class, length)) { length } else { 0 };
         self.tokens.truncate(length);
         if self.tokens.is_empty() {
             self.computed = 0;
@@ -77,12 +83,12 @@ impl Session {
         self.tokens.len()
     }
 
-    /// Whether layers with a window still hold what a token after the first `length` reads.
-    fn holds_window_of(&self, length: usize) -> bool {
-        let Some(window) = self.spec().window() else { return true };
-        let pages = self.pages.of(PageClass::Window) as usize;
+    /// Whether the pages of a class still hold what a token after the first `length` reads.
+    fn holds_newest(&self, class: PageClass, length: usize) -> bool {
+        let span @ Span::Newest(_) = self.layout.span(class) else { return true };
+        let pages = self.pages.of(class) as usize;
         let oldest_page = self.computed.div_ceil(PAGE_TOKENS as usize).saturating_sub(pages);
-        oldest_page * PAGE_TOKENS as usize <= (length + 1).saturating_sub(window as usize)
+        oldest_page * PAGE_TOKENS as usize <= span.oldest(length as u32) as usize
     }
 
     /// Keeps the longest prefix shared with `prompt`, less one token so that feeding the rest yields logits;

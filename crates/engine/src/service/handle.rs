@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use cascadia_model::{CachePages, ModelLimits, ModelSpec, PAGE_TOKENS, PageClass};
+use cascadia_model::{CachePages, ModelLimits, ModelSpec, PAGE_TOKENS, PageClass, Span};
 
 use super::active_job::{ActiveJob, ActiveTask};
 use super::answer::{Answer, StartedAnswer};
@@ -161,16 +161,22 @@ impl Service {
 
 /// An error unless the cache has room for one sequence that computes a token at a time.
 fn check_cache(limits: &ModelLimits, spec: &ModelSpec) -> Result<(), EngineError> {
-    let all = limits.context.div_ceil(PAGE_TOKENS);
-    let least = CachePages::full(1).with_window(spec.pages_per_sequence(PageClass::Window, 1, all));
+    let (all, layout) = (limits.context.div_ceil(PAGE_TOKENS), limits.kv_layout(spec));
+    let least = CachePages::new(|class| match layout.span(class) {
+        Span::All => 1,
+        span => span.pages_per_sequence(1, all),
+    });
     if limits.cache.covers(least) {
         return Ok(());
     }
-    let [pages, window] = PageClass::ALL.map(|class| limits.cache.of(class));
-    let [least, least_window] = PageClass::ALL.map(|class| least.of(class));
+    let [pages, window, tail] = PageClass::ALL.map(|class| limits.cache.of(class));
+    let [least, least_window, least_tail] = PageClass::ALL.map(|class| least.of(class));
     Err(EngineError::Setting {
         name: "cache",
-        value: format!("{pages} pages and {window} for windows, where one sequence needs {least} and {least_window}"),
+        value: format!(
+            "{pages} pages, {window} for windows and {tail} for the newest tokens, where one sequence needs {least}, \
+             {least_window} and {least_tail}"
+        ),
         allowed: "enough for one sequence: allow more memory or a shorter context",
     })
 }

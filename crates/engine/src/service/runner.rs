@@ -75,7 +75,7 @@ impl Runner {
         let prompt_rows = PromptRows { alone, beside_answers };
         let scheduler = Scheduler::new(ScheduleLimits {
             model: ModelLimits { context: shared.context(), ..limits.clone() },
-            window: pipeline.spec().window().unwrap_or(0),
+            spans: pipeline.limits().kv_layout(pipeline.spec()).spans(),
             cache: pipeline.cache(),
             prompt_rows,
             draft_rows: options.draft_rows,
@@ -485,6 +485,9 @@ impl Runner {
             window_pages: u64::from(memory.pages(PageClass::Window).count()),
             window_pages_held: u64::from(memory.pages(PageClass::Window).running()),
             window_pages_cached: u64::from(memory.pages(PageClass::Window).cached()),
+            tail_pages: u64::from(memory.pages(PageClass::Tail).count()),
+            tail_pages_held: u64::from(memory.pages(PageClass::Tail).running()),
+            tail_pages_cached: u64::from(memory.pages(PageClass::Tail).cached()),
             prompt_tokens: counters.prompt_tokens,
             reused_tokens: counters.reused_tokens,
             recomputed_tokens: counters.recomputed_tokens,

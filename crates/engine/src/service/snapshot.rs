@@ -23,6 +23,12 @@ pub struct Snapshot {
     pub window_pages_held: u64,
     /// Of those, pages kept for later prompts.
     pub window_pages_cached: u64,
+    /// Pages of the newest tokens of a quantised cache.
+    pub tail_pages: u64,
+    /// Of those, pages that running jobs hold.
+    pub tail_pages_held: u64,
+    /// Of those, pages kept for later prompts.
+    pub tail_pages_cached: u64,
     /// Jobs that ended with an answer.
     pub finished: u64,
     /// Jobs whose receiver went away.

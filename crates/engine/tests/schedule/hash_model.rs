@@ -1,16 +1,15 @@
 //! A model whose state is a hash of everything a sequence has seen, kept in the pages that a plan names.
 
 use cascadia_engine::service::schedule::{PromptRows, ScheduleLimits, Sharing};
-use cascadia_model::{CachePages, ModelLimits, PAGE_TOKENS, PageClass, StageCache, StepPlan};
+use cascadia_model::{CachePages, ModelLimits, PAGE_TOKENS, PageClass, PerClass, Span, StageCache, StepPlan};
 
 pub(crate) const VOCABULARY: u64 = 50;
 const PAGE: usize = PAGE_TOKENS as usize;
 
 /// Pages of states; stale ones stay until they are written again, as in a real cache.
 pub(crate) struct HashModel {
-    pages: Vec<[u64; PAGE]>,
-    windows: Vec<[u64; PAGE]>,
-    window: usize,
+    pages: PerClass<Vec<[u64; PAGE]>>,
+    spans: PerClass<Span>,
 }
 
 /// Numbers that depend on a seed alone.
@@ -44,9 +43,8 @@ fn mix(one: u64, other: u64) -> u64 {
 impl HashModel {
     pub(crate) fn new(limits: &ScheduleLimits) -> HashModel {
         HashModel {
-            pages: vec![[0; PAGE]; limits.model.cache.of(PageClass::Full) as usize],
-            windows: vec![[0; PAGE]; limits.model.cache.of(PageClass::Window) as usize],
-            window: limits.window as usize,
+            pages: PerClass::new(|class| vec![[0; PAGE]; limits.model.cache.of(class) as usize]),
+            spans: limits.spans,
         }
     }
 
@@ -61,15 +59,17 @@ impl HashModel {
                     (run.pages[position / PAGE - run.first as usize] as usize, position % PAGE)
                 };
                 let at = |position| place(PageClass::Full, position);
-                let before = position.checked_sub(1).map_or(7, |before| self.pages[at(before).0][at(before).1]);
+                let full = &mut self.pages[PageClass::Full];
+                let before = position.checked_sub(1).map_or(7, |before| full[at(before).0][at(before).1]);
                 let state = mix(before, u64::from(token) + 1);
-                self.pages[at(position).0][at(position).1] = state;
+                full[at(position).0][at(position).1] = state;
                 let mut seen = state;
-                if self.window > 0 {
-                    let at = |position| place(PageClass::Window, position);
-                    self.windows[at(position).0][at(position).1] = mix(u64::from(token), position as u64);
-                    let window = (position + 1).saturating_sub(self.window)..=position;
-                    seen = window.fold(seen, |seen, position| mix(seen, self.windows[at(position).0][at(position).1]));
+                for (class, span) in newest(&self.spans) {
+                    let at = |position| place(class, position);
+                    let pages = &mut self.pages[class];
+                    pages[at(position).0][at(position).1] = mix(u64::from(token), position as u64);
+                    let read = span.oldest(position as u32) as usize..=position;
+                    seen = read.fold(seen, |seen, position| mix(seen, pages[at(position).0][at(position).1]));
                 }
                 out.push((seen % VOCABULARY) as u32);
             }
@@ -79,26 +79,41 @@ impl HashModel {
 }
 
 /// What follows `prompt` when nothing else runs.
-pub(crate) fn alone(prompt: &[u32], count: usize, window: usize) -> Vec<u32> {
+pub(crate) fn alone(prompt: &[u32], count: usize, spans: &PerClass<Span>) -> Vec<u32> {
     let mut tokens = prompt.to_vec();
     let mut state = prompt[..prompt.len() - 1].iter().fold(7, |state, token| mix(state, u64::from(*token) + 1));
     for position in prompt.len() - 1..prompt.len() - 1 + count {
         state = mix(state, u64::from(tokens[position]) + 1);
-        let seen = match window {
-            0 => state,
-            _ => ((position + 1).saturating_sub(window)..=position)
-                .fold(state, |seen, at| mix(seen, mix(u64::from(tokens[at]), at as u64))),
-        };
+        let seen = newest(spans).fold(state, |seen, (_, span)| {
+            let read = span.oldest(position as u32) as usize..=position;
+            read.fold(seen, |seen, at| mix(seen, mix(u64::from(tokens[at]), at as u64)))
+        });
         tokens.push((seen % VOCABULARY) as u32);
     }
     tokens.split_off(prompt.len())
+}
+
+/// The classes whose pages hold the newest positions, and how many.
+fn newest(spans: &PerClass<Span>) -> impl Iterator<Item = (PageClass, Span)> + use<> {
+    let spans = *spans;
+    let classes = PageClass::ALL.into_iter().map(move |class| (class, spans[class]));
+    classes.filter(|(_, span)| matches!(span, Span::Newest(_)))
+}
+
+/// Every page holds all positions of a sequence; other classes as `newest` says, zero for none.
+pub(crate) fn spans(newest: impl Fn(PageClass) -> u32) -> PerClass<Span> {
+    PerClass::new(|class| match (class, newest(class)) {
+        (PageClass::Full, _) => Span::All,
+        (_, 0) => Span::Nothing,
+        (_, span) => Span::Newest(span),
+    })
 }
 
 /// Plain limits: no windows, room for `pages` pages.
 pub(crate) fn limits(pages: u32) -> ScheduleLimits {
     ScheduleLimits {
         model: model(pages, 128),
-        window: 0,
+        spans: spans(|_| 0),
         cache: StageCache::Paged,
         steps_in_flight: 1,
         prompt_rows: PromptRows { alone: 512, beside_answers: 32 },

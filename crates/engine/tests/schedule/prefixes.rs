@@ -2,21 +2,21 @@
 
 use cascadia_engine::service::schedule::{Advance, Needs, ScheduleLimits, Scheduler, Sharing, Work};
 use cascadia_engine::service::{JobId, Priority, Tenant};
-use cascadia_model::{CachePages, ModelLimits, PAGE_TOKENS, PageClass};
+use cascadia_model::{CachePages, ModelLimits, PAGE_TOKENS, PageClass, PerClass, Span};
 
-use crate::hash_model::{HashModel, alone, limits, model};
+use crate::hash_model::{HashModel, alone, limits, model, spans};
 
 struct Bench {
     scheduler: Scheduler,
     model: HashModel,
-    window: usize,
+    spans: PerClass<Span>,
     next: u64,
 }
 
 impl Bench {
     fn new(limits: ScheduleLimits) -> Bench {
-        let (model, window) = (HashModel::new(&limits), limits.window as usize);
-        Bench { scheduler: Scheduler::new(limits), model, window, next: 0 }
+        let (model, spans) = (HashModel::new(&limits), limits.spans);
+        Bench { scheduler: Scheduler::new(limits), model, spans, next: 0 }
     }
 
     /// Runs a job to its end: how many tokens were cached, and the answer, which is what it is alone.
@@ -35,7 +35,7 @@ impl Bench {
             let result = if answer.len() == count { Advance::Finished(new) } else { Advance::Computed(new) };
             self.scheduler.commit(plan, vec![result]);
         }
-        assert_eq!(answer, alone(prompt, count, self.window));
+        assert_eq!(answer, alone(prompt, count, &self.spans));
         (reused, answer)
     }
 }
@@ -85,11 +85,16 @@ fn a_text_that_differs_anywhere_is_another_text() {
 }
 
 #[test]
-fn a_prefix_is_usable_as_far_as_its_windows_reach() {
-    let window = 100;
-    let with_windows = |windows| {
-        let cache = CachePages::full(40).with_window(windows);
-        ScheduleLimits { window, model: ModelLimits { cache, ..model(40, 64) }, ..limits(40) }
+fn a_prefix_is_usable_as_far_as_pages_of_its_newest_tokens_reach() {
+    [PageClass::Window, PageClass::Tail].into_iter().for_each(check_newest);
+}
+
+fn check_newest(newest: PageClass) {
+    let with_windows = |pages| {
+        let cache = CachePages::full(40);
+        let cache = CachePages::new(|class| if class == newest { pages } else { cache.of(class) });
+        let spans = spans(|class| if class == newest { 100 } else { 0 });
+        ScheduleLimits { spans, model: ModelLimits { cache, ..model(40, 64) }, ..limits(40) }
     };
     let small = with_windows(5);
     let mut bench = Bench::new(small.clone());

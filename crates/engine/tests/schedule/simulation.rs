@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use cascadia_engine::service::schedule::{Advance, Needs, Plan, PromptRows, ScheduleLimits, Scheduler, Work};
 use cascadia_engine::service::{JobId, Priority, Tenant};
-use cascadia_model::{CachePages, ModelLimits, PAGE_TOKENS, PageClass, StageCache};
+use cascadia_model::{CachePages, ModelLimits, PAGE_TOKENS, PageClass, PerClass, StageCache};
 
-use crate::hash_model::{HashModel, Random, VOCABULARY, alone, limits, model};
+use crate::hash_model::{HashModel, Random, VOCABULARY, alone, limits, model, spans};
 
 /// A job with what it should become.
 struct Expected {
@@ -39,15 +39,19 @@ impl Simulation {
     fn new(seed: u64) -> Simulation {
         let mut random = Random(seed);
         let pages = 3 + random.below(14) as u32;
-        let window = if random.one_in(3) { 20 + random.below(120) as u32 } else { 0 };
-        let window_pages = (window + PAGE_TOKENS).div_ceil(PAGE_TOKENS) + 1 + random.below(8) as u32;
+        // Windows, and tails of quantised caches: either, both or neither.
+        let newest = PerClass::new(|_| if random.one_in(3) { 20 + random.below(120) as u32 } else { 0 });
+        let newest_pages = PerClass::new(|class| match newest[class] {
+            0 => 0,
+            span => (span + PAGE_TOKENS).div_ceil(PAGE_TOKENS) + 1 + random.below(8) as u32,
+        });
         let rows_per_step = 6 + random.below(150) as u32;
         let limits = ScheduleLimits {
             model: ModelLimits {
-                cache: CachePages::full(pages).with_window(if window == 0 { 0 } else { window_pages }),
+                cache: CachePages::new(|class| if class == PageClass::Full { pages } else { newest_pages[class] }),
                 ..model(pages, rows_per_step)
             },
-            window,
+            spans: spans(|class| newest[class]),
             cache: if seed % 4 == 3 { StageCache::PerSequence } else { StageCache::Paged },
             steps_in_flight: 1 + random.below(3) as u32,
             prompt_rows: PromptRows {
@@ -91,7 +95,7 @@ impl Simulation {
         let id = JobId(self.jobs.len() as u64);
         let priority = [Priority::Low, Priority::Normal, Priority::High][self.random.below(3) as usize];
         let deadline = self.random.one_in(12).then(|| self.now + self.random.below(60) as f64);
-        let answer = alone(&prompt, count, self.limits.window as usize);
+        let answer = alone(&prompt, count, &self.limits.spans);
         self.jobs.insert(id, Expected { prompt: prompt.clone(), answer, got: Vec::new(), ended: false });
         let needs = Needs::NextToken;
         self.scheduler.admit(Work { id, tokens: prompt, needs, tenant, priority, deadline }, self.now);

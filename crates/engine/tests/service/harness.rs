@@ -15,7 +15,7 @@ use cascadia_engine::{
     CacheSize, Engine, EngineError, Flow, ModelText, OpenOptions, Outcome, Sampling, Session, Source, generate,
 };
 use cascadia_kernels::Pool;
-use cascadia_model::CachePages;
+use cascadia_model::{CachePages, KvFormats};
 
 /// The longest that a test waits for an update; far more than it should take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -29,6 +29,7 @@ pub(crate) struct Setup {
     pub(crate) rows_per_step: u32,
     pub(crate) threads: usize,
     pub(crate) options: ServiceOptions,
+    pub(crate) formats: KvFormats,
 }
 
 /// What a test asks for, of a service or of a session.
@@ -100,7 +101,8 @@ pub(crate) fn long(name: &str) -> PathBuf {
 
 impl Setup {
     pub(crate) fn new(model: PathBuf, context: u32, cache: CachePages) -> Setup {
-        Setup { model, context, cache, rows_per_step: 128, threads: 2, options: ServiceOptions::default() }
+        let (options, formats) = (ServiceOptions::default(), KvFormats::Auto);
+        Setup { model, context, cache, rows_per_step: 128, threads: 2, options, formats }
     }
 
     pub(crate) fn engine(&self, cache: CacheSize) -> Engine {
@@ -108,6 +110,7 @@ impl Setup {
             context: Some(self.context),
             rows_per_step: self.rows_per_step,
             cache,
+            formats: self.formats.clone(),
             ..OpenOptions::new(Arc::new(Pool::new(self.threads)))
         };
         Engine::open(Source::Path(&self.model), &options).unwrap()

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cascadia_model::{ModelLimits, StageCache};
+use cascadia_model::{ModelLimits, PerClass, Span, StageCache};
 
 use crate::service::Tenant;
 
@@ -11,8 +11,8 @@ use crate::service::Tenant;
 pub struct ScheduleLimits {
     /// What the model was loaded for.
     pub model: ModelLimits,
-    /// Positions that layers with a window read; zero without any.
-    pub window: u32,
+    /// Which positions pages of each class hold.
+    pub spans: PerClass<Span>,
     /// How stages keep what they have computed. Unless all of them do so in pages, no prefix is shared, there is no speculation,
     /// and a sequence whose step failed begins again.
     pub cache: StageCache,

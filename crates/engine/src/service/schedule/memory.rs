@@ -1,6 +1,6 @@
 //! The memory of all sequences: pages, the prefixes cached in them, and what is evicted first.
 
-use cascadia_model::{CachePages, PAGE_TOKENS, PageClass, PageId, PageRun, PerClass};
+use cascadia_model::{CachePages, PAGE_TOKENS, PageClass, PageId, PageRun, PerClass, Span};
 
 use super::pages::{Holder, Pages};
 use super::prefix::{NodeId, PrefixKey, PrefixTree};
@@ -10,8 +10,8 @@ use super::prefix::{NodeId, PrefixKey, PrefixTree};
 pub struct Memory {
     pages: PerClass<Pages>,
     tree: PrefixTree,
-    /// Positions that layers with a window read; zero where there are none.
-    window: usize,
+    /// Which positions pages of each class hold.
+    spans: PerClass<Span>,
     generation: u64,
     evictions: u64,
 }
@@ -53,13 +53,13 @@ pub enum Reach {
 const PAGE: usize = PAGE_TOKENS as usize;
 
 impl Memory {
-    /// All pages free. `window` is how many positions layers with a window read, zero without any.
-    pub fn new(cache: CachePages, window: u32) -> Memory {
-        let held = |class| if class == PageClass::Window && window == 0 { 0 } else { cache.of(class) };
+    /// All pages free. `spans` says which positions pages of each class hold.
+    pub fn new(cache: CachePages, spans: PerClass<Span>) -> Memory {
+        let held = |class| if spans[class] == Span::Nothing { 0 } else { cache.of(class) };
         Memory {
             pages: PerClass::new(|class| Pages::new(held(class))),
             tree: PrefixTree::default(),
-            window: window as usize,
+            spans,
             generation: 0,
             evictions: 0,
         }
@@ -67,7 +67,7 @@ impl Memory {
 
     /// All pages free, and nothing that was computed before is used again.
     pub fn emptied(&self, cache: CachePages) -> Memory {
-        Memory { generation: self.generation + 1, evictions: self.evictions, ..Memory::new(cache, self.window as u32) }
+        Memory { generation: self.generation + 1, evictions: self.evictions, ..Memory::new(cache, self.spans) }
     }
 
     /// Nothing yet, for a sequence with this key.
@@ -179,7 +179,7 @@ impl Memory {
     /// Whether a sequence with these pages could get all others up to `length` tokens, and leave a reserve.
     pub fn has_room(&self, holding: &Holding, length: usize, reserve: u32) -> bool {
         self.classes().into_iter().all(|class| {
-            let wanted = match self.span(class) {
+            let wanted = match self.newest(class) {
                 None => length.div_ceil(PAGE),
                 // A page's worth of rows at a time is enough to get on.
                 Some(span) => (span + PAGE).div_ceil(PAGE) + 1,
@@ -192,7 +192,7 @@ impl Memory {
     /// Pages of a class that `key` could get.
     pub fn available(&self, class: PageClass, key: PrefixKey) -> u32 {
         let pages = &self.pages[class];
-        if self.span(class).is_some() {
+        if self.newest(class).is_some() {
             return pages.count() - pages.running();
         }
         let floor = self.floor(key);
@@ -213,15 +213,15 @@ impl Memory {
 
     /// The classes that the model has.
     fn classes(&self) -> impl IntoIterator<Item = PageClass> + use<> {
-        let windowed = self.window > 0;
-        PageClass::ALL.into_iter().filter(move |class| *class == PageClass::Full || windowed)
+        let spans = self.spans;
+        PageClass::ALL.into_iter().filter(move |class| spans[*class] != Span::Nothing)
     }
 
-    /// Newest positions that layers of a class read; all if it has no limit.
-    fn span(&self, class: PageClass) -> Option<usize> {
-        match class {
-            PageClass::Full => None,
-            PageClass::Window => Some(self.window),
+    /// Newest positions that pages of a class hold; nothing if they hold all.
+    fn newest(&self, class: PageClass) -> Option<usize> {
+        match self.spans[class] {
+            Span::Nothing | Span::All => None,
+            Span::Newest(span) => Some(span as usize),
         }
     }
 
@@ -232,7 +232,7 @@ impl Memory {
 
     /// The first page that a token after `computed` others reads in layers of a class.
     fn first_read(&self, class: PageClass, computed: usize) -> usize {
-        self.span(class).map_or(0, |span| (computed + 1).saturating_sub(span) / PAGE)
+        self.spans[class].oldest(computed as u32) as usize / PAGE
     }
 
     /// Whether every class has all pages that a token after this path reads.
@@ -273,7 +273,7 @@ impl Memory {
     /// what makes it worth keeping; a page of a window goes alone.
     fn take_page(&mut self, class: PageClass, key: PrefixKey, reach: Reach) -> Option<PageId> {
         while self.pages[class].free() == 0 {
-            if self.span(class).is_some() {
+            if self.newest(class).is_some() {
                 let page = self.tree.drop_oldest_page(class)?;
                 self.pages[class].release(page, Holder::Cached);
                 self.evictions += 1;

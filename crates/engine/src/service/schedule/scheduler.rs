@@ -54,7 +54,7 @@ impl Scheduler {
             sequences: BTreeMap::new(),
             running: Vec::new(),
             tenants: Tenants::new(limits.weights.clone(), limits.patience_seconds),
-            memory: Memory::new(limits.model.cache, limits.window),
+            memory: Memory::new(limits.model.cache, limits.spans),
             counters: ScheduleCounters::default(),
             released: Vec::new(),
             now: 0.0,

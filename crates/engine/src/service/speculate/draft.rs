@@ -55,7 +55,8 @@ impl DraftModel {
             });
         }
         let limits = pipeline.limits();
-        let per_slot = ReservedPages::per_sequence(pipeline.spec(), limits.context, limits.rows_per_step);
+        let per_slot =
+            ReservedPages::per_sequence(&limits.kv_layout(pipeline.spec()), limits.context, limits.rows_per_step);
         let fitting = |class: PageClass| limits.cache.of(class).checked_div(per_slot.of(class));
         let slots = PageClass::ALL.into_iter().filter_map(fitting).min().unwrap_or(0);
         Ok(DraftModel {
