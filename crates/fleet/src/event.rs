@@ -15,6 +15,23 @@ pub enum FleetEvent {
         /// What failed.
         problem: String,
     },
+    /// A machine waits to be approved.
+    Pending {
+        /// The name it will have.
+        node: String,
+        /// What it shows too, unless somebody is between.
+        code: String,
+    },
+    /// This machine waits to be approved.
+    AwaitsApproval {
+        /// What the coordinator shows too, unless somebody is between.
+        code: String,
+    },
+    /// A machine has a new key.
+    Rotated {
+        /// Its name.
+        node: String,
+    },
     /// A machine has joined the fleet.
     Joined {
         /// The name it was given.
@@ -145,6 +162,11 @@ pub enum FleetEvent {
         /// Which.
         shard: Digest,
     },
+    /// A shard that this worker had stored is damaged, and was removed.
+    ShardDamaged {
+        /// Which.
+        shard: Digest,
+    },
     /// What this worker has to say of its connections and its shards.
     Worker {
         /// A sentence.
@@ -159,6 +181,15 @@ impl fmt::Display for FleetEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             FleetEvent::NotAnnounced { problem } => f.write_str(problem),
+            FleetEvent::Pending { node, code } => write!(
+                f,
+                "{node} wants to join with the code {code}. If that machine shows the same code, run:  \
+                cascadia fleet approve {node}    (otherwise: cascadia fleet reject {node})"
+            ),
+            FleetEvent::AwaitsApproval { code } => {
+                write!(f, "This machine waits to be approved. Compare its code with the coordinator's:  {code}")
+            }
+            FleetEvent::Rotated { node } => write!(f, "{node} has a new key."),
             FleetEvent::Joined { node } => write!(f, "{node} has joined the fleet."),
             FleetEvent::TurnedAway { address, problem } => write!(f, "{address} was turned away: {problem}"),
             FleetEvent::Ready { node, stage } => write!(f, "{node} is ready for stage {stage}."),
@@ -193,6 +224,9 @@ impl fmt::Display for FleetEvent {
                 write!(f, "It could not be planned again, and will be tried later: {problem}")
             }
             FleetEvent::Computing { node } => write!(f, "{node} computes for the coordinator."),
+            FleetEvent::ShardDamaged { shard } => {
+                write!(f, "shard {} is damaged and was removed; push it again", shard.short())
+            }
             FleetEvent::ShardReleased { shard } => write!(f, "shard {} is no longer needed", shard.short()),
         }
     }

@@ -6,6 +6,8 @@ pub mod clock;
 mod error;
 mod event;
 mod failover;
+#[doc(hidden)]
+pub mod fuzzing;
 mod home;
 mod json_file;
 mod membership;
@@ -16,30 +18,31 @@ mod wire;
 mod workers;
 
 pub use audit::{
-    AuditLog, Auditor, Decision, Entry, Head, LogLimits, Position, Record, Seal, SignedHead, Verb, Verdict, Witness,
-    Witnesses,
+    AuditLog, Auditor, Decision, Entry, Head, LogLimits, Position, Record, Seal, SeenRequests, ServedModel, SignedHead,
+    Verb, Verdict, Witness, Witnesses,
 };
 pub use clock::{Clock, seconds_now};
 pub use error::FleetError;
 pub use event::{FleetEvent, Notify};
-pub use failover::{RemoteStage, StageStatus, Timeouts};
+pub use failover::{OpenRecheck, RemoteStage, StageStatus, Timeouts};
 pub use home::{
     Arrivals, CoordinatorSettings, FleetHome, FleetStatus, KnownMachine, KnownMachines, POLL, PushReport, PushRequest,
     WorkerSettings, candidates, default_address, gather, reachable, remember,
 };
 pub use json_file::{read_json, write_json};
 pub use membership::{
-    Announcement, Arrival, Identity, Invitation, Listener, Member, Members, PendingIdentity, Quarantine, join,
-    look_around,
+    Announcement, Arrival, Identity, Invitation, JoinedFleet, Listener, Member, Members, PendingIdentity,
+    PendingMember, Quarantine, join, look_around,
 };
-pub use os::{Probe, lower_priority};
+pub use os::{Probe, Sandbox, SandboxPlaces, lower_priority};
 pub use planning::{
     Candidate, Cost, FleetPlan, MOST_MACHINES, ModelCosts, PlannedStage, ReplanTimer, StageSplit, Suggestion, Task,
     holds_ends, layer_names, plan, plan_with_stages, possible_starts, predict, suggestions, tells_stage,
 };
 pub use shards::{
-    Digest, HERE, MANIFEST_FILE, MANIFEST_VERSION, Manifest, Numerics, OwnStage, PushJob, Shard, ShardOptions, Store,
-    TOKEN_IO_FILE, open_shard, receive_workers, remote_targets, stage_file,
+    Digest, HERE, KnownTargets, MANIFEST_FILE, MANIFEST_VERSION, Manifest, Numerics, OwnStage, PushJob, Shard,
+    ShardOptions, SignedManifest, SignedShard, Store, TOKEN_IO_FILE, open_shard, receive_workers, recheck_exported,
+    remote_targets, stage_file,
 };
 pub use wire::{Hello, Offer, RowFormat, StageLimits, TcpLink, frame, link, verbs};
 pub use workers::{

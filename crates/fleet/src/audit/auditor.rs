@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::head::parse_testimony;
 use super::record::{Decision, Entry, Verb};
+use super::seen::{ServedModel, WaitingRequests};
 use super::{AuditLog, Refusals, SignedHead, Witness};
 use crate::json_file::{read_json, write_json};
 use crate::{Clock, FleetError, Identity, Members};
@@ -28,6 +29,8 @@ pub struct Auditor {
     /// Of workers that did not countersign a head.
     doubts: Mutex<Refusals>,
     pending: Mutex<Pending>,
+    /// For which requests machines have computed.
+    seen: Mutex<WaitingRequests>,
     head: Mutex<Option<(SignedHead, Instant)>>,
     /// Held by whoever writes what waits, which is written once.
     writing: Mutex<()>,
@@ -53,8 +56,8 @@ impl Auditor {
     /// Keeps a log with the coordinator's key.
     pub fn new(log: AuditLog, identity: Identity) -> Auditor {
         let [refusals, doubts] = [Verb::Connect, Verb::Witness].map(|verb| Mutex::new(Refusals::of(verb)));
-        let (pending, head) = (Mutex::default(), Mutex::new(None));
-        Auditor { log, identity, refusals, doubts, pending, head, writing: Mutex::new(()) }
+        let (pending, seen, head) = (Mutex::default(), Mutex::default(), Mutex::new(None));
+        Auditor { log, identity, refusals, doubts, pending, seen, head, writing: Mutex::new(()) }
     }
 
     /// The clock of its log.
@@ -84,6 +87,11 @@ impl Auditor {
         }
     }
 
+    /// Remembers that a machine was sent hidden states of these requests, and waits for no disk.
+    pub(crate) fn saw(&self, node: &str, served: ServedModel, requests: &[u64]) {
+        hold(&self.seen).add(node, served, requests);
+    }
+
     /// Records that someone was turned away.
     pub fn refused(&self, who: &str, problem: &str) {
         self.count(&self.refusals, who, problem);
@@ -110,6 +118,11 @@ impl Auditor {
     /// Writes what waits, and signs a head if it is time. What cannot be written waits on.
     pub fn tick(&self, mut hear: impl FnMut(&Entry)) -> Result<(), FleetError> {
         let _writing = hold(&self.writing);
+        let mut seen = std::mem::take(&mut *hold(&self.seen));
+        if let Err(error) = seen.write(self.log.folder(), self.clock().unix_seconds()) {
+            hold(&self.seen).merge(seen);
+            return Err(error);
+        }
         for refusals in [&self.refusals, &self.doubts] {
             let over = hold(refusals).over(self.clock().now());
             over.into_iter().for_each(|entry| self.note(entry));
@@ -166,6 +179,7 @@ impl Auditor {
         match parse_testimony(bytes) {
             Ok(Ok(witness)) => {
                 let worker = witness.seal.pin();
+                // auth: witness-signer, witness-node, witness-head
                 let is_its = members.name_of(worker).as_deref() == Some(node) && witness.is_signed_by(worker);
                 match is_its && witness.seen.is_signed_by(self.identity.pin()) {
                     true => {

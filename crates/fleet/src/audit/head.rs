@@ -9,7 +9,7 @@ use super::record::Position;
 use super::seal::{SEAL_BYTES, Seal};
 use crate::json_file::{read_json, write_json};
 use crate::wire::link::LinkError;
-use crate::wire::message::{Reader, Writer};
+use crate::wire::message::{Reader, Writer, broken};
 use crate::{Digest, FleetError, Identity};
 
 /// What the two signatures are made for, so that they are of no use for anything else.
@@ -119,8 +119,9 @@ pub(crate) fn testimony_bytes(countersignature: &Countersignature) -> Vec<u8> {
 pub(crate) fn parse_testimony(bytes: &[u8]) -> Result<Countersignature, LinkError> {
     let mut reader = Reader(bytes);
     let countersignature = match reader.number()? {
+        0 => Err(reader.text()?),
         1 => Ok(Witness { seen: SignedHead::read(&mut reader)?, seal: Seal(reader.array()?) }),
-        _ => Err(reader.text()?),
+        _ => return Err(broken()),
     };
     reader.end()?;
     Ok(countersignature)
@@ -129,7 +130,7 @@ pub(crate) fn parse_testimony(bytes: &[u8]) -> Result<Countersignature, LinkErro
 /// The heads that a worker has seen, in a file.
 pub struct Witnesses {
     path: PathBuf,
-    identity: Identity,
+    identity: Mutex<Identity>,
     coordinator: Digest,
     one_at_a_time: Mutex<()>,
 }
@@ -137,7 +138,12 @@ pub struct Witnesses {
 impl Witnesses {
     /// What this machine remembers of its coordinator's log in a file.
     pub fn at(path: &Path, identity: Identity, coordinator: Digest) -> Witnesses {
-        Witnesses { path: path.to_owned(), identity, coordinator, one_at_a_time: Mutex::new(()) }
+        Witnesses { path: path.to_owned(), identity: Mutex::new(identity), coordinator, one_at_a_time: Mutex::new(()) }
+    }
+
+    /// Signs with another key from now on.
+    pub(crate) fn sign_with(&self, identity: Identity) {
+        *self.identity.lock().unwrap_or_else(PoisonError::into_inner) = identity;
     }
 
     /// The heads in such a file, from the oldest to the newest.
@@ -148,11 +154,13 @@ impl Witnesses {
     /// Countersigns a head once it is remembered, unless the log it belongs to cannot be the one that was seen before.
     pub(crate) fn see(&self, head: SignedHead) -> Countersignature {
         let _one_at_a_time = self.one_at_a_time.lock().unwrap_or_else(PoisonError::into_inner);
+        // auth: head-signer
         if !head.is_signed_by(self.coordinator) {
             return Err("this head is not signed by its coordinator".to_owned());
         }
         let mut heads = Witnesses::read(&self.path).map_err(|error| error.to_string())?;
-        let witness = Witness::new(&self.identity, head).map_err(|error| error.to_string())?;
+        let identity = self.identity.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let witness = Witness::new(&identity, head).map_err(|error| error.to_string())?;
         if let Some(Witness { seen, .. }) = heads.last() {
             let (before, now) = (seen.head.count, head.head.count);
             if now < before {

@@ -7,16 +7,20 @@ mod log;
 mod record;
 mod refusals;
 mod seal;
+mod seen;
 #[cfg(test)]
 mod tests;
 mod verify;
 
 pub use auditor::Auditor;
 pub(crate) use countersign::Countersigner;
-pub(crate) use head::{Countersignature, testimony_bytes};
+pub(crate) use head::{Countersignature, parse_testimony, testimony_bytes};
 pub use head::{Head, SignedHead, Witness, Witnesses};
 pub use log::{AuditLog, LogLimits};
 pub use record::{Decision, Entry, Position, Record, Verb};
 pub(crate) use refusals::Refusals;
+pub(crate) use seal::SEAL_BYTES;
 pub use seal::Seal;
+pub(crate) use seen::KnownRequests;
+pub use seen::{SeenRequests, ServedModel};
 pub use verify::Verdict;

@@ -22,6 +22,12 @@ pub enum Verb {
     Invite,
     /// A machine becomes a member.
     Join,
+    /// A machine that waited becomes a member.
+    Approve,
+    /// A machine that waited is sent away.
+    Reject,
+    /// A machine has a new key, or should have one.
+    Rotate,
     /// A machine is taken out.
     Revoke,
     /// A shard goes to a machine.

@@ -38,16 +38,21 @@ pub(crate) fn channel<T>(clock: &Clock, most: usize) -> (Sender<T>, Receiver<T>)
 impl<T> Sender<T> {
     /// Puts an item in; `false` if the queue is full. An item that nobody will receive is dropped.
     pub(crate) fn try_send(&self, item: T) -> bool {
+        self.offer(item).is_ok()
+    }
+
+    /// The same, with the item back if the queue is full.
+    pub(crate) fn offer(&self, item: T) -> Result<(), T> {
         let mut queue = self.0.lock();
         if !queue.has_receiver {
-            return true;
+            return Ok(());
         }
         if queue.items.len() >= queue.most {
-            return false;
+            return Err(item);
         }
         queue.items.push_back(item);
         self.0.notify();
-        true
+        Ok(())
     }
 
     /// Puts an item in as soon as there is room; `false` if nobody will receive it.

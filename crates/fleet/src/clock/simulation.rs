@@ -37,7 +37,7 @@ impl Simulation {
     pub fn new(seed: u64) -> Simulation {
         let main = Entry { thread: thread::current(), status: Status::Ready };
         let trace = Trace { time: Duration::ZERO, turns: 0, order: 0 };
-        let state = State { trace, chance: seed, tasks: vec![main], failure: None };
+        let state = State { trace, chance: seed, tasks: vec![main], failure: None, wall: 0 };
         let scheduler =
             Arc::new(Scheduler { begin: Instant::now(), running: AtomicUsize::new(MAIN), state: Mutex::new(state) });
         Simulation { clock: Clock(Some(Arc::clone(&scheduler))), scheduler }
@@ -46,6 +46,11 @@ impl Simulation {
     /// Its clock.
     pub fn clock(&self) -> &Clock {
         &self.clock
+    }
+
+    /// Sets the wall clock forward by so many seconds, or back. Nothing is woken by that.
+    pub fn set_wall_clock(&self, seconds: i64) {
+        self.scheduler.lock().wall += seconds;
     }
 
     /// Lets all other threads come to their end, in as much simulated time as they need, and says how the run went.
@@ -77,6 +82,8 @@ struct State {
     tasks: Vec<Entry>,
     /// Why the run cannot continue.
     failure: Option<&'static str>,
+    /// By how many seconds the wall clock was set.
+    wall: i64,
 }
 
 struct Entry {
@@ -119,7 +126,8 @@ impl Scheduler {
     }
 
     pub(super) fn unix_seconds(&self) -> u64 {
-        UNIX_BEGIN + self.lock().trace.time.as_secs()
+        let state = self.lock();
+        (UNIX_BEGIN + state.trace.time.as_secs()).saturating_add_signed(state.wall)
     }
 
     /// Starts a thread, which waits for its turn.

@@ -7,6 +7,8 @@ use cascadia_model::StepPlan;
 
 /// A step that takes so many times as long as usual is slow,
 const TIMES: u32 = 4;
+/// and one that takes more than so many times as long does not show that a machine is quick again,
+const NOT_QUICK: u32 = 2;
 /// unless it is over sooner than anybody minds.
 const UNNOTICED: Duration = Duration::from_millis(10);
 /// A machine with so many slow steps in a row is.
@@ -78,7 +80,7 @@ impl Pace {
             Some(usual) if is_far_slower(time, usual) => self.slow = self.slow.saturating_add(1),
             usual => {
                 times.add(time);
-                if usual.is_some() {
+                if usual.is_some_and(|usual| time <= UNNOTICED.max(usual * NOT_QUICK)) {
                     self.slow = 0;
                 }
             }
@@ -131,6 +133,9 @@ mod tests {
         check(&[(20, TOKEN, 10), (8, TOKEN, 41)], Some(28));
         check(&[(20, TOKEN, 10), (100, TOKEN, 40)], None);
         check(&[(20, TOKEN, 10), (7, TOKEN, 900), (1, TOKEN, 12), (7, TOKEN, 900)], None);
+        // What is neither says nothing.
+        check(&[(20, TOKEN, 10), (7, TOKEN, 41), (5, TOKEN, 39), (1, TOKEN, 41)], Some(33));
+        check(&[(20, TOKEN, 10), (7, TOKEN, 41), (1, TOKEN, 20), (7, TOKEN, 41)], None);
         // Nobody minds that.
         check(&[(20, TOKEN, 1), (100, TOKEN, 10)], None);
         check(&[(20, TOKEN, 1), (8, TOKEN, 11)], Some(28));

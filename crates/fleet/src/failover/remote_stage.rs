@@ -5,11 +5,13 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use cascadia_model::{Hidden, Placement, Stage, StageError, StageTraits, StepPlan};
+use cascadia_model::{Hidden, ModelLimits, Placement, Stage, StageError, StageTraits, StepPlan};
 
 use crate::audit::Verb;
 use crate::clock::Monitor;
+use crate::failover::failure::{Failure, blame};
 use crate::failover::pace::is_far_slower;
+use crate::failover::recheck::{Answered, OpenRecheck, Recheck};
 use crate::failover::stage_status::StageStatus;
 use crate::failover::standby::{Followed, Standby, StandbyEnd, Tally};
 use crate::failover::standby_state::{CacheCheck, StandbyState};
@@ -55,6 +57,8 @@ struct State {
     current: Option<WorkerLink>,
     /// Who computes along with it.
     standbys: StandbyState,
+    /// Who computes some of it again where there is no standby.
+    recheck: Option<Recheck>,
     /// The newest generation of steps that a machine has computed; those count on its cache.
     served: Option<u64>,
     /// The generation for which the present machine was taken: its cache has nothing of earlier ones.
@@ -68,20 +72,6 @@ struct State {
     frame: Frame,
     /// Rows as they are sent; a standby may need them longer.
     row_bytes: Arc<Vec<u8>>,
-}
-
-/// How an exchange failed.
-enum Failure {
-    /// The machine is of no more use.
-    Lost(String),
-    /// It is well, and cannot run this plan.
-    Plan(String),
-}
-
-impl From<LinkError> for Failure {
-    fn from(error: LinkError) -> Failure {
-        Failure::Lost(error.to_string())
-    }
 }
 
 impl RemoteStage {
@@ -108,6 +98,7 @@ impl RemoteStage {
                 State {
                     current: None,
                     standbys: StandbyState::default(),
+                    recheck: None,
                     served: None,
                     taken_for: 0,
                     suspected: None,
@@ -125,14 +116,32 @@ impl RemoteStage {
         RemoteStage { uses_standby: false, ..self }
     }
 
+    /// The same with a stage of these limits in this process that computes some steps again, where no standby does.
+    pub fn with_recheck(self, limits: &ModelLimits, open: OpenRecheck, seed: u64) -> RemoteStage {
+        let recheck = Recheck::start(self.workers.clock(), (limits, self.terms.codec), open, seed);
+        self.state.lock().recheck = Some(recheck);
+        self
+    }
+
     /// Who runs it, and what it has done so far.
     pub fn status(&self) -> StageStatus {
         let status = self.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let spares = status.standby.iter().cloned().chain(self.workers.spares()).collect();
+        let spares: Vec<String> = status.standby.iter().cloned().chain(self.workers.spares()).collect();
+        let sandboxes = self.workers.sandboxes(status.node.iter().chain(&spares));
         let slow = status.slow.iter().cloned().chain(self.workers.slow()).collect();
         let [followed, compared] =
             [&self.tally.followed, &self.tally.compared].map(|steps| steps.load(Ordering::Relaxed));
-        StageStatus { spares, slow, doubted: self.workers.doubted(), followed, compared, ..status }
+        let is_checked = status.is_checked || status.standby.is_some();
+        StageStatus {
+            spares,
+            sandboxes,
+            is_checked,
+            slow,
+            doubted: self.workers.doubted(),
+            followed,
+            compared,
+            ..status
+        }
     }
 
     /// What people call it.
@@ -154,8 +163,10 @@ impl RemoteStage {
         self.workers.sweep(self.terms.timeouts.silence);
         let Some(mut state) = self.state.try_lock() else { return };
         self.collect_ended_standbys(&mut state);
-        if state.current.is_some() && state.still_there(&self.workers, self.terms.timeouts.silence).is_err() {
-            self.lose(&mut state);
+        if state.current.is_some()
+            && let Err(error) = state.still_there(&self.workers, self.terms.timeouts.silence)
+        {
+            self.lose(&mut state, &error.to_string());
         }
         // One that waits is there as well as one that computes: if it goes, it is given as long to come back.
         if state.current.is_none() && !self.workers.spares().is_empty() {
@@ -192,7 +203,7 @@ impl RemoteStage {
             if self.workers.admits(&worker.node) {
                 return Ok(());
             }
-            let (node, _) = self.lose(state);
+            let (node, _) = self.lose(state, "it no longer belongs to the fleet");
             let gone = || format!("{node} no longer belongs to the fleet");
             return state.current.as_ref().map(|_| ()).ok_or_else(gone);
         }
@@ -223,6 +234,9 @@ impl RemoteStage {
         self.terms.codec.encode(&hidden.values, &mut row_bytes).map_err(Failure::Plan)?;
         state.row_bytes = Arc::new(row_bytes);
         let ended = self.take_ended();
+        // Before they are sent, so that none is sent that is not known.
+        let standby = state.standbys.standby.as_ref().map(|standby| standby.node.as_str());
+        std::iter::once(worker.node.as_str()).chain(standby).for_each(|node| self.workers.saw(node, plan));
         let sent = worker.send(plan, &ended, &state.row_bytes);
         // Whatever became of that: if the machine is lost, its standby answers.
         state.standbys.tell((&worker.node, self.now()), |standby| standby.step(plan, &ended, &state.row_bytes));
@@ -240,7 +254,35 @@ impl RemoteStage {
         let computed = self.judge(plan, (&worker.node, answer?), (&state.frame, hidden), &mut state.suspected)?;
         let time = worker.pace.last();
         state.standbys.tell((&worker.node, self.now()), |standby| standby.compare(state.frame.rows(), time));
+        self.recheck(plan, &ended, state);
         Ok(computed)
+    }
+
+    /// Lets what a machine answered be computed again, if it has no standby and computes the same bits as this one.
+    fn recheck(&self, plan: &StepPlan, ended: &[u64], state: &mut State) {
+        let State { current, standbys, recheck, frame, row_bytes, .. } = state;
+        let Some((worker, recheck)) = current.as_ref().zip(recheck.as_mut()) else { return };
+        let rechecks = standbys.standby.is_none() && worker.numerics == self.traits.numerics.0 && recheck.works();
+        if rechecks {
+            recheck.observe(&Answered { node: &worker.node, plan, ended, sent: row_bytes, came: frame.rows() });
+        }
+        self.note(|status| (status.is_checked, status.rechecked) = (rechecks, recheck.rows()));
+    }
+
+    /// Excludes a machine that gave other rows than this one: what was made of them is in doubt.
+    fn refute(&self, state: &mut State) {
+        let found = state.recheck.as_ref().and_then(Recheck::take_wrong);
+        // More of what it computed may have waited when it was excluded.
+        let Some(node) = found.filter(|node| self.workers.admits(node)) else { return };
+        self.workers.refute(&node, &self.describe());
+        state.standbys = StandbyState::default();
+        state.standbys.doubt = Some(format!("{node} computed other rows than the coordinator"));
+        let is_current = state.current.take_if(|worker| worker.node == node).is_some();
+        self.note(|status| {
+            status.node.take_if(|_| is_current);
+            status.wrong.retain(|name| *name != node);
+            status.wrong.push(node);
+        });
     }
 
     /// As many sequences that have ended as fit into a step.
@@ -268,7 +310,7 @@ impl RemoteStage {
 
     /// Releases the machine that computes; its standby continues. Gives the name of the first, and what the second
     /// answers to the last step.
-    fn lose(&self, state: &mut State) -> (String, Option<StepReply>) {
+    fn lose(&self, state: &mut State, why: &str) -> (String, Option<StepReply>) {
         let hand_over = |standby: Standby| (standby.node.clone(), standby.hand_over(CATCHING_UP));
         let (standby, end) = state.standbys.standby.take().map(hand_over).unzip();
         self.note(|status| {
@@ -278,12 +320,12 @@ impl RemoteStage {
         state.seen = self.now();
         let node = state.current.take().map(|worker| worker.node).unwrap_or_default();
         self.workers.remember_loss(&node);
-        self.workers.note(Verb::StageLost, &node, self.describe());
+        self.workers.note(Verb::StageLost, &node, format!("{}: {why}", self.describe()));
         match end {
             Some(StandbyEnd::HandedOver(followed)) if self.workers.admits(&followed.worker.node) => {
-                return (node, self.adopt(followed, state));
+                return (node, self.adopt(*followed, state));
             }
-            Some(StandbyEnd::Differs(other)) => self.dispute(&node, other, state),
+            Some(StandbyEnd::Differs(other)) => self.dispute(&node, *other, state),
             Some(StandbyEnd::Lost) => standby.iter().for_each(|node| self.workers.remember_loss(node)),
             Some(StandbyEnd::HandedOver(_) | StandbyEnd::Released) | None => {}
         }
@@ -308,7 +350,7 @@ impl RemoteStage {
         state: &mut State,
     ) -> Result<u32, Failure> {
         let Failure::Lost(problem) = failure else { return Err(failure) };
-        let (node, answer) = self.lose(state);
+        let (node, answer) = self.lose(state, &problem);
         let lost = Failure::Lost(format!("{node}: {problem}"));
         let Some((worker, answer)) = state.current.as_ref().zip(answer) else { return Err(lost) };
         match self.judge(plan, (&worker.node, answer), (&state.frame, hidden), &mut state.suspected) {
@@ -317,7 +359,7 @@ impl RemoteStage {
                 Ok(computed)
             }
             Err(Failure::Plan(problem)) => Err(Failure::Plan(problem)),
-            Err(Failure::Lost(problem)) => Err(Failure::Lost(format!("{}: {problem}", self.lose(state).0))),
+            Err(Failure::Lost(problem)) => Err(Failure::Lost(format!("{}: {problem}", self.lose(state, &problem).0))),
         }
     }
 
@@ -341,7 +383,7 @@ impl RemoteStage {
                     self.workers.note(Verb::StageSlow, &slow.node, self.describe());
                     self.workers.put(slow);
                 }
-                self.adopt(followed, state);
+                self.adopt(*followed, state);
             }
             // A slow machine is better than none.
             end => self.standby_ended(&node, end, state),
@@ -392,7 +434,7 @@ impl RemoteStage {
         }
         for (node, end) in state.standbys.take_left() {
             if let Some(StandbyEnd::Differs(other)) = end {
-                self.dispute(&node, other, state);
+                self.dispute(&node, *other, state);
             }
         }
     }
@@ -409,7 +451,7 @@ impl RemoteStage {
         match end {
             StandbyEnd::Differs(other) => {
                 let node = state.current.as_ref().map(|worker| worker.node.clone()).unwrap_or_default();
-                self.dispute(&node, other, state);
+                self.dispute(&node, *other, state);
             }
             StandbyEnd::HandedOver(followed) => {
                 self.workers.put(followed.worker);
@@ -515,6 +557,7 @@ impl Stage for RemoteStage {
         // A step that panicked left a link that is out of step, and such a link fails.
         let state = &mut *self.state.lock();
         self.collect_ended_standbys(state);
+        self.refute(state);
         if let Some(problem) = state.standbys.doubt.take() {
             return Err(StageError::Wrong { layers: self.layers.clone(), problem });
         }
@@ -542,21 +585,6 @@ impl Stage for RemoteStage {
             Err(Failure::Lost(problem)) => {
                 Err(StageError::Lost { layers: self.layers.clone(), problem, while_computing: true })
             }
-        }
-    }
-}
-
-/// Who is at fault for a step that was answered without rows that are numbers: the machine, unless another one had
-/// trouble with the same sequences.
-fn blame(plan: &StepPlan, node: &str, problem: String, before: &mut Option<(String, Vec<u64>)>) -> Failure {
-    let sequences: Vec<u64> = plan.steps.iter().map(|step| step.id).collect();
-    match before {
-        Some((other, suspects)) if other != node && sequences.iter().all(|sequence| suspects.contains(sequence)) => {
-            Failure::Plan(format!("neither {other} nor {node} could compute it: {problem}"))
-        }
-        _ => {
-            *before = Some((node.to_owned(), sequences));
-            Failure::Lost(problem)
         }
     }
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::Sandbox;
+
 /// Who runs a stage, and what it has done so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -18,6 +20,8 @@ pub struct StageStatus {
     /// The one of them that computes every step as well. It is called a shadow where this is written.
     #[serde(rename = "shadow")]
     pub standby: Option<String>,
+    /// The sandboxes of the machine and the spares, as they say.
+    pub sandboxes: BTreeMap<String, Sandbox>,
     /// Machines that may be wrong: they gave different rows for one step.
     pub doubted: Vec<String>,
     /// Machines that are wrong, since this stage began.
@@ -44,6 +48,10 @@ pub struct StageStatus {
     pub followed: u64,
     /// Those of them for which it held everything, and gave the same rows.
     pub compared: u64,
+    /// Whether somebody computes what the machine computes as well: its standby, or the coordinator now and then.
+    pub is_checked: bool,
+    /// Rows that the coordinator computed again, and were the same.
+    pub rechecked: u64,
     /// Steps in whose middle the machine was lost, and that its standby answered.
     pub saved: u64,
 }

@@ -73,13 +73,13 @@ pub(crate) struct Standby {
 /// How it ended.
 pub(crate) enum StandbyEnd {
     /// It continues in place of the machine that computed.
-    HandedOver(Followed),
+    HandedOver(Box<Followed>),
     /// It is a spare again.
     Released,
     /// It is of no more use.
     Lost,
     /// It gave other rows than the machine that computes.
-    Differs(WorkerLink),
+    Differs(Box<WorkerLink>),
 }
 
 /// A machine that has followed all steps since it began to.
@@ -207,7 +207,7 @@ impl Follower {
             went_well = match commands.receive(Some(self.now() + HEARTBEAT)) {
                 Ok(Command::Step { plan, ended, row_bytes }) => self.run(&plan, &ended, &row_bytes),
                 Ok(Command::Compare(digest, time)) => match self.compare(digest, time) {
-                    Ok(false) => return StandbyEnd::Differs(self.followed.worker),
+                    Ok(false) => return StandbyEnd::Differs(Box::new(self.followed.worker)),
                     compared => compared.map(|_| {
                         self.tally.followed.fetch_add(1, Ordering::Relaxed);
                     }),
@@ -219,7 +219,7 @@ impl Follower {
                     }
                     Ok(())
                 }
-                Ok(Command::HandOver) => return StandbyEnd::HandedOver(self.followed),
+                Ok(Command::HandOver) => return StandbyEnd::HandedOver(Box::new(self.followed)),
                 Err(RecvError::TimedOut) => self.ask(),
                 Err(RecvError::Disconnected) => {
                     // If enough wait there, it has to come again.

@@ -8,7 +8,11 @@ const ENOUGH: usize = 2;
 
 /// Machines whose rows differed from those of others, and from whose.
 #[derive(Default)]
-pub(crate) struct Trust(Mutex<BTreeMap<String, BTreeSet<String>>>);
+pub(crate) struct Trust {
+    differing: Mutex<BTreeMap<String, BTreeSet<String>>>,
+    /// Those that differed from the coordinator itself.
+    refuted: Mutex<BTreeSet<String>>,
+}
 
 /// What two machines that differ are.
 #[derive(Debug, PartialEq, Eq)]
@@ -57,14 +61,20 @@ impl Trust {
         self.hold().get(node).is_some_and(|others| others.iter().any(|name| belongs(name)))
     }
 
-    /// Whether a machine differed from two.
+    /// A machine gave other rows than the coordinator itself, whom everybody has to believe.
+    pub(crate) fn refute(&self, node: &str) {
+        self.hold_refuted().insert(node.to_owned());
+    }
+
+    /// Whether a machine differed from two, or from the coordinator.
     pub(crate) fn is_wrong(&self, node: &str) -> bool {
-        is_wrong(&self.hold(), node)
+        self.hold_refuted().contains(node) || is_wrong(&self.hold(), node)
     }
 
     /// Leaves a machine to whoever else remembers what it did.
     pub(crate) fn forget(&self, node: &str) {
         self.hold().remove(node);
+        self.hold_refuted().remove(node);
     }
 
     /// Everyone who differed from somebody.
@@ -74,7 +84,11 @@ impl Trust {
 
     fn hold(&self) -> MutexGuard<'_, BTreeMap<String, BTreeSet<String>>> {
         // Nothing in there can be left half done.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.differing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn hold_refuted(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.refuted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

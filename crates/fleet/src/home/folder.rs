@@ -11,8 +11,8 @@ use super::known_machines::KnownMachines;
 use super::settings::{CoordinatorSettings, FleetStatus, WorkerSettings};
 use crate::event::{FleetEvent, Notify};
 use crate::{
-    Arrival, AuditLog, Auditor, Entry, FleetError, Identity, Listener, Members, OwnerLimits, PendingIdentity, Verb,
-    read_json, write_json,
+    Arrival, AuditLog, Auditor, Entry, FleetError, Identity, Listener, Manifest, Members, OwnerLimits, PendingIdentity,
+    SignedManifest, Verb, read_json, seconds_now, write_json,
 };
 
 /// What a machine keeps of its fleet, and who is told what happens there.
@@ -59,14 +59,39 @@ impl FleetHome {
         Identity::prepare(&self.folder.join("coordinator/key"))
     }
 
+    /// The key that signs what is pushed to workers.
+    pub fn targets_key(&self) -> Result<Identity, FleetError> {
+        Identity::open_or_make(&self.folder.join("coordinator/targets"))
+    }
+
+    /// Signs the next push of a model. Its number is larger than that of every push before, also if the file in which the
+    /// last one is kept was lost.
+    pub fn sign_manifest(&self, manifest: &Manifest) -> Result<SignedManifest, FleetError> {
+        let path = self.folder.join("coordinator/pushes.json");
+        let last: u64 = read_json(&path)?.unwrap_or_default();
+        let version = last.saturating_add(1).max(seconds_now());
+        write_json(&path, &version)?;
+        SignedManifest::new(manifest, version, &self.targets_key()?)
+    }
+
     /// This machine's key as a worker, not yet written if it is new.
     pub fn pending_worker_key(&self) -> Result<PendingIdentity, FleetError> {
-        Identity::prepare(&self.folder.join("worker/key"))
+        Identity::prepare(&self.worker_key_path())
     }
 
     /// This machine's key as a worker.
     pub fn worker_key(&self) -> Result<Identity, FleetError> {
-        Identity::open_or_make(&self.folder.join("worker/key"))
+        Identity::open_or_make(&self.worker_key_path())
+    }
+
+    /// Where that key is.
+    pub(crate) fn worker_key_path(&self) -> PathBuf {
+        self.folder.join("worker/key")
+    }
+
+    /// Where a worker keeps everything.
+    pub fn worker_folder(&self) -> PathBuf {
+        self.folder.join("worker")
     }
 
     /// Where a worker keeps the shards it is sent.
@@ -143,7 +168,8 @@ impl FleetHome {
     }
 
     /// The same with a socket that listens already.
-    pub fn receive(&self, mut listener: Listener, settings: &CoordinatorSettings) -> Result<Arrivals, FleetError> {
+    pub fn receive(&self, listener: Listener, settings: &CoordinatorSettings) -> Result<Arrivals, FleetError> {
+        let mut listener = listener.with_targets(self.targets_key()?.pin());
         if !settings.silent && !listener.address()?.ip().is_loopback() {
             // Workers that know the address need no announcement.
             let announced = listener.announce(&self.coordinator_key()?);
@@ -181,7 +207,7 @@ impl FleetHome {
 
     /// Removes everything that a worker keeps: its key, its shards, and where its coordinator is.
     pub fn remove_worker(&self) -> Result<(), FleetError> {
-        let folder = self.folder.join("worker");
+        let folder = self.worker_folder();
         fs::remove_dir_all(&folder).map_err(FleetError::io("remove", &folder))
     }
 

@@ -46,7 +46,7 @@ pub fn gather(
             Some(Arrival::TurnedAway { address, problem, is_news: true }) => {
                 home.notify(FleetEvent::TurnedAway { address, problem });
             }
-            Some(Arrival::Member { .. } | Arrival::Joined { .. } | Arrival::TurnedAway { .. }) => {}
+            Some(_) => {}
             None => break,
         }
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Digest, FleetPlan, StageStatus};
+use crate::{Digest, FleetPlan, KnownTargets, StageStatus};
 
 /// What a coordinator remembers.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -35,6 +35,10 @@ pub struct WorkerSettings {
     /// The shards that it was sent and that were of use.
     #[serde(default)]
     pub shards: Vec<Digest>,
+    /// Whose signature it takes shards under, and the newest push. A machine that joined without knows it from the first
+    /// shard on that it is sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub targets: Option<KnownTargets>,
 }
 
 /// How the machines of a fleet are while it serves.

@@ -5,16 +5,22 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ring::pkcs8;
-use ring::rand::SystemRandom;
-use ring::signature::Ed25519KeyPair;
+use ring::rand::{SecureRandom, SystemRandom};
 use rustls::SignatureScheme;
 use rustls::crypto::ring::sign::any_eddsa_type;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
+use zeroize::Zeroizing;
 
 use crate::json_file::sync_folder;
 use crate::{Digest, FleetError};
+
+/// What stands before the 32 bytes of a private Ed25519 key in a file (RFC 8410).
+const PRIVATE_PREFIX: [u8; 16] =
+    [0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
+
+/// A private key as it is in a file; wiped when it is dropped.
+type KeyBytes = Zeroizing<[u8; PRIVATE_PREFIX.len() + 32]>;
 
 /// The key of this machine.
 #[derive(Clone)]
@@ -27,7 +33,7 @@ pub struct Identity {
 pub struct PendingIdentity {
     identity: Identity,
     /// Where it goes if it is new, and its bytes.
-    new: Option<(PathBuf, pkcs8::Document)>,
+    new: Option<(PathBuf, KeyBytes)>,
 }
 
 impl PendingIdentity {
@@ -43,9 +49,7 @@ impl PendingIdentity {
         fs::create_dir_all(folder).map_err(FleetError::io("make the folder", folder))?;
         // Such files are their owner's alone from the beginning.
         let mut file = tempfile::NamedTempFile::new_in(folder).map_err(FleetError::io("create a file in", folder))?;
-        file.write_all(bytes.as_ref())
-            .and_then(|()| file.as_file().sync_all())
-            .map_err(FleetError::io("write", path))?;
+        file.write_all(&bytes[..]).and_then(|()| file.as_file().sync_all()).map_err(FleetError::io("write", path))?;
         file.persist_noclobber(path).map_err(|error| FleetError::io("write", path)(error.error))?;
         sync_folder(folder);
         Ok(())
@@ -69,16 +73,16 @@ impl Identity {
 
     /// The key in a file, or a new one for it that is not written yet.
     pub fn prepare(path: &Path) -> Result<PendingIdentity, FleetError> {
-        match fs::read(path) {
+        match fs::read(path).map(Zeroizing::new) {
             Ok(bytes) => {
                 let identity = Identity::from_bytes(&bytes).map_err(|problem| FleetError::file(path, problem))?;
                 Ok(identity.into())
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                let bytes = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new());
+                let bytes = random_key();
                 let bytes =
-                    bytes.map_err(|_| FleetError::file(path, "the system gives no random numbers for a key"))?;
-                let identity = Identity::from_bytes(bytes.as_ref());
+                    bytes.ok_or_else(|| FleetError::file(path, "the system gives no random numbers for a key"))?;
+                let identity = Identity::from_bytes(&bytes[..]);
                 let identity = identity.map_err(|problem| FleetError::file(path, problem))?;
                 Ok(PendingIdentity { identity, new: Some((path.to_owned(), bytes)) })
             }
@@ -92,6 +96,18 @@ impl Identity {
         let public = key.public_key().ok_or_else(|| unusable.to_owned())?.to_vec();
         let pin = Digest::of(&public);
         Ok(Identity { key: Arc::new(CertifiedKey::new(vec![CertificateDer::from(public)], key)), pin })
+    }
+
+    /// Lets the key that lies beside a file take its place there.
+    pub(crate) fn replace(path: &Path) -> Result<(), FleetError> {
+        fs::rename(next_to(path), path).map_err(FleetError::io("replace", path))?;
+        sync_folder(path.parent().unwrap_or(Path::new(".")));
+        Ok(())
+    }
+
+    /// The key that will take the place of the one in a file, which is made if it is not there.
+    pub(crate) fn next(path: &Path) -> Result<Identity, FleetError> {
+        Identity::open_or_make(&next_to(path))
     }
 
     /// What others know it by: the digest of its public key.
@@ -112,7 +128,28 @@ impl Identity {
         FleetError::file(Path::new("the key of this machine"), "it cannot sign; remove it and pair this machine again")
     }
 
+    /// One that shows the key of another machine, and signs with its own.
+    #[cfg(test)]
+    pub(crate) fn pretending_to_be(&self, other: &Identity) -> Identity {
+        let key = CertifiedKey::new(other.key.cert.clone(), Arc::clone(&self.key.key));
+        Identity { key: Arc::new(key), pin: other.pin }
+    }
+
     pub(crate) fn key(&self) -> Arc<CertifiedKey> {
         Arc::clone(&self.key)
     }
+}
+
+/// Where the key is that will take the place of the one in a file.
+fn next_to(path: &Path) -> PathBuf {
+    path.with_extension("next")
+}
+
+/// A new private key; nothing if the system gives no random numbers.
+fn random_key() -> Option<KeyBytes> {
+    let mut bytes = KeyBytes::new([0; PRIVATE_PREFIX.len() + 32]);
+    let (prefix, key) = bytes.split_at_mut(PRIVATE_PREFIX.len());
+    prefix.copy_from_slice(&PRIVATE_PREFIX);
+    SystemRandom::new().fill(key).ok()?;
+    Some(bytes)
 }

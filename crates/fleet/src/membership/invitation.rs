@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
+use zeroize::Zeroizing;
 
 use crate::wire::message::{Reader, Writer};
 use crate::{Digest, FleetError};
@@ -25,8 +26,8 @@ pub struct Invitation {
     pub addresses: Vec<String>,
     /// Its key.
     pub coordinator: Digest,
-    /// What proves that the machine was invited.
-    pub secret: [u8; 16],
+    /// What proves that the machine was invited; wiped when it is dropped.
+    pub secret: Zeroizing<[u8; 16]>,
     /// When it ends, in seconds since 1970.
     pub expires: u64,
 }
@@ -34,15 +35,15 @@ pub struct Invitation {
 impl Invitation {
     /// A new one with a secret of its own.
     pub fn new(addresses: Vec<String>, coordinator: Digest, expires: u64) -> Result<Invitation, FleetError> {
-        let mut secret = [0; 16];
-        let filled = SystemRandom::new().fill(&mut secret);
+        let mut secret = Zeroizing::new([0; 16]);
+        let filled = SystemRandom::new().fill(&mut secret[..]);
         filled.map_err(|_| FleetError::Invitation { problem: "the system gives no random numbers".to_owned() })?;
         Ok(Invitation { addresses, coordinator, secret, expires })
     }
 
     /// What the coordinator keeps of the secret: enough to recognise it, not to use it.
-    pub fn proof_key(&self) -> [u8; 32] {
-        blake3::derive_key("cascadia fleet invitation, proof key", &self.secret)
+    pub fn proof_key(&self) -> Zeroizing<[u8; 32]> {
+        Zeroizing::new(blake3::derive_key("cascadia fleet invitation, proof key", &self.secret[..]))
     }
 }
 
@@ -63,9 +64,9 @@ pub(crate) fn is_proof(proof_key: &[u8; 32], session: &[u8; 32], node: Digest, s
 
 impl fmt::Display for Invitation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut writer = Writer::default().bytes(&self.coordinator.0).bytes(&self.secret);
+        let mut writer = Writer::default().bytes(&self.coordinator.0).bytes(&self.secret[..]);
         writer = writer.bytes(&self.expires.to_le_bytes()).number(self.addresses.len() as u32);
-        let mut bytes = self.addresses.iter().fold(writer, |writer, address| writer.text(address)).0;
+        let mut bytes = Zeroizing::new(self.addresses.iter().fold(writer, |writer, address| writer.text(address)).0);
         let check = Digest::of(&bytes);
         bytes.extend_from_slice(&check.0[..CHECK_BYTES]);
         write!(f, "{PREFIX}{}", base32(&bytes))
@@ -78,7 +79,8 @@ impl FromStr for Invitation {
     fn from_str(text: &str) -> Result<Invitation, FleetError> {
         let refuse = |problem: &str| FleetError::Invitation { problem: problem.to_owned() };
         let letters = text.trim().strip_prefix(PREFIX).ok_or_else(|| refuse("it does not begin with cas1-"))?;
-        let bytes = from_base32(letters).ok_or_else(|| refuse("it holds letters that do not belong there"))?;
+        let bytes = from_base32(letters).map(Zeroizing::new);
+        let bytes = bytes.ok_or_else(|| refuse("it holds letters that do not belong there"))?;
         let cut = bytes.len().checked_sub(CHECK_BYTES).ok_or_else(|| refuse("it is too short"))?;
         let (bytes, check) = bytes.split_at(cut);
         if Digest::of(bytes).0[..CHECK_BYTES] != *check {
@@ -91,7 +93,7 @@ impl FromStr for Invitation {
 impl Invitation {
     fn parse(bytes: &[u8]) -> Option<Invitation> {
         let mut reader = Reader(bytes);
-        let (coordinator, secret) = (Digest(reader.array().ok()?), reader.array().ok()?);
+        let (coordinator, secret) = (Digest(reader.array().ok()?), Zeroizing::new(reader.array().ok()?));
         let expires = u64::from_le_bytes(reader.array().ok()?);
         let count = reader.number().ok().filter(|count| *count <= MOST_ADDRESSES)?;
         let addresses = (0..count).map(|_| reader.text().ok()).collect::<Option<_>>()?;
@@ -100,7 +102,7 @@ impl Invitation {
     }
 }
 
-fn base32(bytes: &[u8]) -> String {
+pub(crate) fn base32(bytes: &[u8]) -> String {
     let digit = |at: usize| {
         let bit = |index: usize| bytes.get(index / 8).map_or(0, |byte| byte >> (7 - index % 8) & 1);
         char::from(ALPHABET[(5 * at..5 * at + 5).fold(0, |digit, index| digit << 1 | usize::from(bit(index)))])
@@ -125,6 +127,14 @@ fn from_base32(text: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn secrets_are_wiped() {
+        fn is_wiped<T: zeroize::ZeroizeOnDrop>(_: &T) {}
+        let invitation = Invitation::new(Vec::new(), Digest::of(b"key"), 1).expect("random numbers");
+        is_wiped(&invitation.secret);
+        is_wiped(&invitation.proof_key());
+    }
 
     #[test]
     fn a_line_says_what_was_written_and_slips_are_noticed() {

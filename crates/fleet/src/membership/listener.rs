@@ -9,17 +9,20 @@ use std::time::{Duration, Instant};
 use rustls::ServerConfig;
 
 use crate::audit::{Refusals, Verb};
+use crate::membership::approval::{await_approval, code};
 use crate::membership::connection_slots::ConnectionSlots;
 use crate::membership::discovery::{Announcement, announce};
 use crate::membership::handshakes::{HandshakePlace, Handshakes};
 use crate::membership::invitation::proof;
+use crate::membership::members::{JoinRequest, Joining, KEY_EXPIRES, Standing};
+use crate::membership::rotation::offer_rotation;
 use crate::wire::frame::{Bounds, Frame, Kind, Outgoing, Wait, receive};
 use crate::wire::link::LinkError;
-use crate::wire::message::{MOST_MESSAGE, Reader, Writer, reason};
+use crate::wire::message::{MOST_MESSAGE, Reader, Writer, reason, refuse};
 use crate::wire::tcp::HANDSHAKE;
-use crate::wire::tls;
+use crate::wire::tls::{self, Purpose};
 use crate::wire::verbs::Expecting;
-use crate::{Clock, Digest, FleetError, Identity, Invitation, Members, PendingIdentity, TcpLink};
+use crate::{Clock, Digest, FleetError, Identity, Invitation, Members, PendingIdentity, PendingMember, TcpLink};
 
 /// A pause when the system has no more connections to give.
 const RETRY: Duration = Duration::from_millis(50);
@@ -31,6 +34,10 @@ const JOINING: Duration = Duration::from_secs(30);
 pub struct Listener {
     socket: TcpListener,
     config: Arc<ServerConfig>,
+    /// The digest of the coordinator's key.
+    pin: Digest,
+    /// The digest of the key that signs what is pushed, if there is one.
+    targets: Option<Digest>,
     members: Arc<Members>,
     /// How machines of the local network find it, if they should.
     announcement: Option<Announcement>,
@@ -44,6 +51,18 @@ pub enum Arrival {
         node: String,
         /// The connection.
         link: Box<TcpLink>,
+    },
+    /// A machine has proved an invitation, and waits to be approved.
+    Pending {
+        /// The name it will have.
+        node: String,
+        /// What it shows too, unless somebody is between.
+        code: String,
+    },
+    /// A machine has a new key.
+    Rotated {
+        /// Its name.
+        node: String,
     },
     /// A machine has joined.
     Joined {
@@ -68,9 +87,15 @@ impl Listener {
         let addresses: Vec<SocketAddr> = address.to_socket_addrs().map_err(FleetError::io("look up", name))?.collect();
         let socket = TcpListener::bind(&addresses[..]).map_err(FleetError::io("listen at", name))?;
         let asked = Arc::clone(&members);
-        let may_speak = Arc::new(move |key: Digest| asked.name_of(key).is_some() || asked.invites());
+        // One whose key is too old is told so.
+        let may_speak = Arc::new(move |key: Digest| asked.standing(key) != Standing::Unknown || asked.invites());
         let config = tls::server(identity, may_speak).map_err(|error| FleetError::file(name, error.to_string()))?;
-        Ok(Listener { socket, config, members, announcement: None })
+        Ok(Listener { socket, config, pin: identity.pin(), targets: None, members, announcement: None })
+    }
+
+    /// The same, telling machines that join which key signs what they will be sent.
+    pub fn with_targets(self, targets: Digest) -> Listener {
+        Listener { targets: Some(targets), ..self }
     }
 
     /// Where it listens.
@@ -86,9 +111,9 @@ impl Listener {
 
     /// Tells `arrive` of everyone who comes, each on a thread of its own, until the program ends.
     pub fn run(self, arrive: impl Fn(Arrival) + Send + Sync + 'static) {
-        let Listener { socket, config, members, announcement } = self;
-        let refusals = Mutex::new(Refusals::of(Verb::Connect));
-        let reception = Arc::new(Reception { config, members, admitted: ConnectionSlots::default(), refusals, arrive });
+        let Listener { socket, config, pin, targets, members, announcement } = self;
+        let (admitted, refusals) = (ConnectionSlots::default(), Mutex::new(Refusals::of(Verb::Connect)));
+        let reception = Arc::new(Reception { config, pin, targets, members, admitted, refusals, arrive });
         let handshakes = Handshakes::default();
         thread::spawn(move || {
             let _announcement = announcement;
@@ -111,20 +136,30 @@ impl Listener {
 /// What every connection that may prove itself needs.
 struct Reception<F> {
     config: Arc<ServerConfig>,
+    pin: Digest,
+    targets: Option<Digest>,
     members: Arc<Members>,
     admitted: ConnectionSlots,
     refusals: Mutex<Refusals>,
     arrive: F,
 }
 
+/// Who holds the slots of machines that wait to be approved; no machine can be called this.
+const PENDING: &str = "machines that wait to be approved";
+
 impl<F: Fn(Arrival)> Reception<F> {
     fn receive(&self, socket: TcpStream, address: SocketAddr, place: HandshakePlace) {
-        let arrival = self.answer(socket).unwrap_or_else(|problem| {
-            let is_news = self.is_news(address, &problem);
-            Arrival::TurnedAway { address, problem, is_news }
-        });
+        let arrival = match self.answer(socket) {
+            Ok(Answer::Arrived(arrival)) => arrival,
+            Ok(Answer::Pending(link, pending)) => return self.hold(link, &pending, (address, place)),
+            Ok(Answer::Checked) => return place.remember_member(),
+            Err(problem) => self.turned_away(address, problem),
+        };
         let holder = match &arrival {
-            Arrival::Member { node, .. } | Arrival::Joined { node } => {
+            Arrival::Member { node, .. }
+            | Arrival::Joined { node }
+            | Arrival::Rotated { node }
+            | Arrival::Pending { node, .. } => {
                 place.remember_member();
                 node.clone()
             }
@@ -137,19 +172,92 @@ impl<F: Fn(Arrival)> Reception<F> {
         }
     }
 
+    /// Holds a machine that waits to be approved. It has a slot of its own kind, and nothing else.
+    fn hold(&self, mut link: Box<TcpLink>, pending: &PendingMember, (address, place): (SocketAddr, HandshakePlace)) {
+        drop(place);
+        let slot = self.admitted.take(PENDING);
+        if slot.is_none() {
+            // Where that cannot be written, it is forgotten when the invitation expires.
+            let _ = self.members.withdraw(pending);
+            return;
+        }
+        let (node, code) = (pending.name.clone(), pending.code.clone());
+        (self.arrive)(Arrival::Pending { node: node.clone(), code });
+        let approved = await_approval(&mut *link, &self.members, pending);
+        (self.arrive)(match approved.and_then(|()| self.welcome(&mut link, &node)) {
+            Ok(()) => Arrival::Joined { node },
+            Err(problem) => self.turned_away(address, problem),
+        });
+    }
+
+    /// Tells a machine that it is a member, and of which name.
+    fn welcome(&self, link: &mut TcpLink, node: &str) -> Result<(), String> {
+        let message = JoinedFleet { node: node.to_owned(), targets: self.targets }.bytes();
+        let sent = Outgoing::message(Kind::Joined, &message).send(link, &mut Vec::new());
+        sent.map(|_| ()).map_err(|error| error.to_string())
+    }
+
+    fn turned_away(&self, address: SocketAddr, problem: String) -> Arrival {
+        let is_news = self.is_news(address, &problem);
+        Arrival::TurnedAway { address, problem, is_news }
+    }
+
     /// Who it is, or why it is turned away.
-    fn answer(&self, socket: TcpStream) -> Result<Arrival, String> {
+    fn answer(&self, socket: TcpStream) -> Result<Answer, String> {
         // So long in all, whatever is proved in that time.
         let deadline = Clock::system().now() + HANDSHAKE;
         let mut link = TcpLink::accept(socket, &self.config, deadline).map_err(|error| error.to_string())?;
         let key = link.peer().ok_or("it showed no key")?;
-        if let Some(node) = self.members.name_of(key) {
-            return Ok(Arrival::Member { node, link: Box::new(link) });
+        // auth: member-standing
+        let node = match self.members.standing(key) {
+            Standing::Member(node) => node,
+            Standing::Expired(node) => {
+                refuse(&mut link, expired(&node));
+                return Err(expired(&node));
+            }
+            // It is told nothing: who was not invited learns nothing of who is.
+            Standing::Unknown => return self.take_in(link, key, deadline),
+        };
+        // Where that cannot be written, both its keys are good until it can.
+        let _ = self.members.came(key);
+        match link.purpose() {
+            Purpose::Work => Ok(Answer::Arrived(Arrival::Member { node, link: Box::new(link) })),
+            // It was told so before, and has not heard it.
+            Purpose::Join => {
+                self.welcome(&mut link, &node)?;
+                Ok(Answer::Arrived(Arrival::Joined { node }))
+            }
+            Purpose::Rotate => match offer_rotation(&mut link, &self.members, (self.pin, key))? {
+                true => Ok(Answer::Arrived(Arrival::Rotated { node })),
+                false => Ok(Answer::Checked),
+            },
         }
-        // It is told nothing: who was not invited learns nothing of who is.
-        let joined = take_in(&mut link, key, (&self.members, deadline))?;
-        let node = joined.ok_or("it was not invited, or its invitation is used up")?;
-        Ok(Arrival::Joined { node })
+    }
+
+    /// Takes in a machine that proves an invitation.
+    fn take_in(&self, mut link: TcpLink, key: Digest, deadline: Instant) -> Result<Answer, String> {
+        let mut frame = Frame::default();
+        let bounds = Bounds::table(Expecting::Proof, MOST_MESSAGE);
+        let wait = Wait::Until { end: deadline, silence: HANDSHAKE };
+        receive(&mut link, &bounds, &mut frame, wait).map_err(|error| error.to_string())?;
+        let mut reader = Reader(frame.table());
+        let read = |reader: &mut Reader<'_>| {
+            let read = (reader.text()?, reader.array()?);
+            reader.end()?;
+            Ok::<_, LinkError>(read)
+        };
+        let (wanted, proof) = read(&mut reader).map_err(|error| error.to_string())?;
+        let session = link.secret().map_err(|error| error.to_string())?;
+        let code = code(&session, self.pin, key);
+        let request = JoinRequest { wanted: &wanted, key, session: &session, proof: &proof, code };
+        match self.members.join(request).map_err(|error| error.to_string())? {
+            None => Err("it was not invited, or its invitation is used up".to_owned()),
+            Some(Joining::Pending(pending)) => Ok(Answer::Pending(Box::new(link), pending)),
+            Some(Joining::Joined(node)) => {
+                self.welcome(&mut link, &node)?;
+                Ok(Answer::Arrived(Arrival::Joined { node }))
+            }
+        }
     }
 
     /// Whether people should hear of it.
@@ -161,45 +269,84 @@ impl<F: Fn(Arrival)> Reception<F> {
     }
 }
 
-/// Takes in a machine that proves an invitation.
-fn take_in(
-    link: &mut TcpLink,
-    key: Digest,
-    (members, deadline): (&Members, Instant),
-) -> Result<Option<String>, String> {
-    let mut frame = Frame::default();
-    let bounds = Bounds::table(Expecting::Proof, MOST_MESSAGE);
-    let wait = Wait::Until { end: deadline, silence: HANDSHAKE };
-    receive(link, &bounds, &mut frame, wait).map_err(|error| error.to_string())?;
-    let mut reader = Reader(frame.table());
-    let read = |reader: &mut Reader<'_>| Ok::<_, LinkError>((reader.text()?, reader.array()?));
-    let (wanted, shown) = read(&mut reader).map_err(|error| error.to_string())?;
-    let session = link.secret().map_err(|error| error.to_string())?;
-    let joined = members.join(&wanted, key, (&session, &shown)).map_err(|error| error.to_string())?;
-    if let Some(node) = &joined {
-        let message = Writer::default().text(node).0;
-        let sent = Outgoing::message(Kind::Joined, &message).send(link, &mut Vec::new());
-        sent.map_err(|error| error.to_string())?;
-    }
-    Ok(joined)
+/// What a connection came to.
+enum Answer {
+    Arrived(Arrival),
+    /// A member that has a key which is good.
+    Checked,
+    /// A machine that waits to be approved, on this connection.
+    Pending(Box<TcpLink>, PendingMember),
 }
 
-/// Joins the fleet of an invitation with this machine's key; gives the name that it was given there. The key is kept
-/// once the coordinator is reached, and before it takes the machine in: who joins again is then the same machine.
-pub fn join(invitation: &Invitation, key: &PendingIdentity, wanted: &str) -> Result<String, FleetError> {
+/// What a machine hears whose key is too old.
+fn expired(node: &str) -> String {
+    let days = KEY_EXPIRES / 86_400;
+    format!(
+        "the key of {node} is older than {days} days; if it is still yours, run `cascadia fleet trust {node}` on the \
+        coordinator, and it gets a new one"
+    )
+}
+
+/// What a machine learns of its fleet when it joins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JoinedFleet {
+    /// The name that it has there.
+    pub node: String,
+    /// The digest of the key that signs what it will be sent, if there is one.
+    pub targets: Option<Digest>,
+}
+
+impl JoinedFleet {
+    fn bytes(&self) -> Vec<u8> {
+        let targets = self.targets.unwrap_or(Digest([0; 32]));
+        Writer::default().text(&self.node).number(self.targets.is_some().into()).bytes(&targets.0).0
+    }
+
+    fn parse(bytes: &[u8]) -> Result<JoinedFleet, LinkError> {
+        let mut reader = Reader(bytes);
+        let (node, has_targets, targets) = (reader.text()?, reader.number()?, Digest(reader.array()?));
+        reader.end()?;
+        Ok(JoinedFleet { node, targets: (has_targets == 1).then_some(targets) })
+    }
+}
+
+/// Joins the fleet of an invitation with this machine's key; gives what it learns of it. The key is kept
+/// once the coordinator is reached, and before it takes the machine in: who joins again is then the same machine. If
+/// people have to approve it, `show` hears the code that both machines show, and it is waited for them.
+pub fn join(
+    invitation: &Invitation,
+    key: &PendingIdentity,
+    wanted: &str,
+    show: impl FnOnce(&str),
+) -> Result<JoinedFleet, FleetError> {
     let identity = key.identity();
     let refuse = |problem: String| FleetError::Invitation { problem };
     if Clock::system().unix_seconds() >= invitation.expires {
         return Err(refuse("it has expired; ask for a new one".to_owned()));
     }
     let failed = |error: LinkError| refuse(format!("{error}; is the coordinator waiting for machines to join?"));
-    let mut link = TcpLink::dial(&invitation.addresses, identity, invitation.coordinator).map_err(failed)?;
-    let proof = proof(&invitation.proof_key(), &link.secret().map_err(failed)?, identity.pin());
+    let keys = (identity, invitation.coordinator);
+    let mut link = TcpLink::dial_for(Purpose::Join, &invitation.addresses, keys).map_err(failed)?;
+    let session = link.secret().map_err(failed)?;
+    let proof = proof(&invitation.proof_key(), &session, identity.pin());
     let message = Writer::default().text(wanted).bytes(&proof).0;
     key.keep()?;
     Outgoing::message(Kind::Join, &message).send(&mut link, &mut Vec::new()).map_err(failed)?;
-    let mut frame = Frame::default();
-    let heard = receive(&mut link, &Bounds::table(Expecting::Welcome, MOST_MESSAGE), &mut frame, Wait::For(JOINING));
-    heard.map_err(|error| refuse(format!("the coordinator did not accept it ({error}); ask for a new one")))?;
-    reason(frame.table()).map_err(failed)
+    let (mut frame, mut show) = (Frame::default(), Some(show));
+    loop {
+        let bounds = Bounds::table(Expecting::Welcome, MOST_MESSAGE);
+        let heard = receive(&mut link, &bounds, &mut frame, Wait::For(JOINING));
+        heard.map_err(|error| refuse(format!("the coordinator did not accept it ({error}); ask for a new one")))?;
+        match frame.header.kind {
+            Kind::Pending => {
+                let code = code(&session, invitation.coordinator, identity.pin());
+                show.take().into_iter().for_each(|show| show(&code));
+            }
+            Kind::Refused => {
+                let problem = reason(frame.table()).map_err(failed)?;
+                return Err(refuse(format!("the coordinator says: {problem}")));
+            }
+            _ => return JoinedFleet::parse(frame.table()).map_err(failed),
+        }
+    }
 }

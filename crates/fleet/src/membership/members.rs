@@ -14,8 +14,17 @@ use crate::{Clock, Digest, FleetError, Invitation};
 
 /// The most members, and the most open invitations.
 const MOST: usize = 1024;
+/// The most machines that wait to be approved: each of them is a code that people compare.
+const MOST_PENDING: usize = 32;
+/// How often an invitation lets in another machine in place of one that was not approved.
+const MOST_RETURNS: u32 = 32;
 /// The longest name of a machine.
 const MOST_NAME: usize = 64;
+/// Seconds for which a machine uses a key before it makes a new one.
+pub(crate) const KEY_ROTATES: u64 = 30 * DAY;
+/// Seconds after which a key that was not replaced is refused.
+pub(crate) const KEY_EXPIRES: u64 = 90 * DAY;
+const DAY: u64 = 86_400;
 
 /// A machine of the fleet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +37,100 @@ pub struct Member {
     /// Why it is not used until people say so, if it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub distrusted: Option<String>,
+    /// When it got this key, in seconds since 1970. A machine of an older list gets its date when it next connects.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub issued: Option<u64>,
+    /// The key that takes the place of the other once it is used. Until then both are the machine's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<Digest>,
+    /// Whether people want it to have a new key now.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub rotate: bool,
+}
+
+impl Member {
+    /// A machine whose key has no date yet.
+    pub fn new(name: impl Into<String>, key: Digest) -> Member {
+        Member { name: name.into(), key, distrusted: None, issued: None, next: None, rotate: false }
+    }
+
+    fn has_key(&self, key: Digest) -> bool {
+        self.key == key || self.next == Some(key)
+    }
+
+    /// Seconds since it got its key; a clock that was set back makes no key older.
+    fn key_age(&self, now: u64) -> u64 {
+        self.issued.map_or(0, |issued| now.saturating_sub(issued))
+    }
+
+    /// Whether its key is too old to be used, at this time in seconds since 1970.
+    pub fn is_expired(&self, now: u64) -> bool {
+        self.key_age(now) >= KEY_EXPIRES
+    }
+
+    /// Whether it should have a new key.
+    fn is_rotation_due(&self, now: u64) -> bool {
+        self.rotate || self.next.is_some() || self.key_age(now) >= KEY_ROTATES
+    }
+}
+
+/// Whom a key belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// A machine that may take part.
+    Member(String),
+    /// One whose key is too old.
+    Expired(String),
+    /// Nobody who may take part.
+    Unknown,
+}
+
+/// A machine that has proved an invitation, and is no member before somebody approves it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PendingMember {
+    /// What it will be called.
+    pub name: String,
+    /// The digest of its public key.
+    pub key: Digest,
+    /// What it shows to the person in front of it, if nobody is between it and the coordinator.
+    pub code: String,
+    /// When it is no longer waited for, in seconds since 1970.
+    pub expires: u64,
+    /// The invitation that it proved, which lets in another machine if this one is not approved.
+    invitation: Digest,
+}
+
+/// What became of a machine that proved an invitation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Joining {
+    /// It is a member of this name.
+    Joined(String),
+    /// It has to be approved.
+    Pending(PendingMember),
+}
+
+/// What a machine shows that wants to join.
+pub(crate) struct JoinRequest<'a> {
+    /// What it would like to be called.
+    pub(crate) wanted: &'a str,
+    /// The key that it has proved.
+    pub(crate) key: Digest,
+    /// What only the two ends of its connection know.
+    pub(crate) session: &'a [u8; 32],
+    /// Its proof that it knows the invitation.
+    pub(crate) proof: &'a [u8; 32],
+    /// What people compare on both machines.
+    pub(crate) code: String,
+}
+
+/// What people have decided about a machine that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Approval {
+    Approved,
+    Rejected,
+    /// Nothing yet.
+    Undecided,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -35,6 +138,8 @@ pub struct Member {
 struct Content {
     members: Vec<Member>,
     invitations: Vec<OpenInvitation>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pending: Vec<PendingMember>,
 }
 
 /// An invitation that is not used up.
@@ -45,6 +150,17 @@ struct OpenInvitation {
     expires: u64,
     /// Machines that it still lets in.
     uses: u32,
+    /// Whether people approve each of them.
+    #[serde(default, skip_serializing_if = "is_false")]
+    approve: bool,
+    /// How often another machine may still join in place of one that was not approved.
+    #[serde(default)]
+    returns: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// The file of members.
@@ -80,7 +196,73 @@ impl Members {
 
     /// The name of the machine with this key, if it may take part. A file that cannot be read lets nobody in.
     pub fn name_of(&self, key: Digest) -> Option<String> {
-        self.read().ok()?.find(|member| member.key == key).map(|member| member.name.clone())
+        match self.standing(key) {
+            Standing::Member(name) => Some(name),
+            Standing::Expired(_) | Standing::Unknown => None,
+        }
+    }
+
+    /// Whom a key belongs to. A file that cannot be read knows nobody.
+    pub(crate) fn standing(&self, key: Digest) -> Standing {
+        let (content, now) = (self.read().unwrap_or_default(), self.clock.unix_seconds());
+        // auth: member-trusted, member-revoked, member-old-key, member-pending
+        match content.trusted().find(|member| member.has_key(key)) {
+            // auth: member-expiry
+            Some(member) if member.is_expired(now) => Standing::Expired(member.name.clone()),
+            Some(member) => Standing::Member(member.name.clone()),
+            None => Standing::Unknown,
+        }
+    }
+
+    /// A machine has connected with a key: the first time is the date of a key that has none, and a new key that is used
+    /// takes the place of the old one.
+    pub(crate) fn came(&self, key: Digest) -> Result<(), FleetError> {
+        let is_new = |member: &Member| member.next == Some(key) || (member.issued.is_none() && member.key == key);
+        if !self.read()?.members.iter().any(is_new) {
+            return Ok(());
+        }
+        self.change(|content| {
+            let member = content.members.iter_mut().find(|member| is_new(member))?;
+            let was_rotated = member.next.take_if(|next| *next == key).is_some();
+            (member.issued, member.key) = (Some(self.clock.unix_seconds()), key);
+            member.rotate &= !was_rotated;
+            let note = if was_rotated { "its old key is of no more use" } else { "its key has a date from now on" };
+            let entry = Entry::new(&member.name, Verb::Rotate, Decision::Noted);
+            Some(Entry { digest: Some(key), note: note.to_owned(), ..entry })
+        })
+    }
+
+    /// Whether the machine with this key should have a new one.
+    pub(crate) fn is_rotation_due(&self, key: Digest) -> bool {
+        let now = self.clock.unix_seconds();
+        self.read()
+            .is_ok_and(|content| content.members.iter().any(|member| member.key == key && member.is_rotation_due(now)))
+    }
+
+    /// Lets the machine with this key use another one from now on; `false` if there is none, if the other key is
+    /// somebody else's, or if the machine has chosen yet another before.
+    pub(crate) fn succeed(&self, key: Digest, next: Digest) -> Result<bool, FleetError> {
+        let mut succeeds = false;
+        self.change(|content| {
+            // auth: succession-foreign
+            let is_anothers = content.members.iter().any(|member| member.key != key && member.has_key(next));
+            let mut members = content.members.iter_mut().filter(|_| !is_anothers);
+            let member = members.find(|member| member.key == key && next != key)?;
+            if let Some(chosen) = member.next {
+                succeeds = chosen == next;
+                return None;
+            }
+            (member.next, succeeds) = (Some(next), true);
+            let entry = Entry::new(&member.name, Verb::Rotate, Decision::Allowed);
+            Some(Entry { digest: Some(next), note: "it has a new key".to_owned(), ..entry })
+        })?;
+        Ok(succeeds)
+    }
+
+    /// Wants a machine to have a new key, which it chooses when it next asks; `false` if there is none of that name.
+    pub fn rotate(&self, name: &str) -> Result<bool, FleetError> {
+        let entry = Entry { nodes: vec![name.to_owned()], ..Entry::admin(Verb::Rotate) };
+        self.mark(name, entry, |member| (member.next, member.rotate) = (None, true))
     }
 
     /// Whether a machine of this name may still take part. A disk that fails takes nobody out: while the file cannot be
@@ -90,25 +272,35 @@ impl Members {
         if let Ok(content) = self.read() {
             *seen = content;
         }
-        seen.find(|member| member.name == name).is_some()
+        let now = self.clock.unix_seconds();
+        seen.trusted().any(|member| member.name == name && !member.is_expired(now))
     }
 
     /// Lets a machine take no more part until [`Members::trust`] says so; `false` if there is none of that name.
     pub fn distrust(&self, name: &str, why: &str) -> Result<bool, FleetError> {
         let entry = Entry { note: why.to_owned(), ..Entry::new(name, Verb::Distrust, Decision::Noted) };
-        self.mark(name, Some(why.to_owned()), entry)
+        self.mark(name, entry, |member| member.distrusted = Some(why.to_owned()))
     }
 
-    /// Lets a machine take part again; `false` if there is none of that name.
+    /// Lets a machine take part again that was wrong, or whose key is too old: it makes a new one then. `false` if there
+    /// is none of that name.
     pub fn trust(&self, name: &str) -> Result<bool, FleetError> {
-        self.mark(name, None, Entry { nodes: vec![name.to_owned()], ..Entry::admin(Verb::Trust) })
+        let (entry, now) =
+            (Entry { nodes: vec![name.to_owned()], ..Entry::admin(Verb::Trust) }, self.clock.unix_seconds());
+        self.mark(name, entry, |member| {
+            if member.is_expired(now) {
+                (member.issued, member.rotate) = (Some(now), true);
+            }
+            member.distrusted = None;
+        })
     }
 
-    fn mark(&self, name: &str, distrusted: Option<String>, entry: Entry) -> Result<bool, FleetError> {
+    fn mark(&self, name: &str, entry: Entry, change: impl FnOnce(&mut Member)) -> Result<bool, FleetError> {
         let mut found = false;
         self.change(|content| {
             let member = content.members.iter_mut().find(|member| member.name == name)?;
-            (member.distrusted, found) = (distrusted, true);
+            change(member);
+            found = true;
             Some(entry)
         })?;
         Ok(found)
@@ -134,45 +326,120 @@ impl Members {
 
     /// Opens an invitation for so many machines.
     pub fn invite(&self, invitation: &Invitation, uses: u32) -> Result<(), FleetError> {
+        self.open(invitation, uses, Admittance::AtOnce)
+    }
+
+    /// Opens an invitation for so many machines, each of which waits for [`Members::approve`].
+    pub fn invite_for_approval(&self, invitation: &Invitation, uses: u32) -> Result<(), FleetError> {
+        self.open(invitation, uses, Admittance::AfterApproval)
+    }
+
+    fn open(&self, invitation: &Invitation, uses: u32, admittance: Admittance) -> Result<(), FleetError> {
         self.change(|content| {
-            let now = self.clock.unix_seconds();
-            content.invitations.retain(|open| open.is_open(now));
-            let open = OpenInvitation { proof_key: Digest(invitation.proof_key()), expires: invitation.expires, uses };
-            content.invitations.push(open);
-            let note = format!("for {uses} machines until {}", invitation.expires);
+            content.forget_expired(self.clock.unix_seconds());
+            let (proof_key, expires) = (Digest(*invitation.proof_key()), invitation.expires);
+            let approve = admittance == Admittance::AfterApproval;
+            content.invitations.push(OpenInvitation { proof_key, expires, uses, approve, returns: MOST_RETURNS });
+            let note = format!("for {uses} machines until {expires}{}", if approve { ", to be approved" } else { "" });
             let entry = Entry { note, ..Entry::admin(Verb::Invite) };
             (content.invitations.len() <= MOST).then_some(entry)
         })
     }
 
-    /// Takes in a machine that proves an open invitation, which counts down its uses. Gives its name, or nothing.
-    pub(crate) fn join(
-        &self,
-        wanted: &str,
-        key: Digest,
-        (session, proof): (&[u8; 32], &[u8; 32]),
-    ) -> Result<Option<String>, FleetError> {
-        let mut joined = None;
+    /// Machines that wait to be approved.
+    pub fn pending(&self) -> Result<Vec<PendingMember>, FleetError> {
+        let now = self.clock.unix_seconds();
+        let mut pending = self.read()?.pending;
+        pending.retain(|pending| now < pending.expires);
+        Ok(pending)
+    }
+
+    /// Makes a machine that waits a member, by its name or its code; gives its name, or nothing if none waits.
+    pub fn approve(&self, which: &str) -> Result<Option<String>, FleetError> {
+        self.decide(which, Verb::Approve)
+    }
+
+    /// Sends a machine away that waits, by its name or its code; gives its name, or nothing if none waits.
+    pub fn reject(&self, which: &str) -> Result<Option<String>, FleetError> {
+        self.decide(which, Verb::Reject)
+    }
+
+    fn decide(&self, which: &str, verb: Verb) -> Result<Option<String>, FleetError> {
+        let mut decided = None;
         self.change(|content| {
-            let now = self.clock.unix_seconds();
-            let shown = |open: &OpenInvitation| open.is_open(now) && is_proof(&open.proof_key.0, session, key, proof);
-            let at = content.invitations.iter().position(shown).filter(|_| content.members.len() < MOST)?;
-            content.invitations[at].uses -= 1;
-            let taken = |name: &str| content.members.iter().any(|member| member.name == name);
-            let numbered = (0..).map(|number| format!("node-{number:02}"));
-            let name = Some(wanted.to_owned()).filter(|name| is_name(name) && !taken(name));
-            let name = name.or_else(|| numbered.into_iter().find(|name| !taken(name))).unwrap_or_default();
-            // Who joins again is the same machine.
-            let mut known = content.members.extract_if(.., |member| member.key == key);
-            let distrusted = known.find_map(|member| member.distrusted);
-            drop(known);
-            content.members.push(Member { name: name.clone(), key, distrusted });
-            let entry = Entry::new(&name, Verb::Join, Decision::Allowed);
-            let entry = Entry { digest: Some(key), nodes: vec![name.clone()], ..entry };
-            joined = Some(name);
+            content.forget_expired(self.clock.unix_seconds());
+            let at = content.pending.iter().position(|pending| pending.is_called(which))?;
+            let pending = content.pending.remove(at);
+            let entry = Entry { digest: Some(pending.key), nodes: vec![pending.name.clone()], ..Entry::admin(verb) };
+            decided = Some(pending.name.clone());
+            match verb {
+                Verb::Approve => content.add(pending.name, pending.key, self.clock.unix_seconds()),
+                _ => content.give_back(&pending),
+            }
             Some(entry)
         })?;
-        Ok(joined)
+        Ok(decided)
+    }
+
+    /// What was decided about a machine that waits. While the list cannot be read, nothing is.
+    pub(crate) fn approval(&self, waiting: &PendingMember) -> Approval {
+        let Ok(content) = self.read() else { return Approval::Undecided };
+        if content.trusted().any(|member| member.key == waiting.key) {
+            return Approval::Approved;
+        }
+        let is_listed = content.pending.contains(waiting) && self.clock.unix_seconds() < waiting.expires;
+        if is_listed { Approval::Undecided } else { Approval::Rejected }
+    }
+
+    /// Forgets a machine that no longer waits; another one may join in its place.
+    pub(crate) fn withdraw(&self, waiting: &PendingMember) -> Result<(), FleetError> {
+        self.change(|content| {
+            let at = content.pending.iter().position(|pending| pending == waiting)?;
+            let pending = content.pending.remove(at);
+            content.give_back(&pending);
+            let entry = Entry::new(&pending.name, Verb::Join, Decision::Failed);
+            Some(Entry { digest: Some(pending.key), note: "it no longer waits to be approved".to_owned(), ..entry })
+        })
+    }
+
+    /// Takes in a machine that proves an open invitation, which counts down its uses. Nothing without such a proof.
+    pub(crate) fn join(&self, request: JoinRequest<'_>) -> Result<Option<Joining>, FleetError> {
+        let JoinRequest { wanted, key, session, proof, code } = request;
+        let mut joining = None;
+        self.change(|content| {
+            let now = self.clock.unix_seconds();
+            content.forget_expired(now);
+            // Who asks again, because its connection was lost, is the same machine.
+            content.pending.extract_if(.., |pending| pending.key == key).collect::<Vec<_>>().iter().for_each(|again| {
+                content.give_back(again);
+            });
+            // auth: invitation-secret, invitation-session, invitation-key, invitation-expiry, invitation-uses
+            let shown = |open: &OpenInvitation| open.is_open(now) && is_proof(&open.proof_key.0, session, key, proof);
+            let at = content.invitations.iter().position(shown).filter(|_| content.members.len() < MOST)?;
+            let OpenInvitation { proof_key, expires, approve, .. } = content.invitations[at];
+            if approve && content.pending.len() >= MOST_PENDING {
+                return None;
+            }
+            content.invitations[at].uses = content.invitations[at].uses.saturating_sub(1);
+            let name = content.free_name(wanted);
+            let entry = Entry {
+                digest: Some(key),
+                nodes: vec![name.clone()],
+                ..Entry::new(&name, Verb::Join, Decision::Allowed)
+            };
+            // auth: invitation-approval
+            if approve {
+                let pending = PendingMember { name, key, code, expires, invitation: proof_key };
+                content.pending.push(pending.clone());
+                let note = format!("it waits to be approved with the code {}", pending.code);
+                joining = Some(Joining::Pending(pending));
+                return Some(Entry { decision: Decision::Noted, note, ..entry });
+            }
+            content.add(name.clone(), key, now);
+            joining = Some(Joining::Joined(name));
+            Some(entry)
+        })?;
+        Ok(joining)
     }
 
     fn read(&self) -> Result<Content, FleetError> {
@@ -197,10 +464,60 @@ impl Members {
     }
 }
 
+/// When a machine that proves an invitation becomes a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Admittance {
+    AtOnce,
+    AfterApproval,
+}
+
+impl PendingMember {
+    /// Whether this is its name, or its code however it was typed.
+    fn is_called(&self, which: &str) -> bool {
+        let letters = |text: &str| text.replace('-', "").to_lowercase();
+        self.name == which || letters(&self.code) == letters(which)
+    }
+}
+
 impl Content {
-    /// A machine that may take part.
-    fn find(&self, is: impl Fn(&&Member) -> bool) -> Option<&Member> {
-        self.members.iter().filter(|member| member.distrusted.is_none()).find(is)
+    /// Makes a machine a member. Who joins again is the same machine.
+    fn add(&mut self, name: String, key: Digest, now: u64) {
+        let mut known = self.members.extract_if(.., |member| member.key == key);
+        let distrusted = known.find_map(|member| member.distrusted);
+        drop(known);
+        self.members.push(Member { distrusted, issued: Some(now), ..Member::new(name, key) });
+    }
+
+    /// The name that a machine would like to have, or the next that is free.
+    fn free_name(&self, wanted: &str) -> String {
+        let members = self.members.iter().map(|member| &member.name);
+        let taken: Vec<&String> = members.chain(self.pending.iter().map(|pending| &pending.name)).collect();
+        let is_free = |name: &String| !taken.contains(&name);
+        let wanted = Some(wanted.to_owned()).filter(|name| is_name(name) && is_free(name));
+        let mut numbered = (0..).map(|number| format!("node-{number:02}"));
+        wanted.or_else(|| numbered.find(is_free)).unwrap_or_default()
+    }
+
+    /// Lets another machine join in place of one that was not approved: not for ever, because all of it is recorded.
+    fn give_back(&mut self, pending: &PendingMember) {
+        let is_its = |open: &&mut OpenInvitation| open.proof_key == pending.invitation && open.returns > 0;
+        if let Some(open) = self.invitations.iter_mut().find(is_its) {
+            (open.uses, open.returns) = (open.uses + 1, open.returns - 1);
+        }
+    }
+
+    /// Forgets what is over at this time, in seconds since 1970.
+    fn forget_expired(&mut self, now: u64) {
+        self.pending.retain(|pending| now < pending.expires);
+        // One that is used up may be given back a use.
+        let is_awaited =
+            |open: &OpenInvitation| self.pending.iter().any(|pending| pending.invitation == open.proof_key);
+        self.invitations.retain(|open| open.is_open(now) || (now < open.expires && is_awaited(open)));
+    }
+
+    /// Machines that were not found to be wrong.
+    fn trusted(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|member| member.distrusted.is_none())
     }
 }
 
@@ -252,7 +569,7 @@ mod tests {
         let (path, key) = (folder.path().join("members.json"), Digest::of(b"key"));
         let write = |members: Vec<Member>| write_json(&path, &Content { members, ..Content::default() });
         let members = Members::at(&path);
-        let node = |name: &str| Member { name: name.to_owned(), key, distrusted: None };
+        let node = |name: &str| Member::new(name, key);
         write(vec![node("node-00")]).expect("it can be written");
         assert!(members.has("node-00") && members.name_of(key).is_some());
         fs::write(&path, "{").expect("it can be written");

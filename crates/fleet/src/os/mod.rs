@@ -1,10 +1,13 @@
-//! What the operating system tells of disks, memory, processors and time, and how it shares them.
+//! What the operating system tells of disks, memory, processors and time, how it shares them, and what it forbids.
 
 mod probe;
+mod sandbox;
 
 use std::path::Path;
 
+use chrono::{Local, Timelike};
 pub use probe::Probe;
+pub use sandbox::{Sandbox, SandboxPlaces};
 
 /// Bytes that are free where `folder` is; nothing where the system does not say.
 pub(crate) fn free_bytes(folder: &Path) -> Option<u64> {
@@ -16,9 +19,16 @@ pub fn lower_priority() -> bool {
     system::lower_priority()
 }
 
-/// The hour of the local clock; nothing where the system does not say.
-pub(crate) fn hour() -> Option<u32> {
-    system::hour()
+/// Lowers the priority of this thread alone, where the system offers that.
+pub(crate) fn lower_thread_priority() {
+    // Elsewhere, this would be the whole process.
+    #[cfg(target_os = "linux")]
+    system::lower_priority();
+}
+
+/// The hour of the local clock.
+pub(crate) fn hour() -> u32 {
+    Local::now().hour()
 }
 
 /// Bytes of memory that programs may still take; nothing where the system does not say.
@@ -38,7 +48,6 @@ pub(crate) fn free_memory() -> Option<u64> {
 #[cfg(unix)]
 mod system {
     use std::path::Path;
-    use std::process::Command;
 
     /// About a tenth of what a program of usual priority gets where both want a processor.
     const NICENESS: i32 = 10;
@@ -50,12 +59,6 @@ mod system {
 
     pub(super) fn lower_priority() -> bool {
         rustix::process::nice(NICENESS).is_ok()
-    }
-
-    pub(super) fn hour() -> Option<u32> {
-        // The standard library knows no time zones; this program does, and is everywhere.
-        let told = Command::new("date").arg("+%H").output().ok()?;
-        std::str::from_utf8(&told.stdout).ok()?.trim().parse().ok()
     }
 }
 
@@ -69,9 +72,5 @@ mod system {
 
     pub(super) fn lower_priority() -> bool {
         false
-    }
-
-    pub(super) fn hour() -> Option<u32> {
-        None
     }
 }

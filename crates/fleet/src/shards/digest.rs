@@ -26,15 +26,26 @@ impl Digest {
 
     /// The digest of a file, and its length.
     pub fn of_file(path: &Path) -> Result<(Digest, u64), FleetError> {
+        Digest::of_file_in_pieces(path, |_| true).map(|found| found.expect("nothing stops it"))
+    }
+
+    /// The same, with `goes_on` told of every piece, and nothing if it says no.
+    pub(crate) fn of_file_in_pieces(
+        path: &Path,
+        mut goes_on: impl FnMut(usize) -> bool,
+    ) -> Result<Option<(Digest, u64)>, FleetError> {
         let mut file = File::open(path).map_err(FleetError::io("open", path))?;
         let (mut hasher, mut piece, mut length) = (blake3::Hasher::new(), vec![0; PIECE], 0);
         loop {
             let count = file.read(&mut piece).map_err(FleetError::io("read", path))?;
             if count == 0 {
-                return Ok((Digest(*hasher.finalize().as_bytes()), length));
+                return Ok(Some((Digest(*hasher.finalize().as_bytes()), length)));
             }
             hasher.update(&piece[..count]);
             length += count as u64;
+            if !goes_on(count) {
+                return Ok(None);
+            }
         }
     }
 

@@ -92,8 +92,13 @@ impl Numerics {
 impl Manifest {
     /// The digest that names a model of these shards.
     pub fn model_digest(token_io: &Shard, stages: &[Shard]) -> Digest {
-        let all: Vec<u8> = std::iter::once(token_io).chain(stages).flat_map(|shard| shard.digest.0).collect();
-        Digest::of(&all)
+        let all: Vec<Digest> = std::iter::once(token_io).chain(stages).map(|shard| shard.digest).collect();
+        Manifest::digest_of(&all)
+    }
+
+    /// The same from the digests of all shards, the ends first.
+    pub(crate) fn digest_of(shards: &[Digest]) -> Digest {
+        Digest::of(&shards.iter().flat_map(|shard| shard.0).collect::<Vec<u8>>())
     }
 
     /// Reads the manifest of an export, and checks that it makes sense.

@@ -2,12 +2,13 @@
 
 use std::ops::Range;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use cascadia_model::{Hidden, LoadOptions, Stage, StageError, StageTraits, StepPlan};
+use cascadia_kernels::Pool;
+use cascadia_model::{Hidden, LoadOptions, ModelLimits, Stage, StageError, StageTraits, StepPlan};
 
 use crate::shards::shard::OpenShard;
-use crate::{Clock, FleetError, Shard, StageStatus};
+use crate::{Clock, FleetError, OpenRecheck, Shard, StageStatus, os};
 
 /// What the coordinator is called among its machines.
 pub const HERE: &str = "here";
@@ -21,11 +22,7 @@ pub struct OwnStage {
 impl OwnStage {
     /// Loads a stage from the folder of an export, if it is still the one that was exported.
     pub fn open(folder: &Path, shard: &Shard, options: &LoadOptions) -> Result<OwnStage, FleetError> {
-        let path = folder.join(&shard.file);
-        let open = OpenShard::read(&path)?;
-        if open.digest != shard.digest {
-            return Err(FleetError::file(&path, "it is not what the manifest describes; export the model again"));
-        }
+        let open = OpenShard::exported(folder, shard)?;
         let status = StageStatus { layers: shard.layers, node: Some(HERE.to_owned()), ..StageStatus::default() };
         Ok(OwnStage { stage: open.load(options)?, status: Mutex::new(status) })
     }
@@ -34,6 +31,21 @@ impl OwnStage {
     pub fn status(&self) -> StageStatus {
         self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+/// Opens a stage of an export with one thread and a cache of its own, when rows of a machine are first computed again. Its
+/// weights may take half of the memory that is free then.
+pub fn recheck_exported(folder: &Path, shard: &Shard, options: &LoadOptions) -> OpenRecheck {
+    let (folder, shard, options) = (folder.to_owned(), shard.clone(), options.clone());
+    Box::new(move |pages| {
+        if os::free_memory().is_some_and(|free| shard.bytes > free / 2) {
+            return Err(format!("{} is too large for the memory that is free", shard.file));
+        }
+        let limits = ModelLimits { cache: *pages, ..options.limits.clone() };
+        let options = LoadOptions { limits, pool: Arc::new(Pool::new(1)), ..options };
+        let open = OpenShard::exported(&folder, &shard).map_err(|error| error.to_string())?;
+        open.load(&options).map_err(|error| error.to_string())
+    })
 }
 
 impl Stage for OwnStage {

@@ -12,7 +12,7 @@ use crate::wire::link::{Link, LinkError};
 use crate::wire::message::{Offer, reason};
 use crate::wire::verbs::Expecting;
 use crate::workers::pending::PendingWorker;
-use crate::{Digest, FleetError, Shard};
+use crate::{Digest, FleetError, Shard, SignedManifest};
 
 /// Bytes of a piece.
 pub(crate) const CHUNK: usize = 1 << 20;
@@ -24,16 +24,27 @@ pub(crate) fn chunk_bounds() -> Bounds {
     Bounds::table(Expecting::File, 32 + CHUNK as u32)
 }
 
+/// A shard in the folder of an export, and what it is offered under.
+#[derive(Clone, Copy)]
+pub struct SignedShard<'a> {
+    /// The folder.
+    pub folder: &'a Path,
+    /// The shard.
+    pub shard: &'a Shard,
+    /// The signature of this push.
+    pub signed: &'a SignedManifest,
+}
+
 impl PendingWorker {
     /// Sends it a shard; `progress` hears how many of its bytes are there.
-    pub fn send(&mut self, (folder, shard): (&Path, &Shard), mut progress: impl FnMut(u64)) -> Result<(), FleetError> {
-        let PendingWorker { node, link, .. } = self;
+    pub fn send(&mut self, shard: SignedShard<'_>, mut progress: impl FnMut(u64)) -> Result<(), FleetError> {
+        let (PendingWorker { node, link, .. }, SignedShard { folder, shard, signed }) = (self, shard);
         let path = folder.join(&shard.file);
         let mut file = File::open(&path).map_err(FleetError::io("open", &path))?;
         let refuse = |problem: String| FleetError::Push { node: node.clone(), file: shard.file.clone(), problem };
         let failed = |error: LinkError| refuse(error.to_string());
         let (mut frame, mut buffer) = (Frame::default(), Vec::new());
-        let offer = Offer { digest: shard.digest, bytes: shard.bytes };
+        let offer = Offer { digest: shard.digest, bytes: shard.bytes, signed: signed.clone() };
         Outgoing::message(Kind::Offer, &offer.bytes()).send(&mut **link, &mut buffer).map_err(failed)?;
         let mut done = held(&mut **link, &mut frame).map_err(failed)?;
         file.seek(SeekFrom::Start(done)).map_err(FleetError::io("read", &path))?;

@@ -8,7 +8,9 @@ use std::thread;
 use std::time::Duration;
 
 use crate::event::FleetEvent;
-use crate::{Arrival, Arrivals, Entry, FleetError, FleetHome, HERE, Manifest, Shard, Verb, WorkerRegistry};
+use crate::{
+    Arrival, Arrivals, Entry, FleetError, FleetHome, HERE, Manifest, Shard, SignedShard, Verb, WorkerRegistry,
+};
 
 /// Which worker gets which shard.
 pub struct PushJob<'a> {
@@ -32,7 +34,7 @@ impl PushJob<'_> {
         let PushJob { folder, targets, patience } = *self;
         let done: Vec<AtomicU64> = targets.iter().map(|_| AtomicU64::new(0)).collect();
         let total = targets.iter().map(|(_, shard)| shard.bytes).sum();
-        let log = home.audit_log();
+        let (log, signed) = (home.audit_log(), home.sign_manifest(&Manifest::read(folder)?)?);
         let send = |((node, shard), own): (&(&str, &Shard), &AtomicU64)| {
             let progress = |bytes| {
                 own.store(bytes, Ordering::Relaxed);
@@ -41,7 +43,8 @@ impl PushJob<'_> {
             };
             let nodes = vec![(*node).to_owned()];
             let entry = Entry { digest: Some(shard.digest), nodes, ..Entry::admin(Verb::Push) };
-            log.acting(entry, || registry.send(node, (folder, shard), patience, (progress, say)))
+            let shard = SignedShard { folder, shard, signed: &signed };
+            log.acting(entry, || registry.send(node, shard, patience, (progress, say)))
         };
         let problems: Vec<String> = thread::scope(|scope| {
             let send = &send;

@@ -9,7 +9,7 @@ use cascadia_kernels::{OpsSlot, Pool};
 use cascadia_model::{LoadOptions, ModelError, ModelSpec, Stage, load_stage};
 use cascadia_weights::{ModelFiles, WeightPages};
 
-use crate::{Digest, FleetError, Hello, RowShape, StageLimits, WorkerStage};
+use crate::{Digest, FleetError, Hello, RowShape, Sandbox, Shard, StageLimits, WorkerStage};
 
 /// How long a worker waits for a coordinator that says nothing before it connects anew.
 const LEASE: Duration = Duration::from_secs(5);
@@ -27,6 +27,8 @@ pub struct ShardOptions {
     pub memory: Option<u64>,
     /// What is done with the pages of weights at once.
     pub pages: WeightPages,
+    /// The sandbox that the process is in.
+    pub sandbox: Sandbox,
 }
 
 /// Opens a shard; its stage is loaded when a coordinator says for what.
@@ -34,7 +36,7 @@ pub fn open_shard(path: &Path, options: ShardOptions) -> Result<WorkerStage, Fle
     let shard = OpenShard::read(path)?;
     let spec = &shard.spec;
     let shape = RowShape { hidden_width: spec.hidden_width(), needs_tokens: spec.per_layer.is_some() };
-    let hello = Hello { program: options.program, shard: Some(shard.digest) };
+    let hello = Hello { program: options.program, shard: Some(shard.digest), sandbox: options.sandbox };
     let ShardOptions { pool, ops, memory, pages, .. } = options;
     let load = move |limits: &StageLimits| {
         let options = LoadOptions::new(limits.model.clone(), Arc::clone(&pool));
@@ -62,6 +64,16 @@ impl OpenShard {
             FleetError::file(path, problem)
         })?;
         Ok(OpenShard { digest, files, spec, layers })
+    }
+
+    /// One in the folder of an export, if it is still what was exported.
+    pub(crate) fn exported(folder: &Path, shard: &Shard) -> Result<OpenShard, FleetError> {
+        let path = folder.join(&shard.file);
+        let open = OpenShard::read(&path)?;
+        if open.digest != shard.digest {
+            return Err(FleetError::file(&path, "it is not what the manifest describes; export the model again"));
+        }
+        Ok(open)
     }
 
     /// Loads its layers with the backend of this machine.

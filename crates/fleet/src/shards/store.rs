@@ -48,7 +48,13 @@ impl Store {
         if Digest::of_file(&path).map_err(broken)?.0 == digest {
             return Ok(true);
         }
-        fs::remove_file(&path).map(|()| false).map_err(FleetError::io("remove the damaged", &path)).map_err(broken)
+        self.remove(digest).map(|()| false).map_err(broken)
+    }
+
+    /// Removes the file that was called by this digest and is damaged.
+    pub(crate) fn remove(&self, digest: Digest) -> Result<(), FleetError> {
+        let path = self.path(digest);
+        fs::remove_file(&path).map_err(FleetError::io("remove the damaged", &path))
     }
 
     fn partial(&self, digest: Digest) -> PathBuf {

@@ -8,7 +8,7 @@ use crate::wire::verbs::Expecting;
 /// Bytes before the payload of a frame.
 pub const HEADER_BYTES: usize = 20;
 /// The version of everything on the wire.
-pub const WIRE_VERSION: u8 = 4;
+pub const WIRE_VERSION: u8 = 5;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,9 +51,18 @@ pub enum Kind {
     Leaving = 17,
     /// A [`Kind::Chunk`] in fewer bytes.
     Compressed = 18,
+    /// The machine that wants to join has to be approved by people, who compare codes.
+    Pending = 19,
+    /// Whether a worker should have a new key.
+    Rotate = 20,
+    /// The new key of a worker, signed with the old one.
+    Succeed = 21,
+    /// The coordinator has remembered it.
+    Succeeded = 22,
 }
 
-pub(crate) const KINDS: [Kind; 18] = [
+/// All of them.
+pub const KINDS: [Kind; 22] = [
     Kind::Hello,
     Kind::Welcome,
     Kind::Ready,
@@ -72,6 +81,10 @@ pub(crate) const KINDS: [Kind; 18] = [
     Kind::Witness,
     Kind::Leaving,
     Kind::Compressed,
+    Kind::Pending,
+    Kind::Rotate,
+    Kind::Succeed,
+    Kind::Succeeded,
 ];
 
 /// What stands before a payload.

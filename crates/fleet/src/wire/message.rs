@@ -3,10 +3,10 @@
 use cascadia_kernels::ActivationPrecision;
 use cascadia_model::{CacheFormat, CachePages, KvFormat, KvFormats, ModelLimits, PageClass};
 
-use crate::Digest;
 use crate::wire::codec::RowFormat;
 use crate::wire::frame::{Kind, Outgoing};
 use crate::wire::link::{Link, LinkError};
+use crate::{Digest, Sandbox, SignedManifest};
 
 /// The longest text in a message.
 pub(crate) const MOST_TEXT: usize = 512;
@@ -20,6 +20,8 @@ pub struct Hello {
     pub program: String,
     /// The shard it holds.
     pub shard: Option<Digest>,
+    /// What keeps it from doing anything else on its machine.
+    pub sandbox: Sandbox,
 }
 
 /// The most layers of a model whose formats are listed one by one.
@@ -35,12 +37,14 @@ pub struct StageLimits {
 }
 
 /// A file that a worker should have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
     /// Its name, which is its content's digest.
     pub digest: Digest,
     /// Its length.
     pub bytes: u64,
+    /// What it is offered under.
+    pub signed: SignedManifest,
 }
 
 /// Collects fields.
@@ -98,21 +102,32 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn broken() -> LinkError {
+pub(crate) fn broken() -> LinkError {
     LinkError::Broken("it sent a message that makes no sense".to_owned())
 }
 
 impl Hello {
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let shard = self.shard.map_or([0; 32], |digest| digest.0);
-        Writer::default().text(&self.program).number(self.shard.is_some().into()).bytes(&shard).0
+        Writer::default()
+            .text(&self.program)
+            .number(self.shard.is_some().into())
+            .bytes(&shard)
+            .number(self.sandbox as u32)
+            .0
     }
 
     pub(crate) fn parse(bytes: &[u8]) -> Result<Hello, LinkError> {
         let mut reader = Reader(bytes);
-        let (program, has_shard, shard) = (reader.text()?, reader.number()?, reader.array()?);
+        let (program, has_shard, shard) = (reader.text()?, reader.number()?, reader.array::<32>()?);
+        let sandbox = Sandbox::numbered(reader.number()?).ok_or_else(broken)?;
         reader.end()?;
-        Ok(Hello { program, shard: (has_shard == 1).then_some(Digest(shard)) })
+        let shard = match (has_shard, shard) {
+            (0, shard) if shard == [0; 32] => None,
+            (1, shard) => Some(Digest(shard)),
+            _ => return Err(broken()),
+        };
+        Ok(Hello { program, shard, sandbox })
     }
 }
 
@@ -123,14 +138,15 @@ impl Offer {
     }
 
     pub(crate) fn bytes(&self) -> Vec<u8> {
-        Writer::default().bytes(&self.digest.0).bytes(&self.bytes.to_le_bytes()).0
+        self.signed.write(Writer::default().bytes(&self.digest.0).bytes(&self.bytes.to_le_bytes())).0
     }
 
     pub(crate) fn parse(bytes: &[u8]) -> Result<Offer, LinkError> {
         let mut reader = Reader(bytes);
         let (digest, bytes) = (Digest(reader.array()?), u64::from_le_bytes(reader.array()?));
+        let signed = SignedManifest::read(&mut reader)?;
         reader.end()?;
-        Ok(Offer { digest, bytes })
+        Ok(Offer { digest, bytes, signed })
     }
 }
 
@@ -152,7 +168,7 @@ impl StageLimits {
     pub(crate) fn parse(bytes: &[u8]) -> Result<StageLimits, LinkError> {
         let mut reader = Reader(bytes);
         let (context, rows_per_step) = (reader.number()?, reader.number()?);
-        let pages = [reader.number()?, reader.number()?];
+        let pages = [reader.number()?, reader.number()?, reader.number()?];
         let cache = CachePages::new(|class| pages[class as usize]);
         let wire = reader.number()?;
         let wire = RowFormat::numbered(wire).ok_or_else(|| LinkError::Broken(unknown("rows are to be sent", wire)))?;
@@ -220,4 +236,27 @@ pub(crate) fn microseconds(bytes: &[u8]) -> Result<u32, LinkError> {
     let time = reader.number()?;
     reader.end()?;
     Ok(time)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_accepted_is_written_the_same_way() {
+        let hello = |shard| Hello { program: "1.0".to_owned(), shard, sandbox: Sandbox::Full }.bytes();
+        let (without, with) = (hello(None), hello(Some(Digest([7; 32]))));
+        for bytes in [&without, &with] {
+            assert_eq!(&Hello::parse(bytes).expect("it was written by this program").bytes(), bytes);
+        }
+        // A flag that is neither yes nor no, and a shard that it denies.
+        let flag = 4 + "1.0".len();
+        let changed = |bytes: &[u8], at: usize, byte: u8| {
+            let mut bytes = bytes.to_vec();
+            bytes[at] = byte;
+            Hello::parse(&bytes)
+        };
+        assert!(changed(&with, flag, 2).is_err() && changed(&with, flag, 0).is_err());
+        assert!(changed(&without, flag + 4, 1).is_err());
+    }
 }

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, Connection, ServerConfig, ServerConnection};
+use zeroize::Zeroizing;
 
 use crate::wire::link::{Link, LinkError};
-use crate::wire::tls;
+use crate::wire::tls::{self, Purpose};
 use crate::{Clock, Digest, Identity};
 
 /// How long a connection may take to prove its key.
@@ -30,7 +31,16 @@ pub struct TcpLink {
 impl TcpLink {
     /// Connects to the coordinator with this key, at the first of its addresses that answers.
     pub fn dial(addresses: &[String], identity: &Identity, coordinator: Digest) -> Result<TcpLink, LinkError> {
-        let config = tls::client(identity, coordinator).map_err(broken)?;
+        TcpLink::dial_for(Purpose::Work, addresses, (identity, coordinator))
+    }
+
+    /// The same for another purpose than to work.
+    pub(crate) fn dial_for(
+        purpose: Purpose,
+        addresses: &[String],
+        (identity, coordinator): (&Identity, Digest),
+    ) -> Result<TcpLink, LinkError> {
+        let config = tls::client(identity, coordinator, purpose).map_err(broken)?;
         let mut problem = LinkError::Broken("the coordinator has no address".to_owned());
         for address in addresses {
             let resolved = address.to_socket_addrs().map(Iterator::collect::<Vec<SocketAddr>>);
@@ -82,14 +92,19 @@ impl TcpLink {
         self.connection.peer_certificates()?.first().map(|key| Digest::of(key))
     }
 
+    /// What the one who dialled said that it is for.
+    pub(crate) fn purpose(&self) -> Purpose {
+        Purpose::named(self.connection.alpn_protocol())
+    }
+
     /// A second handle to the socket, with which another thread can end the connection.
     pub(crate) fn socket(&self) -> Option<TcpStream> {
         self.socket.try_clone().ok()
     }
 
     /// What only the two ends of this connection know.
-    pub(crate) fn secret(&self) -> Result<[u8; 32], LinkError> {
-        self.connection.export_keying_material([0; 32], EXPORTER, None).map_err(broken)
+    pub(crate) fn secret(&self) -> Result<Zeroizing<[u8; 32]>, LinkError> {
+        self.connection.export_keying_material(Zeroizing::new([0; 32]), EXPORTER, None).map_err(broken)
     }
 
     /// Takes in what the peer has sent, and waits for it.

@@ -16,6 +16,34 @@ use rustls::{
 
 use crate::{Digest, Identity};
 
+/// What a connection is for. The one who dials says so in the handshake, as the protocol above TLS (ALPN).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A worker waits for a shard, or for steps.
+    Work,
+    /// A machine wants to become a member.
+    Join,
+    /// A worker asks whether it should have a new key.
+    Rotate,
+}
+
+impl Purpose {
+    const ALL: [Purpose; 3] = [Purpose::Work, Purpose::Join, Purpose::Rotate];
+
+    fn name(self) -> &'static [u8] {
+        match self {
+            Purpose::Work => b"cascadia-work",
+            Purpose::Join => b"cascadia-join",
+            Purpose::Rotate => b"cascadia-rotate",
+        }
+    }
+
+    /// The one that was said; connections are for work unless they say something else.
+    pub(crate) fn named(name: Option<&[u8]>) -> Purpose {
+        Purpose::ALL.into_iter().find(|purpose| Some(purpose.name()) == name).unwrap_or(Purpose::Work)
+    }
+}
+
 /// Whether a key may speak at all.
 pub(crate) type MaySpeak = Arc<dyn Fn(Digest) -> bool + Send + Sync>;
 
@@ -33,6 +61,7 @@ impl fmt::Debug for Keys {
 
 impl Keys {
     fn check(&self, key: &CertificateDer<'_>) -> Result<(), Error> {
+        // auth: member-key, coordinator-pin
         match (self.may_speak)(Digest::of(key)) {
             true => Ok(()),
             false => Err(Error::General("the other end's key is not known here".to_owned())),
@@ -45,6 +74,7 @@ impl Keys {
         key: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
+        // auth: member-signature, coordinator-signature
         let key = SubjectPublicKeyInfoDer::from(key.as_ref());
         verify_tls13_signature_with_raw_key(message, &key, signed, &self.provider.signature_verification_algorithms)
     }
@@ -143,16 +173,18 @@ pub(crate) fn server(identity: &Identity, may_speak: MaySpeak) -> Result<Arc<Ser
     // Every connection proves its key anew.
     config.send_tls13_tickets = 0;
     config.max_early_data_size = 0;
+    config.alpn_protocols = Purpose::ALL.map(|purpose| purpose.name().to_vec()).to_vec();
     Ok(Arc::new(config))
 }
 
 /// How a worker connects to the coordinator with this key.
-pub(crate) fn client(identity: &Identity, coordinator: Digest) -> Result<Arc<ClientConfig>, Error> {
+pub(crate) fn client(identity: &Identity, coordinator: Digest, purpose: Purpose) -> Result<Arc<ClientConfig>, Error> {
     let keys = keys(Arc::new(move |pin| pin == coordinator));
     let config = ClientConfig::builder_with_provider(Arc::clone(&keys.provider)).with_protocol_versions(&[&TLS13])?;
     let own = Arc::new(AlwaysResolvesClientRawPublicKeys::new(identity.key()));
     let mut config = config.dangerous().with_custom_certificate_verifier(keys).with_client_cert_resolver(own);
     config.resumption = Resumption::disabled();
     config.enable_sni = false;
+    config.alpn_protocols = vec![purpose.name().to_vec()];
     Ok(Arc::new(config))
 }

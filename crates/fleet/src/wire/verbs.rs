@@ -20,6 +20,10 @@ pub enum Expecting {
     Proof,
     /// The coordinator takes this machine in.
     Welcome,
+    /// The coordinator says whether this worker should have a new key, and that it has remembered one.
+    Rotation,
+    /// A worker shows its new key.
+    Succession,
     /// A worker says who it is.
     Greeting,
     /// A worker answers while the link to it is measured.
@@ -39,9 +43,11 @@ pub enum Expecting {
 }
 
 /// Everything that may be said on a connection of the fleet. There is no verb for a path, an address or a program.
-pub(crate) const VERBS: [(Expecting, Role, &[Kind]); 10] = [
+pub const VERBS: [(Expecting, Role, &[Kind]); 12] = [
     (Expecting::Proof, Role::Stranger, &[Kind::Join]),
-    (Expecting::Welcome, Role::Coordinator, &[Kind::Joined]),
+    (Expecting::Welcome, Role::Coordinator, &[Kind::Joined, Kind::Pending, Kind::Refused]),
+    (Expecting::Rotation, Role::Coordinator, &[Kind::Rotate, Kind::Succeeded, Kind::Refused]),
+    (Expecting::Succession, Role::Worker, &[Kind::Succeed]),
     (Expecting::Greeting, Role::Worker, &[Kind::Hello]),
     (Expecting::Measure, Role::Worker, &[Kind::Pong]),
     (Expecting::Assignment, Role::Coordinator, &[Kind::Ping, Kind::Welcome, Kind::Offer, Kind::Refused]),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::audit::Auditor;
+use crate::audit::{Auditor, ServedModel};
 use crate::membership::connection_slots::ConnectionSlots;
 use crate::wire::frame::{Bounds, Frame, Kind, Outgoing, Wait, receive};
 use crate::wire::link::{Link, LinkError};
@@ -51,7 +51,8 @@ impl ModelWorkers {
 
     /// The same with an audit log, in which workers come and go, and which they countersign.
     pub fn audited(self, auditor: &Arc<Auditor>) -> ModelWorkers {
-        self.ruled(|rules| rules.auditor = Some(Arc::clone(auditor)))
+        let served = ServedModel { model: self.manifest.model, since: self.clock().unix_seconds() };
+        self.ruled(|rules| (rules.auditor, rules.served) = (Some(Arc::clone(auditor)), Some(served)))
     }
 
     /// The same with machines held back that are lost too often, here or elsewhere.
@@ -130,8 +131,8 @@ impl ModelWorkers {
             Kind::Refused => return Err(LinkError::Broken(format!("{node} says: {}", reason(frame.table())?))),
             kind => return Err(LinkError::Broken(format!("{node} answered {kind:?} when it should load its shard"))),
         };
-        let sends_tokens = self.manifest.numerics.stages_need_tokens;
-        match self.stages[stage].put(WorkerLink::new(Connection { link, epoch, node, numerics }, sends_tokens)) {
+        let connection = Connection { link, epoch, node, numerics, sandbox: hello.sandbox };
+        match self.stages[stage].put(WorkerLink::new(connection, self.manifest.numerics.stages_need_tokens)) {
             true => Ok(stage),
             false => Err(LinkError::Broken(format!("enough machines wait for stage {stage}"))),
         }

@@ -9,8 +9,6 @@ use crate::{Availability, Clock, FleetError, OwnerLimits, Probe, Reading, os};
 
 /// The time between two readings of the machine.
 const INTERVAL: Duration = Duration::from_secs(2);
-/// Readings after which the clock is asked again.
-const READINGS_PER_HOUR_CHECK: u32 = 15;
 /// How busy a machine is takes a moment to see.
 const MOMENT: Duration = Duration::from_millis(200);
 
@@ -21,30 +19,19 @@ pub fn lent_threads(limits: &OwnerLimits) -> Result<Option<u32>, FleetError> {
 }
 
 /// Reads the machine on a thread of its own; the result says whether it should take part, for as long as it is held.
-pub fn watch_owner(limits: OwnerLimits) -> Result<Arc<Availability>, FleetError> {
+pub fn watch_owner(limits: OwnerLimits) -> Arc<Availability> {
     let clock = Clock::system();
-    let hour = || limits.hours.and_then(|_| os::hour());
-    if limits.hours.is_some() && hour().is_none() {
-        let problem = "this system does not tell the hour, so --hours cannot be kept; set other limits with \
-            `worker limits --reset`";
-        return Err(FleetError::Limits { problem: problem.to_owned() });
-    }
     let (availability, mut probe) = (Arc::new(Availability::default()), Probe::at(Path::new("/")));
-    availability.update(&limits, &probe.read(hour()), clock.now());
+    availability.update(&limits, &probe.read(Some(os::hour())), clock.now());
     let watched = Arc::downgrade(&availability);
     clock.spawn(move || {
-        let mut now = None;
-        for reading in 0u32.. {
-            if reading % READINGS_PER_HOUR_CHECK == 0 {
-                now = limits.hours.and_then(|_| os::hour());
-            }
-            let Some(watched) = watched.upgrade() else { return };
-            watched.update(&limits, &probe.read(now), clock.now());
+        while let Some(watched) = watched.upgrade() {
+            watched.update(&limits, &probe.read(Some(os::hour())), clock.now());
             drop(watched);
             clock.sleep(INTERVAL);
         }
     });
-    Ok(availability)
+    availability
 }
 
 /// What the system says of this machine now.
@@ -52,5 +39,5 @@ pub fn read_machine() -> Reading {
     let mut probe = Probe::at(Path::new("/"));
     probe.read(None);
     Clock::system().sleep(MOMENT);
-    probe.read(os::hour())
+    probe.read(Some(os::hour()))
 }

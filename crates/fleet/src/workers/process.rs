@@ -12,17 +12,23 @@ use cascadia_weights::WeightPages;
 
 use crate::clock::Monitor;
 use crate::event::FleetEvent;
+use crate::membership::rotation::{ASKING, ask_rotation};
+use crate::shards::scrub::{PERIOD, ScrubRate};
 use crate::shards::shard::{ShardOptions, open_shard};
 use crate::shards::store::Store;
 use crate::wire::link::LinkError;
 use crate::wire::message::{Hello, Offer};
 use crate::wire::tcp::TcpLink;
+use crate::wire::tls::Purpose;
 use crate::workers::availability::Availability;
 use crate::workers::machine::MachineSpeed;
 use crate::workers::owner::{lent_threads, watch_owner};
 use crate::workers::reconnect::Reconnect;
 use crate::workers::worker::{Assignment, WorkerStage, greet_measured};
-use crate::{Digest, FleetError, FleetHome, Identity, Witnesses, WorkerSettings, look_around};
+use crate::{
+    Digest, FleetError, FleetHome, Identity, KnownTargets, Sandbox, SandboxPlaces, Witnesses, WorkerSettings,
+    look_around, os,
+};
 
 /// The version that coordinator and worker must share.
 const PROGRAM: &str = env!("CARGO_PKG_VERSION");
@@ -52,12 +58,14 @@ pub struct WorkerOptions {
     pub ops: Box<dyn Fn(usize) -> OpsSlot + Send + Sync>,
     /// What is done with the pages of weights when a shard is loaded.
     pub pages: WeightPages,
+    /// The sandbox that the process is in.
+    pub sandbox: Sandbox,
 }
 
 /// A running worker. Each of its shards has a connection of its own.
 pub struct WorkerProcess {
     home: FleetHome,
-    identity: Identity,
+    identity: Mutex<Identity>,
     addresses: Vec<String>,
     settings: Mutex<WorkerSettings>,
     store: Store,
@@ -71,6 +79,7 @@ pub struct WorkerProcess {
     pool: Box<dyn Fn() -> Arc<Pool> + Send + Sync>,
     ops: Box<dyn Fn(usize) -> OpsSlot + Send + Sync>,
     pages: WeightPages,
+    sandbox: Sandbox,
     /// Notified when a shard is added, so that nobody should pause, or when the worker is stopped.
     slots: Monitor<ShardSlots>,
     last_note: Mutex<String>,
@@ -92,6 +101,8 @@ struct ShardSlot {
     shard: Digest,
     bytes: u64,
     computes: bool,
+    /// Shared with the stage, which leaves once this is so.
+    is_damaged: Arc<AtomicBool>,
 }
 
 /// How a connection ended.
@@ -116,9 +127,9 @@ impl WorkerProcess {
         let lock = home.lock_worker()?;
         let identity = home.worker_key()?;
         let limits = home.limits()?;
-        let availability = watch_owner(limits.clone())?;
+        let availability = watch_owner(limits.clone());
         let threads = lent_threads(&limits)?;
-        let WorkerOptions { shard, coordinator, disk, memory, pool, ops, pages } = options;
+        let WorkerOptions { shard, coordinator, disk, memory, pool, ops, pages, sandbox } = options;
         let pool = Box::new(move || pool(threads));
         let memory = memory.or(limits.memory);
         let store = Store::open(&home.blobs(), disk.or(limits.disk).unwrap_or(DISK))?;
@@ -129,7 +140,7 @@ impl WorkerProcess {
         let worker = Arc::new(WorkerProcess {
             addresses: coordinator.map_or_else(|| settings.addresses.clone(), |address| vec![address]),
             home,
-            identity,
+            identity: Mutex::new(identity),
             settings: Mutex::new(settings),
             store,
             speed,
@@ -139,6 +150,7 @@ impl WorkerProcess {
             pool,
             ops,
             pages,
+            sandbox,
             slots: Monitor::default(),
             last_note: Mutex::default(),
             stopped: AtomicBool::new(false),
@@ -149,7 +161,18 @@ impl WorkerProcess {
             let bytes = path.metadata().map_or(0, |metadata| metadata.len());
             worker.add(worker.open(&path)?, bytes);
         }
+        let asking = Arc::clone(&worker);
+        worker.slots.clock().spawn(move || asking.keep_key());
+        let scrubbing = Arc::clone(&worker);
+        worker.slots.clock().spawn(move || scrubbing.scrub_again());
         Ok(worker)
+    }
+
+    /// What a worker with this folder and this shard to begin with has to write and read on its machine.
+    pub fn places(home: &FleetHome, shard: Option<&Path>) -> SandboxPlaces {
+        // The shards may be a link to another disk.
+        let writes = vec![home.worker_folder(), home.blobs()];
+        SandboxPlaces { writes, reads: shard.map(with_ending).into_iter().collect() }
     }
 
     /// Waits for shards that the coordinator sends, until the worker is stopped.
@@ -178,8 +201,8 @@ impl WorkerProcess {
     fn open(&self, path: &Path) -> Result<WorkerStage, FleetError> {
         let pool = (self.pool)();
         let ops = (self.ops)(pool.threads());
-        let (memory, pages) = (self.memory, self.pages);
-        let options = ShardOptions { program: PROGRAM.to_owned(), pool, ops, memory, pages };
+        let (memory, pages, sandbox) = (self.memory, self.pages, self.sandbox);
+        let options = ShardOptions { program: PROGRAM.to_owned(), pool, ops, memory, pages, sandbox };
         let stage = open_shard(path, options)?;
         Ok(stage.with_witnesses(Arc::clone(&self.witnesses)).with_availability(Arc::clone(&self.availability)))
     }
@@ -195,7 +218,9 @@ impl WorkerProcess {
         if slots.all.iter().any(|slot| slot.shard == shard && !slot.computes) {
             return;
         }
-        slots.all.push(ShardSlot { number, shard, bytes, computes: false });
+        let is_damaged = Arc::<AtomicBool>::default();
+        let stage = stage.with_damage(Arc::clone(&is_damaged));
+        slots.all.push(ShardSlot { number, shard, bytes, computes: false, is_damaged });
         drop(slots);
         let worker = Arc::clone(self);
         self.slots.clock().spawn(move || worker.connect_again(Some((number, stage))));
@@ -209,7 +234,7 @@ impl WorkerProcess {
             let (begin, next) = (clock.now(), self.slots.lock().next);
             let ended = match self.availability.reason() {
                 Some(reason) => Ended::lost(format!("this machine takes no part now, because {reason}")),
-                None => match self.dial(coordinator) {
+                None => match self.dial(coordinator, Purpose::Work) {
                     Ok(mut link) => self.serve(&mut link, held.as_mut()),
                     Err(error) => Ended::lost(format!("cannot reach the coordinator: {error}")),
                 },
@@ -232,13 +257,40 @@ impl WorkerProcess {
         }
     }
 
+    /// Asks the coordinator now and then whether this machine should have a new key, and uses it from then on.
+    fn keep_key(&self) {
+        let clock = self.slots.clock();
+        while !self.is_stopped() {
+            let coordinator = self.settings().coordinator;
+            // Whoever cannot be reached is asked again; other connections tell of that.
+            if let Ok(mut link) = self.dial(coordinator, Purpose::Rotate) {
+                let identity = lock(&self.identity).clone();
+                match ask_rotation(&mut link, (&self.home.worker_key_path(), &identity), coordinator) {
+                    Ok(None) => {}
+                    Ok(Some(new)) => {
+                        self.witnesses.sign_with(new.clone());
+                        *lock(&self.identity) = new;
+                        self.say("this machine has a new key");
+                    }
+                    Err(problem) => self.say(&problem),
+                }
+            }
+            let (mut slots, end) = (self.slots.lock(), clock.now() + ASKING);
+            while !self.is_stopped() && clock.now() < end {
+                slots = self.slots.wait(slots, Some(end));
+            }
+        }
+    }
+
     /// Connects to the coordinator: where it was, else where somebody in the local network says that it is now.
-    fn dial(&self, coordinator: Digest) -> Result<TcpLink, LinkError> {
-        let link = TcpLink::dial(&self.addresses, &self.identity, coordinator).or_else(|error| {
+    fn dial(&self, coordinator: Digest, purpose: Purpose) -> Result<TcpLink, LinkError> {
+        let identity = lock(&self.identity).clone();
+        let keys = (&identity, coordinator);
+        let link = TcpLink::dial_for(purpose, &self.addresses, keys).or_else(|error| {
             // One that was on this machine cannot have moved.
             let moved = !self.addresses.iter().all(|address| is_here(address));
             let heard = if moved { look_around(coordinator, LOOKING) } else { Vec::new() };
-            TcpLink::dial(&heard, &self.identity, coordinator).map_err(|_| error)
+            TcpLink::dial_for(purpose, &heard, keys).map_err(|_| error)
         })?;
         let mut sockets = lock(&self.sockets);
         sockets.retain(|socket| socket.peer_addr().is_ok());
@@ -252,7 +304,7 @@ impl WorkerProcess {
     fn serve(self: &Arc<WorkerProcess>, link: &mut TcpLink, held: Option<&mut (u64, WorkerStage)>) -> Ended {
         let hello = match &held {
             Some((_, stage)) => stage.hello.clone(),
-            None => Hello { program: PROGRAM.to_owned(), shard: None },
+            None => Hello { program: PROGRAM.to_owned(), shard: None, sandbox: self.sandbox },
         };
         match (greet_measured(link, &hello, (&self.speed, &self.availability)), held) {
             (Ok(Assignment::Load { epoch, limits }), Some((number, stage))) => {
@@ -283,15 +335,18 @@ impl WorkerProcess {
 
     /// Takes the shard that is offered, and holds it ready.
     fn take(self: &Arc<WorkerProcess>, link: &mut TcpLink, offer: &Offer) -> Result<(), LinkError> {
-        if let Err(problem) = self.make_room(offer) {
-            return Err(Offer::refuse(link, problem));
-        }
+        let known = self.settings().targets;
+        let targets = match offer.signed.check(offer.digest, known).and_then(|now| self.make_room(offer).map(|()| now))
+        {
+            Ok(targets) => targets,
+            Err(problem) => return Err(Offer::refuse(link, problem)),
+        };
         let keep: Vec<Digest> = self.slots.lock().all.iter().map(|slot| slot.shard).collect();
         let open = |path: &Path| {
             let opened = self.open(path);
             let stage = opened.map_err(|error| format!("it cannot use shard {}: {error}", offer.digest.short()))?;
             // Before the coordinator hears that it is here: it has to be so after a restart too.
-            self.remember(Some(offer.digest)).map(|()| stage)
+            self.remember(Some((offer.digest, targets))).map(|()| stage)
         };
         let stage = self.store.take(link, offer, &keep, open)?;
         self.add(stage, offer.bytes);
@@ -337,6 +392,45 @@ impl WorkerProcess {
         true
     }
 
+    /// Reads all stored shards that are held, slowly. One that is damaged is used no more.
+    pub fn scrub(&self) {
+        let held: Vec<(Digest, u64)> = self.slots.lock().all.iter().map(|slot| (slot.shard, slot.bytes)).collect();
+        let rate = ScrubRate::for_bytes(held.iter().map(|(_, bytes)| bytes).sum());
+        for (shard, _) in held {
+            let path = self.store.path(shard);
+            // One that was given by its path is its owner's, and one that cannot be read is noticed when it is used.
+            if let Ok(Some(false)) = rate.verify(self.slots.clock(), (&path, shard), || !self.is_stopped()) {
+                self.give_up(shard);
+            }
+        }
+    }
+
+    /// Does so again twice a day.
+    fn scrub_again(&self) {
+        os::lower_thread_priority();
+        let clock = self.slots.clock();
+        while !self.is_stopped() {
+            let begin = clock.now();
+            self.scrub();
+            let (mut slots, end) = (self.slots.lock(), begin + PERIOD);
+            while !self.is_stopped() && clock.now() < end {
+                slots = self.slots.wait(slots, Some(end));
+            }
+        }
+    }
+
+    /// Uses a damaged shard no more: who computes with it leaves, and it can be sent again.
+    fn give_up(&self, shard: Digest) {
+        self.store.remove(shard).unwrap_or_else(|error| self.say(&error.to_string()));
+        let mut slots = self.slots.lock();
+        let damaged = slots.all.extract_if(.., |slot| slot.shard == shard);
+        damaged.for_each(|slot| slot.is_damaged.store(true, Ordering::SeqCst));
+        drop(slots);
+        self.home.notify(FleetEvent::ShardDamaged { shard });
+        // If it stays in the list, it is missed after the next start.
+        self.remember(None).unwrap_or_else(|problem| self.say(&problem));
+    }
+
     fn change(&self, number: u64, change: impl FnOnce(&mut ShardSlot)) {
         // One that had to make room is not there any more.
         if let Some(slot) = self.slots.lock().all.iter_mut().find(|slot| slot.number == number) {
@@ -345,12 +439,17 @@ impl WorkerProcess {
     }
 
     /// Writes down which shards to begin with next time: those that are held, and one that is being received.
-    fn remember(&self, received: Option<Digest>) -> Result<(), String> {
+    fn remember(&self, received: Option<(Digest, KnownTargets)>) -> Result<(), String> {
         let mut shards: Vec<Digest> = self.slots.lock().all.iter().map(|slot| slot.shard).collect();
         shards.dedup();
-        shards.extend(received.filter(|received| !shards.contains(received)));
+        shards.extend(received.map(|(shard, _)| shard).filter(|received| !shards.contains(received)));
         let mut settings = self.settings();
         settings.shards = shards;
+        if let Some((_, KnownTargets { key, version })) = received {
+            // Another push may have come to its end meanwhile.
+            let newest = settings.targets.map_or(version, |known| known.version.max(version));
+            settings.targets = Some(KnownTargets { key, version: newest });
+        }
         let written = self.home.set_worker(&settings);
         written.map_err(|error| format!("cannot write down which shards are here: {error}"))
     }

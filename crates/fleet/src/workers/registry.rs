@@ -2,7 +2,6 @@
 //! sent one.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,7 +11,7 @@ use crate::wire::link::{Link, LinkError};
 use crate::wire::message::refuse;
 use crate::workers::model_workers::ModelWorkers;
 use crate::workers::pending::PendingWorker;
-use crate::{Clock, FleetError, LinkSpeed, MachineSpeed, Shard};
+use crate::{Clock, FleetError, LinkSpeed, MachineSpeed, SignedShard};
 
 /// A look at whether all have come.
 const GLANCE: Duration = Duration::from_millis(50);
@@ -143,17 +142,17 @@ impl WorkerRegistry {
     pub fn send(
         &self,
         node: &str,
-        (folder, shard): (&Path, &Shard),
+        shard: SignedShard<'_>,
         patience: Duration,
         (mut progress, say): (impl FnMut(u64), impl Fn(&str)),
     ) -> Result<(), FleetError> {
         let problem = "it did not connect in time; is `cascadia worker start` running there?".to_owned();
-        let mut failed = FleetError::Push { node: node.to_owned(), file: shard.file.clone(), problem };
+        let mut failed = FleetError::Push { node: node.to_owned(), file: shard.shard.file.clone(), problem };
         for attempt in 1..=ATTEMPTS {
             let Some(mut pending_worker) = self.take(node, self.clock().now() + patience) else { return Err(failed) };
-            match pending_worker.send((folder, shard), &mut progress) {
+            match pending_worker.send(shard, &mut progress) {
                 Ok(()) => {
-                    say(&format!("{node} holds {} ({})", shard.file, shard.digest.short()));
+                    say(&format!("{node} holds {} ({})", shard.shard.file, shard.shard.digest.short()));
                     return Ok(());
                 }
                 Err(error) => failed = error,

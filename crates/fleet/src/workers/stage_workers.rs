@@ -1,15 +1,17 @@
 //! The workers of one stage: the first that came computes, the others are spares.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::audit::{Auditor, Decision, Entry, SignedHead, Verb};
+use cascadia_model::StepPlan;
+
+use crate::audit::{Auditor, Decision, Entry, KnownRequests, ServedModel, SignedHead, Verb};
 use crate::clock::{Guard, Monitor};
 use crate::failover::trust::{Dispute, Trust};
 use crate::workers::worker_link::WorkerLink;
-use crate::{Clock, Members, Quarantine};
+use crate::{Clock, Members, Quarantine, Sandbox};
 
 /// Workers that may wait for one stage; more are told to come back.
 const MOST_SPARES: usize = 8;
@@ -26,6 +28,10 @@ pub struct StageWorkers {
     rules: AdmissionRules,
     /// Whose rows are believed.
     trust: Trust,
+    /// For which requests who was sent rows.
+    seen: Mutex<KnownRequests>,
+    /// The sandboxes of all that were admitted.
+    sandboxes: Mutex<BTreeMap<String, Sandbox>>,
 }
 
 /// What holds for all stages of a model.
@@ -39,6 +45,8 @@ pub(crate) struct AdmissionRules {
     pub(crate) quarantine: Arc<Quarantine>,
     /// The clock by which all that is decided.
     pub(crate) clock: Clock,
+    /// Which model it is, for records.
+    pub(crate) served: Option<ServedModel>,
 }
 
 impl StageWorkers {
@@ -97,9 +105,21 @@ impl StageWorkers {
         if waiting.len() >= MOST_SPARES || self.is_closed() {
             return false;
         }
+        self.hold_sandboxes().insert(worker.node.clone(), worker.sandbox);
         waiting.push_back(worker);
         self.waiting.notify();
         true
+    }
+
+    /// The sandboxes of these machines.
+    pub(crate) fn sandboxes<'a>(&self, nodes: impl Iterator<Item = &'a String>) -> BTreeMap<String, Sandbox> {
+        let known = self.hold_sandboxes();
+        nodes.filter_map(|node| Some((node.clone(), *known.get(node)?))).collect()
+    }
+
+    fn hold_sandboxes(&self) -> MutexGuard<'_, BTreeMap<String, Sandbox>> {
+        // Nothing in there can be left half done.
+        self.sandboxes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Pings everyone who waits, and releases those that do not answer or no longer belong to the fleet. The others stay
@@ -216,15 +236,22 @@ impl StageWorkers {
         if is_new {
             self.note(Verb::RowsDiffer, one, format!("{what}: {other} computed other rows"));
         }
-        for node in &wrong {
-            let why = format!("two machines computed other rows for {what}");
-            // A list that cannot be written must not bring it back.
-            match self.rules.members.as_ref().map(|members| members.distrust(node, &why)) {
-                Some(Ok(true)) => self.trust.forget(node),
-                _ => self.note(Verb::Distrust, node, why),
-            }
-        }
+        wrong.iter().for_each(|node| self.exclude(node, format!("two machines computed other rows for {what}")));
         wrong
+    }
+
+    /// A machine gave other rows for `what` than the coordinator itself, and is never used again unless people say so.
+    pub(crate) fn refute(&self, node: &str, what: &str) {
+        self.trust.refute(node);
+        self.exclude(node, format!("the coordinator computed other rows for {what}"));
+    }
+
+    fn exclude(&self, node: &str, why: String) {
+        // A list that cannot be written must not bring it back.
+        match self.rules.members.as_ref().map(|members| members.distrust(node, &why)) {
+            Some(Ok(true)) => self.trust.forget(node),
+            _ => self.note(Verb::Distrust, node, why),
+        }
     }
 
     /// The newest head of the audit log, if a worker that was told of `count` records does not know it.
@@ -236,6 +263,16 @@ impl StageWorkers {
     pub(crate) fn take_countersignature(&self, node: &str, countersignature: &[u8]) {
         if let Some((auditor, members)) = self.rules.auditor.as_ref().zip(self.rules.members.as_ref()) {
             auditor.heard(node, members, countersignature);
+        }
+    }
+
+    /// Writes down for which requests a machine is sent rows, once for each.
+    pub(crate) fn saw(&self, node: &str, plan: &StepPlan) {
+        let Some((auditor, served)) = self.rules.auditor.as_ref().zip(self.rules.served) else { return };
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = seen.add(node, plan.steps.iter().map(|step| step.id));
+        if !new.is_empty() {
+            auditor.saw(node, served, &new);
         }
     }
 

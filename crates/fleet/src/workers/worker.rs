@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -36,6 +37,8 @@ pub struct WorkerStage {
     loaded: Option<(StageLimits, Box<dyn Stage>)>,
     witnesses: Option<Arc<Witnesses>>,
     availability: Arc<Availability>,
+    /// Whether its shard was found to be damaged.
+    is_damaged: Arc<AtomicBool>,
 }
 
 /// Loads the stage within limits, or says why it cannot.
@@ -53,7 +56,16 @@ pub struct RowShape {
 impl WorkerStage {
     /// A worker that has not loaded its stage yet.
     pub fn new(hello: Hello, shape: RowShape, lease: Duration, load: LoadStage) -> WorkerStage {
-        WorkerStage { hello, shape, lease, load, loaded: None, witnesses: None, availability: Arc::default() }
+        WorkerStage {
+            hello,
+            shape,
+            lease,
+            load,
+            loaded: None,
+            witnesses: None,
+            availability: Arc::default(),
+            is_damaged: Arc::default(),
+        }
     }
 
     /// The same, countersigning the heads of the coordinator's audit log.
@@ -64,6 +76,11 @@ impl WorkerStage {
     /// The same, leaving between steps when its owner needs the machine.
     pub fn with_availability(self, availability: Arc<Availability>) -> WorkerStage {
         WorkerStage { availability, ..self }
+    }
+
+    /// The same, leaving between steps once its shard is found to be damaged.
+    pub fn with_damage(self, is_damaged: Arc<AtomicBool>) -> WorkerStage {
+        WorkerStage { is_damaged, ..self }
     }
 
     /// The same, computing for so long for a coordinator that says nothing.
@@ -124,7 +141,8 @@ impl WorkerStage {
         thread::scope(|scope| {
             let beating = spawn_scoped(&work.clock, scope, || heartbeat.run());
             let ended = loop {
-                if let Some(reason) = self.availability.reason() {
+                let damage = || self.is_damaged.load(Ordering::SeqCst).then(|| "its shard is damaged".to_owned());
+                if let Some(reason) = self.availability.reason().or_else(damage) {
                     break work.leave(&reason);
                 }
                 let received = receive(&mut *heartbeat.link(), &bounds, &mut frame, Wait::For(self.lease));

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use cascadia_model::StepPlan;
 
+use crate::Sandbox;
 use crate::failover::pace::Pace;
 use crate::failover::timeouts::Timeouts;
 use crate::wire::codec::Codec;
@@ -43,6 +44,7 @@ pub(crate) struct Connection {
     pub(crate) epoch: u32,
     pub(crate) node: String,
     pub(crate) numerics: String,
+    pub(crate) sandbox: Sandbox,
 }
 
 /// A worker that has loaded its stage.
@@ -55,6 +57,8 @@ pub struct WorkerLink {
     pub node: String,
     /// The class of its numerics: rows of one class can be compared.
     pub(crate) numerics: String,
+    /// The sandbox that its process says it is in.
+    pub(crate) sandbox: Sandbox,
     /// Records of the audit log that it was told of.
     told: u64,
     /// The last step that was sent.
@@ -86,12 +90,13 @@ struct Advance {
 impl WorkerLink {
     /// A worker that has been sent nothing yet. Tokens go only to stages that need them.
     pub(crate) fn new(connection: Connection, sends_tokens: bool) -> WorkerLink {
-        let Connection { link, epoch, node, numerics } = connection;
+        let Connection { link, epoch, node, numerics, sandbox } = connection;
         WorkerLink {
             link,
             epoch,
             node,
             numerics,
+            sandbox,
             told: 0,
             step: 0,
             late: 0,

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use cascadia_fleet::link::{Link, LinkFaults, channel_pair, fair, timed_pair};
 use cascadia_fleet::{
-    Availability, Clock, Digest, Hello, OwnerLimits, Reading, RemoteStage, RowShape, StageLimits, Timeouts, WorkerStage,
+    Availability, Clock, Digest, Hello, OwnerLimits, Reading, RemoteStage, RowShape, Sandbox, StageLimits, Timeouts,
+    WorkerStage,
 };
 use cascadia_model::{Hidden, PageClass, PageRun, Placement, SequenceStep, Stage, StageError, StageTraits, StepPlan};
 
@@ -243,7 +244,7 @@ fn workers_that_do_not_fit_hear_why() {
     let model_workers = model_workers();
     let check = |program: &str, shard: Option<Digest>, expected: &str| {
         let (here, mut there) = channel_pair([fair(), fair()]);
-        let hello = Hello { program: program.to_owned(), shard };
+        let hello = Hello { program: program.to_owned(), shard, sandbox: Sandbox::None };
         let shape = RowShape { hidden_width: WIDTH, needs_tokens: false };
         let load = |_: &StageLimits| Err("it is not asked to load anything".to_owned());
         let mut worker = WorkerStage::new(hello, shape, Duration::from_secs(5), Box::new(load));

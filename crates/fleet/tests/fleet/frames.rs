@@ -7,7 +7,9 @@ use std::time::Duration;
 use cascadia_fleet::frame::{Bounds, Frame, HEADER_BYTES, Kind, Outgoing, Wait, receive};
 use cascadia_fleet::link::{Link, LinkError, channel_pair, fair};
 use cascadia_fleet::verbs::Expecting;
-use cascadia_fleet::{Assignment, Clock, Hello, RemoteStage, RowShape, StageLimits, Timeouts, WorkerStage, greet};
+use cascadia_fleet::{
+    Assignment, Clock, Hello, RemoteStage, RowShape, Sandbox, StageLimits, Timeouts, WorkerStage, greet,
+};
 use cascadia_model::{Hidden, Placement, Stage, StageError, StageTraits, StepPlan};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -93,7 +95,7 @@ proptest! {
             let frame = Outgoing { kind: *kind, epoch: *epoch, step: *step, table, rows: *rows, row_bytes: &row_bytes };
             frame.send(&mut here, &mut Vec::new()).unwrap();
         }
-        let hello = Hello { program: PROGRAM.to_owned(), shard: None };
+        let hello = Hello { program: PROGRAM.to_owned(), shard: None, sandbox: Sandbox::None };
         let shape = RowShape { hidden_width: WIDTH, needs_tokens: false };
         let load = |_: &StageLimits| Ok(Box::new(Checked) as Box<dyn Stage>);
         let mut worker = WorkerStage::new(hello, shape, Duration::from_millis(1), Box::new(load));
@@ -108,7 +110,8 @@ proptest! {
     ) {
         let (here, mut there) = channel_pair([fair(), fair()]);
         let model_workers = model_workers();
-        let hello = Hello { program: PROGRAM.to_owned(), shard: Some(model_workers.manifest().stages[0].digest) };
+        let shard = Some(model_workers.manifest().stages[0].digest);
+        let hello = Hello { program: PROGRAM.to_owned(), shard, sandbox: Sandbox::None };
         let hostile = thread::spawn(move || {
             if sound && let Ok(Assignment::Load { epoch, .. }) = greet(&mut there, &hello) {
                 let ready = Outgoing { epoch, ..Outgoing::message(Kind::Ready, &[]) };

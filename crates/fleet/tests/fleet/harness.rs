@@ -9,7 +9,7 @@ use std::time::Duration;
 use cascadia_engine::{CacheSize, Engine, EngineError, OpenOptions, Session, Source};
 use cascadia_fleet::link::{LinkFaults, channel_pair};
 use cascadia_fleet::{
-    Digest, MANIFEST_VERSION, Manifest, ModelWorkers, Numerics, RemoteStage, RowFormat, Shard, ShardOptions,
+    Digest, MANIFEST_VERSION, Manifest, ModelWorkers, Numerics, RemoteStage, RowFormat, Sandbox, Shard, ShardOptions,
     StageLimits, StageSplit, TOKEN_IO_FILE, Timeouts, WorkerStage, holds_ends, open_shard, stage_file, tells_stage,
 };
 use cascadia_kernels::{ActivationPrecision, OpsSlot, Pool};
@@ -116,6 +116,7 @@ impl Workshop {
             ops: OpsSlot::default(),
             memory: None,
             pages: WeightPages::default(),
+            sandbox: Sandbox::None,
         };
         let worker = open_shard(&self.folder.path().join(&manifest.stages[stage].file), options);
         let worker = worker.expect("it was written").with_lease(LEASE);

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use cascadia_fleet::clock::Simulation;
 use cascadia_fleet::link::{ChannelLink, Link, LinkError, LinkFaults, timed_pair};
 use cascadia_fleet::{
-    Clock, Digest, Hello, MANIFEST_VERSION, Manifest, ModelWorkers, Numerics, RowFormat, RowShape, Shard, StageLimits,
-    TOKEN_IO_FILE, WorkerStage, stage_file,
+    Clock, Digest, Hello, MANIFEST_VERSION, Manifest, ModelWorkers, Numerics, RowFormat, RowShape, Sandbox, Shard,
+    StageLimits, TOKEN_IO_FILE, WorkerStage, stage_file,
 };
 use cascadia_model::{
     CachePages, Hidden, ModelLimits, PAGE_TOKENS, PageClass, PageRun, Placement, SequenceStep, Stage, StageError,
@@ -122,7 +122,8 @@ pub(crate) fn model_workers() -> ModelWorkers {
 
 /// What the worker of a stage says of itself.
 pub(crate) fn hello(stage: usize) -> Hello {
-    Hello { program: PROGRAM.to_owned(), shard: Some(manifest().stages[stage].digest) }
+    let shard = Some(manifest().stages[stage].digest);
+    Hello { program: PROGRAM.to_owned(), shard, sandbox: Sandbox::Full }
 }
 
 /// The rows of the model.

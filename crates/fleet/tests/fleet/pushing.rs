@@ -6,9 +6,13 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use cascadia_fleet::link::{LinkError, LinkFaults, channel_pair, fair};
-use cascadia_fleet::{Assignment, Digest, FleetError, Hello, PendingWorker, Shard, Store, greet};
+use cascadia_fleet::{
+    Assignment, Digest, FleetError, Hello, Identity, PendingWorker, Sandbox, Shard, SignedManifest, SignedShard, Store,
+    greet,
+};
 
 use crate::harness::{PROGRAM, Traffic, counted};
+use crate::hash_model::model_workers;
 
 pub(crate) const MIB: usize = 1 << 20;
 
@@ -27,6 +31,13 @@ fn shard_of(folder: &Path, content: &[u8]) -> Shard {
     Shard { file: "stage-0.gguf".to_owned(), digest, bytes, layers: [0, 1], tensors: Vec::new() }
 }
 
+/// What shards are offered under; a store does not ask whose it is.
+pub(crate) fn signed() -> SignedManifest {
+    let folder = tempfile::tempdir().expect("a folder");
+    let key = Identity::open_or_make(&folder.path().join("targets")).expect("a key");
+    SignedManifest::new(model_workers().manifest(), 1, &key).expect("it signs")
+}
+
 /// Pushes a shard to a store; gives what both ends say and how many bytes were sent.
 pub(crate) fn check(
     from: &Path,
@@ -37,7 +48,7 @@ pub(crate) fn check(
     let (here, mut there) = channel_pair(faults);
     let store = Store::open(to, quota).expect("a folder");
     let worker = thread::spawn(move || {
-        let hello = Hello { program: PROGRAM.to_owned(), shard: None };
+        let hello = Hello { program: PROGRAM.to_owned(), shard: None, sandbox: Sandbox::None };
         let Assignment::Store(offer) = greet(&mut there, &hello)? else { panic!("a file is offered") };
         store.take(&mut there, &offer, &[], |path| {
             assert!(path.metadata().unwrap().permissions().readonly());
@@ -46,7 +57,8 @@ pub(crate) fn check(
     });
     let (mut first, mut last) = (None, 0);
     let mut pending_worker = PendingWorker::hear(Box::new(here), "node-00").expect("it says who it is");
-    let pushed = pending_worker.send((from, shard), |done| {
+    let signed = signed();
+    let pushed = pending_worker.send(SignedShard { folder: from, shard, signed: &signed }, |done| {
         first.get_or_insert(done);
         last = done;
     });

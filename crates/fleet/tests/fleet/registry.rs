@@ -7,18 +7,19 @@ use std::time::Duration;
 use cascadia_fleet::frame::Kind;
 use cascadia_fleet::link::{ChannelLink, LinkFaults, channel_pair, fair};
 use cascadia_fleet::{
-    Admission, Assignment, Availability, Clock, Hello, MachineSpeed, Store, WorkerRegistry, greet, greet_measured,
+    Admission, Assignment, Availability, Clock, Hello, MachineSpeed, Sandbox, SignedShard, Store, WorkerRegistry,
+    greet, greet_measured,
 };
 
 use crate::harness::PROGRAM;
 use crate::kill_points::{Moment, Point, Sender, deadly};
-use crate::pushing::{MIB, shard};
+use crate::pushing::{MIB, shard, signed};
 
 const SPEED: MachineSpeed =
     MachineSpeed { read_bytes_per_second: 7, products_per_second: 11, memory_bytes: 13, threads: 2 };
 
 fn hello() -> Hello {
-    Hello { program: PROGRAM.to_owned(), shard: None }
+    Hello { program: PROGRAM.to_owned(), shard: None, sandbox: Sandbox::None }
 }
 
 /// Lets a machine wait; gives its end of the link once it has said who it is.
@@ -55,7 +56,7 @@ fn who_waits_is_measured_and_who_is_gone_is_released() {
 #[test]
 fn a_push_that_breaks_off_is_made_again_when_the_machine_comes_again() {
     let [from, to] = [0, 1].map(|_| tempfile::tempdir().expect("a folder"));
-    let shard = shard(from.path(), 2 * MIB);
+    let (shard, signed) = (shard(from.path(), 2 * MIB), signed());
     let (registry, said, patience) = (WorkerRegistry::default(), Mutex::new(Vec::new()), Duration::from_secs(60));
     let take = |quota: u64| {
         let store = Store::open(to.path(), quota).expect("a folder");
@@ -66,7 +67,8 @@ fn a_push_that_breaks_off_is_made_again_when_the_machine_comes_again() {
     };
     let send = || {
         let say = |line: &str| said.lock().unwrap().push(line.to_owned());
-        registry.send("node", (from.path(), &shard), patience, (|_| {}, say))
+        let shard = SignedShard { folder: from.path(), shard: &shard, signed: &signed };
+        registry.send("node", shard, patience, (|_| {}, say))
     };
     let tries = |count: usize| {
         while said.lock().unwrap().len() < count {

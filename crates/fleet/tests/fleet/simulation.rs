@@ -20,8 +20,9 @@ use cascadia_model::{Hidden, Placement, Stage, StageError, StageTraits, StepPlan
 
 use crate::hash_model::{Cache, Chance, HashStage, STAGES, Sizes, generate_sizes, hello, model_workers, shape};
 
-/// How many runs there are; a nightly run may ask for more.
+/// How many runs there are, and how many in a long test.
 const SEEDS: u64 = 10_000;
+const MANY_SEEDS: u64 = 100_000;
 const SIZES: Sizes = Sizes { sequences: 2, tokens: 24 };
 /// What a worker does without hearing from its coordinator.
 const LEASE: Duration = Duration::from_secs(5);
@@ -135,7 +136,7 @@ impl Roster {
 
     /// Written as it is on the disk, without waiting for the disk.
     fn write(&self, names: &BTreeSet<String>) {
-        let member = |name: &String| Member { name: name.clone(), key: Digest::of(name.as_bytes()), distrusted: None };
+        let member = |name: &String| Member::new(name, Digest::of(name.as_bytes()));
         let members: Vec<Member> = names.iter().map(member).collect();
         let content = serde_json::json!({ "members": members, "invitations": [] });
         std::fs::write(&self.path, content.to_string()).expect("it can be written");
@@ -360,6 +361,11 @@ fn unplug(world: &Arc<World>, availability: Arc<Availability>, after: Duration) 
 }
 
 fn run(seed: u64) -> Outcome {
+    run_with_clock_set(seed, 0)
+}
+
+/// The same with a wall clock that is set forward and back by so many seconds in turns, before every step.
+fn run_with_clock_set(seed: u64, mut seconds: i64) -> Outcome {
     let simulation = Simulation::new(seed);
     let (clock, mut chance) = (simulation.clock().clone(), Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
     // Every fourth fleet has a list of members, and most have trouble.
@@ -374,6 +380,8 @@ fn run(seed: u64) -> Outcome {
     let observer = Observer { world: &world, stages: &stages };
     let mut pauses = Chance(chance.below(1 << 40));
     let tokens = generate_sizes(&mut Chance(1), SIZES, |plan, hidden| {
+        simulation.set_wall_clock(seconds);
+        seconds = -seconds;
         // Now and then nobody asks for anything.
         if pauses.below(12) == 0 {
             clock.sleep(Duration::from_millis(pauses.below(4000)));
@@ -403,14 +411,27 @@ fn expected() -> Vec<Vec<u32>> {
 
 #[test]
 fn no_seed_changes_a_token_or_misses_a_deadline() {
+    check_seeds(0..SEEDS);
+}
+
+/// Others than those of the short test.
+#[test]
+#[ignore = "takes minutes; run by hand"]
+fn a_hundred_thousand_seeds_change_no_token() {
+    let begin = Clock::system().now();
+    check_seeds(SEEDS..SEEDS + MANY_SEEDS);
+    eprintln!("{MANY_SEEDS} seeds took {:.0} s", Clock::system().since(begin).as_secs_f64());
+}
+
+fn check_seeds(seeds: Range<u64>) {
     // Two seeds for each core: threads that hand their turn on leave it idle for a moment.
     let (expected, threads) = (expected(), 2 * thread::available_parallelism().map_or(2, usize::from));
     let sums = Mutex::new([0_u64; 5]);
     thread::scope(|scope| {
         for first in 0..threads as u64 {
-            let (expected, sums) = (&expected, &sums);
+            let (expected, sums, seeds) = (&expected, &sums, seeds.start + first..seeds.end);
             scope.spawn(move || {
-                for seed in (first..SEEDS).step_by(threads) {
+                for seed in seeds.step_by(threads) {
                     // The seed is the name of the thread that fails.
                     let outcome = thread::Builder::new().name(format!("seed {seed}")).spawn(move || run(seed));
                     let outcome = outcome.expect("a thread").join().unwrap_or_else(|_| panic!("seed {seed}"));
@@ -424,6 +445,16 @@ fn no_seed_changes_a_token_or_misses_a_deadline() {
     });
     let sums = sums.into_inner().unwrap();
     assert!(sums.iter().all(|sum| *sum > 0), "lost, saved, bypassed, held back, planned again: {sums:?}");
+}
+
+/// Leases, heartbeats, quarantine and planning again do not read the wall clock.
+#[test]
+fn a_wall_clock_that_is_set_changes_nothing() {
+    for seed in 0..200 {
+        let steady = run(seed);
+        assert_eq!(run_with_clock_set(seed, 3600), steady, "seed {seed}");
+        assert_eq!(run_with_clock_set(seed, -3600), steady, "seed {seed}");
+    }
 }
 
 #[test]

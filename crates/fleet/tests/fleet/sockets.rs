@@ -12,22 +12,22 @@ use std::time::Duration;
 use cascadia_fleet::frame::WIRE_VERSION;
 use cascadia_fleet::link::{Link, LinkError};
 use cascadia_fleet::{
-    Arrival, Clock, Digest, Identity, Invitation, Listener, Members, RemoteStage, TcpLink, join, seconds_now,
+    Arrival, Clock, Digest, FleetError, Identity, Invitation, Listener, Members, RemoteStage, TcpLink, seconds_now,
 };
 
 use crate::harness::{PATIENCE, Workshop, continuation, open_whole, prompt};
 
 /// A coordinator on a port of its own.
-struct Office {
-    folder: tempfile::TempDir,
-    identity: Identity,
-    members: Arc<Members>,
-    address: String,
+pub(crate) struct Office {
+    pub(crate) folder: tempfile::TempDir,
+    pub(crate) identity: Identity,
+    pub(crate) members: Arc<Members>,
+    pub(crate) address: String,
     arrivals: Mutex<Receiver<Arrival>>,
 }
 
 impl Office {
-    fn open() -> Office {
+    pub(crate) fn open() -> Office {
         let folder = tempfile::tempdir().expect("a folder");
         let identity = key(folder.path(), "coordinator");
         let members = Arc::new(Members::at(&folder.path().join("members.json")));
@@ -40,25 +40,40 @@ impl Office {
     }
 
     fn invite(&self, seconds: u64) -> Invitation {
+        let invitation = self.invitation(seconds);
+        self.members.invite(&invitation, 1).expect("it can be written");
+        invitation
+    }
+
+    /// One that is not open yet.
+    pub(crate) fn invitation(&self, seconds: u64) -> Invitation {
         let addresses = vec!["127.0.0.1:9".to_owned(), self.address.clone()];
         let invitation = Invitation::new(addresses, self.identity.pin(), seconds_now() + seconds).expect("random");
-        self.members.invite(&invitation, 1).expect("it can be written");
         invitation.to_string().parse().expect("a line can be read")
     }
 
-    fn next(&self) -> Arrival {
+    pub(crate) fn next(&self) -> Arrival {
         self.arrivals.lock().unwrap().recv().expect("someone arrives")
     }
 
-    fn turned_away(&self) -> String {
+    pub(crate) fn turned_away(&self) -> String {
         match self.next() {
             Arrival::TurnedAway { problem, .. } => problem,
-            Arrival::Member { node, .. } | Arrival::Joined { node } => panic!("{node} was let in"),
+            Arrival::Member { node, .. }
+            | Arrival::Joined { node }
+            | Arrival::Rotated { node }
+            | Arrival::Pending { node, .. } => panic!("{node} was let in"),
         }
     }
 }
 
-fn key(folder: &Path, name: &str) -> Identity {
+/// Joins without anybody's approval.
+fn join(invitation: &Invitation, key: &Identity, wanted: &str) -> Result<String, FleetError> {
+    let joined = cascadia_fleet::join(invitation, &key.clone().into(), wanted, |code| panic!("it should show {code}"));
+    joined.map(|fleet| fleet.node)
+}
+
+pub(crate) fn key(folder: &Path, name: &str) -> Identity {
     let path = folder.join(format!("{name}.key"));
     let identity = Identity::open_or_make(&path).expect("a key");
     assert_eq!(Identity::open_or_make(&path).expect("the same key").pin(), identity.pin());
@@ -71,7 +86,7 @@ fn key(folder: &Path, name: &str) -> Identity {
 }
 
 /// Whether the other end sends anything at all, or just ends.
-fn hears_nothing(link: &mut TcpLink) {
+pub(crate) fn hears_nothing(link: &mut TcpLink) {
     let heard = link.read(&mut [0], Clock::system().now() + PATIENCE.silence);
     assert!(matches!(heard, Err(LinkError::Closed | LinkError::Broken(_))), "{heard:?}");
 }
@@ -91,8 +106,8 @@ fn an_invitation_is_used_once_and_strangers_hear_nothing() {
 
     // With a wrong secret, it is not let in while another is invited.
     let invitation = office.invite(60);
-    let forged = Invitation { secret: [7; 16], ..invitation.clone() };
-    assert!(join(&forged, &one.clone().into(), "one").is_err());
+    let forged = Invitation { secret: [7; 16].into(), ..invitation.clone() };
+    assert!(join(&forged, &one, "one").is_err());
     assert!(office.turned_away().contains("not invited"));
 
     // A worker's greeting from a stranger is not answered either.
@@ -104,18 +119,35 @@ fn an_invitation_is_used_once_and_strangers_hear_nothing() {
 
     // The right secret works once; a coordinator with another key is not spoken to.
     let impostor = Invitation { coordinator: Digest::of(b"impostor"), ..invitation.clone() };
-    assert!(join(&impostor, &one.clone().into(), "one").is_err());
+    assert!(join(&impostor, &one, "one").is_err());
     office.turned_away();
-    assert_eq!(join(&invitation, &one.clone().into(), "Not A Name!").expect("it was invited"), "node-00");
+    assert_eq!(join(&invitation, &one, "Not A Name!").expect("it was invited"), "node-00");
     assert!(matches!(office.next(), Arrival::Joined { node } if node == "node-00"));
-    assert!(join(&invitation, &other.clone().into(), "other").is_err());
+    assert!(join(&invitation, &other, "other").is_err());
     office.turned_away();
     let expired = Invitation { expires: 1, ..office.invite(60) };
-    assert!(join(&expired, &other.clone().into(), "other").unwrap_err().to_string().contains("expired"));
-    assert_eq!(join(&office.invite(60), &other.clone().into(), "other").expect("it was invited"), "other");
+    assert!(join(&expired, &other, "other").unwrap_err().to_string().contains("expired"));
+    assert_eq!(join(&office.invite(60), &other, "other").expect("it was invited"), "other");
     assert!(matches!(office.next(), Arrival::Joined { node } if node == "other"));
     let names: Vec<String> = office.members.all().unwrap().into_iter().map(|member| member.name).collect();
     assert_eq!(names, ["node-00", "other"]);
+}
+
+#[test]
+fn a_machine_whose_key_has_expired_is_told_what_to_do() {
+    let office = Office::open();
+    let identity = key(office.folder.path(), "old");
+    let list = office.folder.path().join("members.json");
+    let member = serde_json::json!({ "name": "node-07", "key": identity.pin(), "issued": 1 });
+    std::fs::write(&list, serde_json::json!({ "members": [member], "invitations": [] }).to_string()).expect("a list");
+    // Also while it could join as somebody else.
+    for invitation in [office.invitation(60), office.invite(60)] {
+        let told = join(&invitation, &identity, "new").expect_err("its key is too old").to_string();
+        assert!(told.contains("older than 90 days") && told.contains("cascadia fleet trust node-07"), "{told}");
+        assert!(office.turned_away().contains("node-07"));
+    }
+    assert!(office.members.trust("node-07").expect("it can be written"));
+    assert_eq!(join(&office.invitation(60), &identity, "new").expect("it is a member"), "node-07");
 }
 
 #[test]
@@ -154,7 +186,7 @@ fn strangers_who_dribble_do_not_keep_members_out() {
     };
     (0..300).for_each(dribble);
     let begin = Clock::system().now();
-    while join(&invitation, &identity.clone().into(), "patient").is_err() {
+    while join(&invitation, &identity, "patient").is_err() {
         assert!(Clock::system().since(begin) < Duration::from_secs(300), "they keep it out");
     }
 }
@@ -167,7 +199,7 @@ fn tokens_over_encrypted_sockets_are_those_of_one_process() {
     let manifest = workshop.export(&[0, 1]);
     let members = ["node-a", "node-b"].map(|name| {
         let identity = key(office.folder.path(), name);
-        join(&office.invite(60), &identity.clone().into(), name).expect("it was invited");
+        join(&office.invite(60), &identity, name).expect("it was invited");
         assert!(matches!(office.next(), Arrival::Joined { node } if node == name));
         identity
     });
@@ -196,7 +228,7 @@ fn tokens_over_encrypted_sockets_are_those_of_one_process() {
 fn members_that_say_nothing_do_not_pile_up() {
     let office = Office::open();
     let identity = key(office.folder.path(), "silent");
-    join(&office.invite(60), &identity.clone().into(), "silent").expect("it was invited");
+    join(&office.invite(60), &identity, "silent").expect("it was invited");
     // Everyone who is let in is talked to for as long as it likes.
     let listener = Listener::bind("127.0.0.1:0", &office.identity, Arc::clone(&office.members)).expect("a free port");
     let address = listener.address().expect("it listens").to_string();
@@ -223,7 +255,7 @@ fn members_that_say_nothing_do_not_pile_up() {
     assert_eq!(talking.load(Ordering::Relaxed), 32);
     // There is room for others nevertheless.
     let other = key(office.folder.path(), "talkative");
-    join(&office.invite(60), &other.clone().into(), "talkative").expect("it was invited");
+    join(&office.invite(60), &other, "talkative").expect("it was invited");
     let _link = TcpLink::dial(std::slice::from_ref(&address), &other, office.identity.pin()).expect("a member");
     waits_for(33);
     drop(held);

@@ -102,7 +102,7 @@ fn a_worker_that_does_not_know_a_format_says_so() {
     let stage = || Box::new(HashStage { cache: Cache::default(), layer: 0 }) as _;
     let mut link = worker(0, stage, [fair(), fair()]);
     assert_eq!(hear(&mut link, Expecting::Greeting).0, Kind::Hello);
-    let limits: Vec<u8> = [128u32, 32, 16, 0, 9].iter().flat_map(|number| number.to_le_bytes()).collect();
+    let limits: Vec<u8> = [128u32, 32, 16, 0, 0, 9].iter().flat_map(|number| number.to_le_bytes()).collect();
     Outgoing::message(Kind::Welcome, &limits).send(&mut link, &mut Vec::new()).expect("it listens");
     let (kind, reason) = hear(&mut link, Expecting::Load);
     assert!(

@@ -40,7 +40,7 @@ impl Stage for Off {
 }
 
 /// Brings a machine for stage 0 that is wrong in these steps.
-fn bring(model_workers: &ModelWorkers, node: &str, wrong: Range<u32>) {
+pub(crate) fn bring(model_workers: &ModelWorkers, node: &str, wrong: Range<u32>) {
     let off = move || Off { inner: hashes(0), steps: AtomicU32::new(0), wrong: wrong.clone() };
     admit_worker(model_workers, node, (0, off), [fair(), fair()]);
 }

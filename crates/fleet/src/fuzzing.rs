@@ -1,0 +1,71 @@
+//! What fuzz targets need of messages and plans, which others reach only over a connection.
+
+use cascadia_model::StepPlan;
+
+use crate::MachineSpeed;
+use crate::audit::{SignedHead, parse_testimony, testimony_bytes};
+use crate::membership::rotation::Succession;
+use crate::wire::compress::decompress;
+use crate::wire::frame::Kind;
+use crate::wire::message::{Hello, MOST_MESSAGE, Offer, StageLimits, Writer, layers_computed, microseconds, reason};
+use crate::wire::plan_codec::{PlanDecoder, PlanEncoder};
+
+/// The most bytes of a message.
+pub const MESSAGE_BYTES: u32 = MOST_MESSAGE;
+
+/// Reads the message of a frame of this kind, and writes what was read; nothing if it makes no sense. Frames that carry
+/// no message have none that does.
+pub fn rewrite(kind: Kind, bytes: &[u8]) -> Option<Vec<u8>> {
+    match kind {
+        Kind::Hello => Hello::parse(bytes).ok().map(|hello| hello.bytes()),
+        Kind::Welcome => StageLimits::parse(bytes).ok().map(|limits| limits.bytes()),
+        Kind::Ready | Kind::Refused | Kind::Joined | Kind::Leaving => {
+            reason(bytes).ok().map(|text| Writer::default().text(&text).0)
+        }
+        Kind::Rows => microseconds(bytes).ok().map(|time| Writer::default().number(time).0),
+        Kind::Pong => MachineSpeed::parse(bytes).ok().map(|speed| speed.bytes()),
+        Kind::Offer => Offer::parse(bytes).ok().map(|offer| offer.bytes()),
+        Kind::Beat => {
+            layers_computed(bytes).ok().map(|layers| layers.map(u64::to_le_bytes).as_slice().as_flattened().to_vec())
+        }
+        Kind::Head => SignedHead::parse(bytes).ok().map(|head| head.bytes()),
+        Kind::Witness => parse_testimony(bytes).ok().map(|testimony| testimony_bytes(&testimony)),
+        Kind::Succeed => Succession::parse(bytes).ok().map(|succession| succession.bytes()),
+        Kind::Step | Kind::Ping | Kind::Join | Kind::Have | Kind::Chunk | Kind::Compressed => None,
+        Kind::Pending | Kind::Rotate | Kind::Succeeded => None,
+    }
+}
+
+/// Fills a piece of a file with what was compressed; whether it can have been that.
+pub fn fill_piece(compressed: &[u8], piece: &mut [u8]) -> bool {
+    decompress(compressed, piece).is_some()
+}
+
+/// Both ends of a connection, as far as plans go.
+pub struct PlanExchange {
+    encoder: PlanEncoder,
+    decoder: PlanDecoder,
+}
+
+impl PlanExchange {
+    /// Nothing is known yet.
+    pub fn new(sends_tokens: bool, context: u32) -> PlanExchange {
+        PlanExchange { encoder: PlanEncoder::new(sends_tokens), decoder: PlanDecoder::new(sends_tokens, context) }
+    }
+
+    /// The plan as it is sent, with the sequences that have ended; nothing if it cannot be sent.
+    pub fn write(&mut self, plan: &StepPlan, ended: &[u64]) -> Option<Vec<u8>> {
+        let mut table = Vec::new();
+        self.encoder.write(plan, ended, &mut table).map(|()| table)
+    }
+
+    /// The plan in a table, with the sequences that have ended; nothing if it makes no sense.
+    pub fn read(&mut self, table: &[u8], rows: u16) -> Option<(StepPlan, Vec<u64>)> {
+        self.decoder.read(table, rows).ok()
+    }
+
+    /// The longest table of a step of so many rows that is received.
+    pub fn most_bytes(&self, rows: u32) -> u32 {
+        self.decoder.most_bytes(rows)
+    }
+}
