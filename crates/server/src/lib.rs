@@ -4,6 +4,8 @@
 mod answer;
 mod app;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod http;
 mod model;
 mod observe;

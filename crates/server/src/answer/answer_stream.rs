@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 use cascadia_engine::service::{JobOutcome, NewToken, Update};
 use cascadia_text::{AnswerParser, Piece};
 
-use super::jobs::Jobs;
+use super::jobs::{JobNumbers, Jobs};
 use super::{Answer, AnswerEnd, AnswerEvent, Delta, Usage};
 use crate::error::{ApiError, ErrorKind};
 
@@ -51,6 +51,11 @@ impl AnswerStream {
             is_over: false,
             generated: 0,
         }
+    }
+
+    /// The numbers of its jobs.
+    pub(crate) fn job_numbers(&self) -> JobNumbers {
+        self.jobs.numbers()
     }
 
     /// Tokens of all prompts.

@@ -21,6 +21,10 @@ pub(crate) struct Jobs {
     pub(crate) updates: Updates,
 }
 
+/// The numbers of a request's jobs, by which a fleet records who computed for them.
+#[derive(Clone, Debug)]
+pub(crate) struct JobNumbers(pub(crate) String);
+
 /// The updates of all jobs of a request, in the order in which they came.
 pub(crate) struct Updates {
     receiver: UnboundedReceiver<Queued>,
@@ -58,6 +62,11 @@ impl Jobs {
     pub(crate) fn submit(&mut self, job: Job) -> Result<(), SubmitError> {
         self.ids.push(self.service.submit(job)?);
         Ok(())
+    }
+
+    /// Their numbers, for the log.
+    pub(crate) fn numbers(&self) -> JobNumbers {
+        JobNumbers(self.ids.iter().map(|id| id.0.to_string()).collect::<Vec<_>>().join(","))
     }
 
     /// How many there are.

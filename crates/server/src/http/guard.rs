@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use cascadia_engine::service::{Priority, Tenant};
 use tokio::sync::OwnedSemaphorePermit;
 
+use crate::answer::jobs::JobNumbers;
 use crate::app::App;
 use crate::error::{ApiError, ErrorKind, ErrorShape};
 use crate::http::held::holding;
@@ -44,6 +45,7 @@ pub(crate) async fn guard(State(app): State<Arc<App>>, mut request: Request, nex
         response = error.respond(ErrorShape::of_path(&log.path));
         response.headers_mut().extend(extra);
     }
+    log.jobs = response.extensions_mut().remove();
     let headers = response.headers_mut();
     if let Ok(id) = HeaderValue::from_str(&log.id) {
         headers.insert(REQUEST_ID, id);
@@ -163,6 +165,8 @@ struct Log {
     /// None while there is no response.
     status: Option<StatusCode>,
     begin: Instant,
+    /// The jobs that were made of it.
+    jobs: Option<JobNumbers>,
     /// The trace that the request belongs to.
     parent: Option<Parent>,
 }
@@ -179,6 +183,7 @@ impl Log {
             permit: None,
             status: None,
             begin: Instant::now(),
+            jobs: None,
             parent: request.headers().get("traceparent").and_then(|value| Parent::parse(value.to_str().ok()?)),
         }
     }
@@ -192,6 +197,7 @@ impl Drop for Log {
             method = %self.method,
             path = self.path,
             key = self.name,
+            jobs = self.jobs.as_ref().map(|jobs| jobs.0.as_str()),
             status = self.status.map(|status| status.as_u16()),
             milliseconds = self.begin.elapsed().as_millis() as u64,
             "request"

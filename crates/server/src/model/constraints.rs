@@ -1,11 +1,15 @@
 //! Constraints on what a model may generate: the grammar compiler of its vocabulary, made when first needed.
 
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use cascadia_engine::ModelText;
-use cascadia_text::{Constraint, GrammarCompiler, OutputFormat};
+use cascadia_text::{Constraint, FormatWork, GrammarCompiler, OutputFormat};
 
 use crate::error::ApiError;
+
+/// Most bytes of compiled formats, remembered and in use.
+const MOST_HELD_BYTES: usize = 64 << 20;
 
 /// Makes constraints for one model.
 #[derive(Default)]
@@ -19,8 +23,19 @@ impl OutputConstraints {
     pub(crate) fn constraint(&self, format: &OutputFormat, text: &ModelText) -> Result<Constraint, ApiError> {
         let make = || GrammarCompiler::new(text.tokenizer(), &text.special().stop).map_err(|error| error.to_string());
         match self.compiler.get_or_init(make) {
+            // What waits with a format of its own keeps it until its turn.
+            Ok(compiler) if compiler.held_bytes() > MOST_HELD_BYTES => Err(ApiError::busy(
+                "too many requests with different large output formats at once; try again in 1 s",
+                Duration::from_secs(1),
+            )),
             Ok(compiler) => Ok(compiler.compile(format)?),
             Err(problem) => Err(ApiError::unsupported("response_format", problem)),
         }
+    }
+
+    /// How much work its formats have been.
+    pub(crate) fn work(&self) -> FormatWork {
+        let compiler = self.compiler.get().and_then(|compiler| compiler.as_ref().ok());
+        compiler.map(GrammarCompiler::work).unwrap_or_default()
     }
 }

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use cascadia_engine::ModelText;
 use cascadia_engine::service::{Generation, Job, Priority, ServiceHandle, Task, Tenant};
-use cascadia_text::{AnswerParser, ChatTemplate, Conversation, KeptTokens, OutputFormat, Prompt, TemplateLimits};
+use cascadia_text::{
+    AnswerParser, ChatTemplate, Conversation, FormatWork, KeptTokens, OutputFormat, Prompt, TemplateLimits,
+};
 use serde_json::Value;
 
 use super::constraints::OutputConstraints;
@@ -152,6 +154,11 @@ impl ModelFrontend {
             answer_time,
             random: RandomNumbers::default(),
         }
+    }
+
+    /// How much work output formats have been.
+    pub(crate) fn format_work(&self) -> FormatWork {
+        self.constraints.work()
     }
 
     /// An error if a request names another model.

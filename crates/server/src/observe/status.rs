@@ -10,6 +10,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use cascadia_engine::service::schedule::TenantShare;
 use cascadia_engine::service::{Snapshot, Tenant};
+use cascadia_text::FormatWork;
 use serde_json::{Value, json};
 
 use crate::app::App;
@@ -28,10 +29,10 @@ enum MetricKind {
     Gauge,
 }
 
-/// A number of the service: its name, what it is, and where it is found.
-type Number = (&'static str, MetricKind, &'static str, fn(&Snapshot) -> f64);
+/// A number: its name, what it is, and where it is found.
+type Number<T> = (&'static str, MetricKind, &'static str, fn(&T) -> f64);
 
-const NUMBERS: &[Number] = &[
+const NUMBERS: &[Number<Snapshot>] = &[
     ("waiting", MetricKind::Gauge, "Jobs in the queue.", |s| s.waiting as f64),
     ("running", MetricKind::Gauge, "Jobs that are being computed.", |s| s.running as f64),
     ("preempted", MetricKind::Gauge, "Jobs preempted by others that wait to continue.", |s| s.preempted as f64),
@@ -47,6 +48,11 @@ const NUMBERS: &[Number] = &[
     }),
     ("kv_window_pages_cached", MetricKind::Gauge, "Of those, pages kept in the prefix cache.", |s| {
         s.window_pages_cached as f64
+    }),
+    ("kv_tail_pages", MetricKind::Gauge, "Pages of the newest tokens of a quantised cache.", |s| s.tail_pages as f64),
+    ("kv_tail_pages_held", MetricKind::Gauge, "Of those, pages that running jobs hold.", |s| s.tail_pages_held as f64),
+    ("kv_tail_pages_cached", MetricKind::Gauge, "Of those, pages kept in the prefix cache.", |s| {
+        s.tail_pages_cached as f64
     }),
     ("jobs_finished_total", MetricKind::Counter, "Jobs that finished.", |s| s.finished as f64),
     ("jobs_cancelled_total", MetricKind::Counter, "Jobs whose client disconnected.", |s| s.cancelled as f64),
@@ -70,6 +76,16 @@ const NUMBERS: &[Number] = &[
     ("accepted_tokens_total", MetricKind::Counter, "Draft tokens that were accepted.", |s| s.accepted_tokens as f64),
 ];
 
+/// What structured output costs, which all steps share.
+const FORMAT_NUMBERS: &[Number<FormatWork>] = &[
+    ("format_tokens_total", MetricKind::Counter, "Tokens that had to fit an output format.", |w| w.tokens as f64),
+    ("format_masks_total", MetricKind::Counter, "Masks computed for them.", |w| w.masks as f64),
+    ("format_items_total", MetricKind::Counter, "Parser items of these masks.", |w| w.items as f64),
+    ("format_tokenized_bytes_total", MetricKind::Counter, "Bytes of forced text that were tokenised.", |w| {
+        w.tokenized_bytes as f64
+    }),
+];
+
 /// A duration that the server measures: its name, what it is, and where it is found.
 type Duration = (&'static str, &'static str, fn(&Metrics) -> &Histogram);
 
@@ -82,7 +98,8 @@ const DURATIONS: &[Duration] = &[
 
 /// The numbers in Prometheus' text format.
 pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
-    let text = prometheus(&app.model.current().model.service.snapshot(), &app.metrics);
+    let frontend = app.model.current();
+    let text = prometheus(&frontend.model.service.snapshot(), &frontend.format_work(), &app.metrics);
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }
 
@@ -90,8 +107,9 @@ pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
 pub(crate) async fn status(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>) -> Response {
     let frontend = app.model.current();
     let service = &frontend.model.service;
-    let (snapshot, metrics) = (service.snapshot(), &app.metrics);
-    let numbers = NUMBERS.iter().map(|(name, _, _, value)| ((*name).to_owned(), value(&snapshot).into()));
+    let (snapshot, work, metrics) = (service.snapshot(), frontend.format_work(), &app.metrics);
+    let numbers = values(NUMBERS, &snapshot).chain(values(FORMAT_NUMBERS, &work));
+    let numbers = numbers.map(|(name, value)| (name.to_owned(), value.into())).collect::<serde_json::Map<_, _>>();
     let latencies = DURATIONS.iter().map(|(name, _, find)| ((*name).to_owned(), quantiles(find(metrics))));
     json(&json!({
         "model": frontend.model.name,
@@ -101,7 +119,7 @@ pub(crate) async fn status(State(app): State<Arc<App>>, Extension(caller): Exten
         "connections": load(&metrics.connections),
         "requests_in_flight": load(&metrics.in_flight),
         "responses": metrics.responses.iter().map(load).collect::<Vec<u64>>(),
-        "service": numbers.collect::<serde_json::Map<_, _>>(),
+        "service": numbers,
         "tenants": own_share(&snapshot.tenants, caller.tenant),
         "latencies": latencies.collect::<serde_json::Map<_, _>>(),
         "on_fleet": app.fleet.is_some(),
@@ -133,11 +151,15 @@ fn quantiles(histogram: &Histogram) -> Value {
     })
 }
 
-fn prometheus(snapshot: &Snapshot, metrics: &Metrics) -> String {
+/// The numbers of a table by name.
+fn values<T>(numbers: &'static [Number<T>], of: &T) -> impl Iterator<Item = (&'static str, f64)> {
+    numbers.iter().map(|(name, _, _, value)| (*name, value(of)))
+}
+
+fn prometheus(snapshot: &Snapshot, work: &FormatWork, metrics: &Metrics) -> String {
     let mut out = String::new();
-    for (name, kind, help, value) in NUMBERS {
-        number(&mut out, (name, *kind, help), value(snapshot));
-    }
+    NUMBERS.iter().for_each(|(name, kind, help, value)| number(&mut out, (name, *kind, help), value(snapshot)));
+    FORMAT_NUMBERS.iter().for_each(|(name, kind, help, value)| number(&mut out, (name, *kind, help), value(work)));
     number(&mut out, ("connections", MetricKind::Gauge, "Open connections."), load(&metrics.connections) as f64);
     let in_flight = ("requests_in_flight", MetricKind::Gauge, "Requests whose response is not complete.");
     number(&mut out, in_flight, load(&metrics.in_flight) as f64);

@@ -75,7 +75,8 @@ pub(crate) async fn generate<P: Protocol>(
         Ok((protocol, answers, (resume, log)))
     })
     .await?;
-    let response = match protocol.framing() {
+    let numbers = answers.job_numbers();
+    let mut response = match protocol.framing() {
         Some(framing) => {
             let setup = StreamSetup { framing, resume, log, metrics: Arc::clone(&app.metrics) };
             event_stream::respond(answers, protocol.event_writer(), setup)
@@ -85,6 +86,8 @@ pub(crate) async fn generate<P: Protocol>(
             json(&protocol.response(answers, usage))
         }
     };
+    // For the log line of the request.
+    response.extensions_mut().insert(numbers);
     // Prompts, tools and fields that are returned are kept until then.
     Ok(holding(response, memory))
 }

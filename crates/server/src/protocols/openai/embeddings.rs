@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use crate::answer::jobs::Jobs;
+use crate::answer::jobs::{JobNumbers, Jobs};
 use crate::app::App;
 use crate::error::{ApiError, ErrorKind};
 use crate::http::held::holding;
@@ -57,18 +57,21 @@ pub(crate) async fn embed(
     })
     .await?;
     let used: usize = prompts.iter().map(Vec::len).sum();
-    let mut data = Vec::with_capacity(prompts.len());
+    let (mut data, mut numbers) = (Vec::with_capacity(prompts.len()), Vec::new());
     // One after the other: a long list takes one slot of the queue, like any other request.
     for (index, prompt) in prompts.into_iter().enumerate() {
-        let vector = embedding(frontend.submit_embedding(prompt, caller)?).await?;
+        let jobs = frontend.submit_embedding(prompt, caller)?;
+        numbers.push(jobs.numbers().0);
+        let vector = embedding(jobs).await?;
         data.push(json!({"object": "embedding", "index": index, "embedding": encoded(&vector, encoding)}));
     }
-    let response = json(&json!({
+    let mut response = json(&json!({
         "object": "list",
         "model": frontend.model.name,
         "data": data,
         "usage": {"prompt_tokens": used, "total_tokens": used},
     }));
+    response.extensions_mut().insert(JobNumbers(numbers.join(",")));
     Ok(holding(response, memory))
 }
 
