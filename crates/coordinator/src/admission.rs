@@ -31,6 +31,8 @@ impl Admissions {
                     Some(Ok(Admission::Waits | Admission::Early)) | None => {}
                 }
             }
+            Arrival::Pending { node, code } => self.home.notify(FleetEvent::Pending { node, code }),
+            Arrival::Rotated { node } => self.home.notify(FleetEvent::Rotated { node }),
             Arrival::Joined { node } => self.home.notify(FleetEvent::Joined { node }),
             Arrival::TurnedAway { address, problem, is_news: true } => {
                 self.home.notify(FleetEvent::TurnedAway { address, problem });

@@ -1,6 +1,7 @@
 //! A coordinator that serves: embeddings and output matrix of a model here, its stages on workers, or some of them here too.
 
 use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +12,7 @@ use cascadia_engine::{Engine, EngineError, OpenOptions};
 use cascadia_fleet::{
     Arrivals, Auditor, CoordinatorSettings, Digest, Entry, FleetError, FleetEvent, FleetHome, FleetPlan, FleetStatus,
     HERE, Listener, Manifest, ModelWorkers, OwnStage, PushJob, PushRequest, Quarantine, RemoteStage, RowFormat, Shard,
-    StageLimits, StageStatus, Timeouts, Verb, WorkerRegistry, remote_targets,
+    StageLimits, StageStatus, Timeouts, Verb, WorkerRegistry, recheck_exported, remote_targets,
 };
 use cascadia_model::{LoadOptions, Stage};
 use cascadia_weights::ModelFiles;
@@ -44,6 +45,8 @@ pub struct CoordinatorOptions {
     pub quarantine: Duration,
     /// Whether standby workers only wait, and do not compute in lockstep.
     pub no_shadow: bool,
+    /// Whether nothing is computed again here of stages without a standby.
+    pub no_recheck: bool,
 }
 
 impl Default for CoordinatorOptions {
@@ -53,6 +56,7 @@ impl Default for CoordinatorOptions {
             wire: RowFormat::F32,
             quarantine: Duration::from_secs(300),
             no_shadow: false,
+            no_recheck: false,
         }
     }
 }
@@ -105,6 +109,7 @@ pub struct Coordinator {
     wire: RowFormat,
     quarantine: Arc<Quarantine>,
     no_shadow: bool,
+    no_recheck: bool,
     auditor: Arc<Auditor>,
     /// Connections, until workers are admitted.
     arrivals: Mutex<Option<Arrivals>>,
@@ -147,7 +152,7 @@ impl Coordinator {
         (serving, arrivals): (File, Arrivals),
     ) -> Result<Coordinator, CoordinatorError> {
         let auditor = home.auditor()?;
-        let CoordinatorOptions { timeouts, wire, quarantine, no_shadow } = options;
+        let CoordinatorOptions { timeouts, wire, quarantine, no_shadow, no_recheck } = options;
         Ok(Coordinator {
             home,
             registry: Arc::default(),
@@ -157,6 +162,7 @@ impl Coordinator {
             wire,
             quarantine: Arc::new(Quarantine::lasting(quarantine)),
             no_shadow,
+            no_recheck,
             auditor,
             arrivals: Mutex::new(Some(arrivals)),
             _serving: serving,
@@ -366,9 +372,14 @@ impl Coordinator {
         let stage = |(stage, shard): (usize, &Shard)| match own_stages.contains(&(stage as u32)) {
             true => Ok(ServedStage::Here(Arc::new(OwnStage::open(folder, shard, &options)?))),
             false => {
-                let stage = RemoteStage::new(workers, stage, self.timeouts);
-                let stage = if self.no_shadow { stage.without_standby() } else { stage };
-                Ok(ServedStage::Remote(Arc::new(stage)))
+                let (seed, remote) =
+                    (RandomState::new().hash_one(stage), RemoteStage::new(workers, stage, self.timeouts));
+                let remote = if self.no_shadow { remote.without_standby() } else { remote };
+                // What is computed again would take memory that was not planned for it.
+                let rechecks = !self.no_recheck && options.memory.is_none();
+                let open = || recheck_exported(folder, shard, &options);
+                let remote = if rechecks { remote.with_recheck(&options.limits, open(), seed) } else { remote };
+                Ok(ServedStage::Remote(Arc::new(remote)))
             }
         };
         workers.manifest().stages.iter().enumerate().map(stage).collect()

@@ -21,8 +21,8 @@ pub fn model_costs(
     let tensors = tensors(files, &spec)?;
     let named = tensors.iter().map(|(name, shape, _)| (name.as_str(), shape.as_slice()));
     let recipe = recipe.map(|recipe| recipe.clone().for_model(named)).transpose()?;
-    let cache_bytes = CachePages::whole(&spec, demand).bytes(&KvLayout::whole(&spec, &KvFormats::Auto))
-        / spec.layers.len().max(1) as u64;
+    let layout = KvLayout::whole(&spec, &KvFormats::Auto);
+    let cache_bytes = CachePages::whole(&layout, demand).bytes(&layout) / spec.layers.len().max(1) as u64;
     let mut layers = vec![Cost { cache_bytes, ..Cost::default() }; spec.layers.len()];
     let mut ends = Cost::default();
     let tied = !tensors.iter().any(|(name, ..)| name == "output.weight");
