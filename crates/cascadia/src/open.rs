@@ -7,6 +7,7 @@ use cascadia_engine::service::schedule::Sharing;
 use cascadia_engine::service::{Service, ServiceHandle, ServiceOptions};
 use cascadia_engine::{CacheSize, Engine, ModelText, OpenOptions};
 use cascadia_kernels::ActivationPrecision;
+use cascadia_model::KvFormats;
 #[cfg(feature = "quantize")]
 use cascadia_quantize::{QuantizedCache, Recipe};
 use cascadia_weights::{ModelFiles, WeightPages};
@@ -46,6 +47,7 @@ pub struct ModelBuilder {
     pub(crate) threads: Threads,
     kernels: Kernels,
     activations: ActivationPrecision,
+    kv_formats: KvFormats,
     pub(crate) context: Option<u32>,
     memory: Option<u64>,
     pages: WeightPages,
@@ -78,6 +80,7 @@ impl Model {
             threads,
             kernels,
             activations: ActivationPrecision::default(),
+            kv_formats: KvFormats::default(),
             context: None,
             memory: None,
             pages: WeightPages::default(),
@@ -136,6 +139,12 @@ impl ModelBuilder {
     /// weights say, and are slower. On a fleet, all machines compute with what is set here.
     pub fn activations(self, precision: ActivationPrecision) -> ModelBuilder {
         ModelBuilder { activations: precision, ..self }
+    }
+
+    /// Caches keys and values like this; by default as the weights suggest. Integers take less memory and round all but the
+    /// newest tokens. On a fleet, all machines cache with what is set here.
+    pub fn kv_formats(self, formats: KvFormats) -> ModelBuilder {
+        ModelBuilder { kv_formats: formats, ..self }
     }
 
     /// Allows so many tokens of prompt and answer together; the model's own limit, up to 4096, by default.
@@ -212,7 +221,9 @@ impl ModelBuilder {
         let pool = self.threads.pool();
         let ops = self.kernels.slot(pool.threads());
         let (context, memory, activations, pages) = (self.context, self.memory, self.activations, self.pages);
-        let mut options = OpenOptions { context, memory, activations, pages, cache, ops, ..OpenOptions::new(pool) };
+        let formats = self.kv_formats.clone();
+        let mut options =
+            OpenOptions { context, memory, activations, formats, pages, cache, ops, ..OpenOptions::new(pool) };
         let draft = self.draft.as_ref().map(|draft| open_draft(draft, &options)).transpose()?;
         if let (Some(draft), Some(memory)) = (&draft, &mut options.memory) {
             *memory = memory.saturating_sub(draft.memory_bytes());

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::thread;
 
 use cascadia_fleet::{
-    FleetError, FleetEvent, FleetHome, Invitation, OwnerLimits, WorkerOptions, WorkerProcess, WorkerSettings, join,
+    FleetError, FleetEvent, FleetHome, Invitation, JoinedFleet, KnownTargets, OwnerLimits, Sandbox, WorkerOptions,
+    WorkerProcess, WorkerSettings, join,
 };
 use cascadia_weights::WeightPages;
 
@@ -26,6 +27,7 @@ pub struct WorkerBuilder {
     threads: Threads,
     kernels: Kernels,
     pages: WeightPages,
+    sandbox: Sandbox,
 }
 
 impl Worker {
@@ -61,21 +63,24 @@ impl WorkerBuilder {
     pub fn from_home(home: FleetHome) -> WorkerBuilder {
         let (shard, coordinator, disk, memory) = (None, None, None, None);
         let (threads, kernels) = (Threads::default(), Kernels::Default);
-        let pages = WeightPages::default();
-        WorkerBuilder { home, shard, coordinator, disk, memory, threads, kernels, pages }
+        let (pages, sandbox) = (WeightPages::default(), Sandbox::None);
+        WorkerBuilder { home, shard, coordinator, disk, memory, threads, kernels, pages, sandbox }
     }
 
     /// Joins the fleet of an invitation, which must be waiting for it, and returns the name that it gets there: the
-    /// wanted one, or one like `node-00` if that is empty. An error if this folder belongs to a fleet already.
+    /// wanted one, or one like `node-00` if that is empty. If people have to approve it there, the code that they compare
+    /// is an event, and this waits for them. An error if this folder belongs to a fleet already.
     pub fn join(&self, invitation: &Invitation, name: &str) -> Result<String, Error> {
         if let Ok(known) = self.home.worker() {
             let sentence = "`cascadia leave` comes before joining another";
             let problem = format!("this machine is {} of a fleet already; {sentence}", known.node);
             return Err(FleetError::InUse { problem }.into());
         }
-        let node = join(invitation, &self.home.pending_worker_key()?, name)?;
+        let show = |code: &str| self.home.notify(FleetEvent::AwaitsApproval { code: code.to_owned() });
+        let JoinedFleet { node, targets } = join(invitation, &self.home.pending_worker_key()?, name, show)?;
         let Invitation { addresses, coordinator, .. } = invitation.clone();
-        self.home.set_worker(&WorkerSettings { addresses, coordinator, node: node.clone(), shards: Vec::new() })?;
+        let (targets, shards) = (targets.map(|key| KnownTargets { key, version: 0 }), Vec::new());
+        self.home.set_worker(&WorkerSettings { addresses, coordinator, node: node.clone(), shards, targets })?;
         Ok(node)
     }
 
@@ -114,6 +119,11 @@ impl WorkerBuilder {
         WorkerBuilder { pages, ..self }
     }
 
+    /// Tells the coordinator that this process is in a sandbox. [`Sandbox::enter`] puts it there.
+    pub fn sandbox(self, sandbox: Sandbox) -> WorkerBuilder {
+        WorkerBuilder { sandbox, ..self }
+    }
+
     /// Lends the machine as these limits say, from now on.
     pub fn limits(self, limits: OwnerLimits) -> Result<WorkerBuilder, Error> {
         self.home.set_limits(&limits)?;
@@ -127,11 +137,11 @@ impl WorkerBuilder {
 
     /// Works for the coordinator on threads of its own, and connects again whenever a connection is lost.
     pub fn start(self) -> Result<Worker, Error> {
-        let WorkerBuilder { home, shard, coordinator, disk, memory, threads, kernels, pages } = self;
+        let WorkerBuilder { home, shard, coordinator, disk, memory, threads, kernels, pages, sandbox } = self;
         let pool = move |lent: Option<u32>| Threads { count: threads.count.or(lent), ..threads }.pool();
         let ops = move |threads: usize| kernels.slot(threads);
         let (pool, ops) = (Box::new(pool), Box::new(ops));
-        let options = WorkerOptions { shard, coordinator, disk, memory, pool, ops, pages };
+        let options = WorkerOptions { shard, coordinator, disk, memory, pool, ops, pages, sandbox };
         let process = WorkerProcess::start(home, options)?;
         let receiving = Arc::clone(&process);
         thread::spawn(move || receiving.wait());

@@ -37,6 +37,8 @@ fn the_four_commands_give_the_answers_of_one_machine() {
     let (shards, whole, model) = (test_fleet.at("shards"), test_fleet.at("whole.gguf"), fixture("llama3"));
     let done = cascadia(&["export", &model, "--stages", "2", "--precision", "int4", "--out", &shards]);
     assert_eq!(done.code, 0, "{}", done.stderr);
+    // They work with keys that they make when they first connect.
+    assert_eq!(cascadia(&["fleet", "rotate", "all", "--home", &test_fleet.at("coordinator")]).code, 0);
     let push = test_fleet.push(&shards, &["node-00:stage-0", "node-01:stage-1"]);
     // One has its shard already, the other is sent it.
     let given = test_fleet.at("shards/stage-0");
@@ -58,6 +60,7 @@ fn the_four_commands_give_the_answers_of_one_machine() {
     push.succeeds();
     workers[1].line("There is no /nowhere/stage-1 here");
     let fleet = test_fleet.serve("node-00,node-01");
+    workers.iter().for_each(|worker| drop(worker.line("this machine has a new key")));
     assert_eq!(cascadia(&["quantize", &model, &whole, "--type", "int4"]).code, 0);
     let one = Server::start(&[&whole]);
     for prompt in [PROMPT, "A ship"] {
@@ -83,7 +86,7 @@ fn the_coordinator_runs_a_stage_itself() {
         let shown = || cascadia(&["fleet", "status", "--home", &coordinator]).stdout;
         let shown =
             until(|| Some(shown()).filter(|shown| shown.contains("here") && shown.contains("computes stage 1")));
-        assert!(shown.contains("0-0       here"), "{shown}");
+        assert!(shown.contains("0-0       here") && shown.contains("computes stage 1; sandbox: "), "{shown}");
     }
     let rounding = ["--home", &coordinator, "--fleet", "all", "--wire", "int8"];
     let rounding = Server::start(&[&rounding[..], &PATIENT].concat());
@@ -134,8 +137,11 @@ fn a_machine_that_is_revoked_computes_no_more() {
     assert_eq!(cascadia(&["export", RAINIER, "--stages", "1", "--precision", "keep", "--out", &shards]).code, 0);
     let workers = [0, 1].map(|number| test_fleet.worker(number));
     test_fleet.push(&shards, &["node-00:stage-0", "node-01:stage-0"]).succeeds();
-    let fleet = test_fleet.serve("all");
+    let fleet =
+        Server::start(&[&["--fleet", "all", "--home", &coordinator, "--log-level", "info"], &PATIENT[..]].concat());
     let expected = fleet.complete(PROMPT, 400);
+    // The number by which it is known who computed for it.
+    fleet.running.line("jobs=\"0\"");
     let status = || json(&cascadia(&["fleet", "status", "--json", "--home", &coordinator]));
     let computing = || status()["serving"]["stages"][0]["node"].as_str().map(str::to_owned);
     let with_spare = || computing().filter(|_| status()["serving"]["stages"][0]["spares"][0].is_string());
@@ -150,6 +156,9 @@ fn a_machine_that_is_revoked_computes_no_more() {
         if parts == 20 {
             let done = cascadia(&["fleet", "revoke", &first, "--home", &coordinator]);
             assert_eq!(done.code, 0, "{}", done.stderr);
+            // The request before is among those that it saw.
+            let saw = [format!("{first} computed for "), ": requests 0".to_owned()];
+            assert!(saw.iter().all(|part| done.stdout.contains(part)), "{}", done.stdout);
             revoked = Some(Instant::now());
         }
         if workers[number].said().contains("the coordinator is gone") {
@@ -201,6 +210,10 @@ fn a_push_is_not_stopped_by_one_machine_nor_a_worker_by_what_it_kept() {
     worker.line("is damaged or gone; push it again");
     test_fleet.push(&shards, &["node-01:stage-0"]).succeeds();
     worker.line("received shard");
+    // Whoever has the coordinator's key, and not the one that signs what is pushed, cannot push.
+    std::fs::remove_file(test_fleet.at("coordinator/coordinator/targets")).unwrap();
+    let refused = test_fleet.push(&shards, &["node-01:stage-0"]).fails();
+    assert!(refused.contains("not signed with the targets key"), "{refused}");
     let done = cascadia(&["worker", "start", "--home", &test_fleet.home(2), "--shard", "/nowhere/stag-0"]);
     assert!(done.code == 1 && done.stderr.contains("there is no /nowhere/stag-0"), "{}", done.stderr);
 }
@@ -269,9 +282,40 @@ fn a_drill_drops_and_changes_nothing() {
 }
 
 #[test]
+fn a_machine_joins_once_both_screens_show_the_same_code() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let coordinator = at("coordinator");
+    let fleet = |arguments: &[&str]| cascadia(&[&["fleet"], arguments, &["--home", &coordinator]].concat());
+    let init = Running::start(&["fleet", "init", "--approve", "--listen", "127.0.0.1:0", "--home", &coordinator]);
+    let line = init.line("cas1-");
+    let join = Running::start(&["join", line.trim(), "--name", "attic", "--home", &at("machine")]);
+    let shown = join.line("This machine waits to be approved");
+    let code = shown.rsplit(' ').next().expect("a code").to_owned();
+    init.line(&format!("attic wants to join with the code {code}"));
+    assert!(fleet(&["status"]).stdout.contains(&format!("attic            waits for approval with the code {code}")));
+    let status = json(&fleet(&["status", "--json"]));
+    assert_eq!(status["pending"], serde_json::json!([{"name": "attic", "code": code}]));
+    assert_eq!(status["machines"], serde_json::json!([]));
+    let wrong = fleet(&["approve", "cellar"]);
+    assert!(wrong.code == 1 && wrong.stderr.contains(&format!("waiting: attic ({code})")), "{}", wrong.stderr);
+    assert_eq!(fleet(&["approve", &code]).code, 0);
+    join.line("This machine is attic now");
+    join.succeeds();
+    init.succeeds();
+    assert_eq!(json(&fleet(&["status", "--json"]))["machines"], serde_json::json!(["attic"]));
+    let more = fleet(&["invite", "--uses", "20", "--ttl", "8h", "--approve"]);
+    assert!(more.code == 0 && more.stdout.starts_with("cas1-"), "{}", more.stderr);
+    let shown = cascadia(&["audit", "show", "--home", &coordinator]).stdout;
+    assert!(shown.contains("approve") && shown.contains("for 20 machines") && shown.contains(&code), "{shown}");
+}
+
+#[test]
 fn failing_commands_make_no_folder() {
     let folder = tempfile::tempdir().unwrap();
-    let commands: [&[&str]; 14] = [
+    let commands: [&[&str]; 16] = [
+        &["fleet", "invite"],
+        &["fleet", "approve", "node-00"],
         &["fleet", "init", "--listen", "no such address"],
         &["fleet", "push", "absent", "node-00:stage-0"],
         &["fleet", "status"],

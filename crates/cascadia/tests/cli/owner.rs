@@ -38,3 +38,25 @@ fn a_worker_goes_last_and_keeps_its_hours() {
     assert_eq!(cascadia(&["leave", "--home", &home]).code, 0);
     assert!(!std::path::Path::new(&home).join("worker").exists(), "limits go with the rest");
 }
+
+/// What the real worker process has given up, as the kernel says; a kernel without Landlock offers only a part.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_worker_runs_in_a_sandbox_and_says_so() {
+    let test_fleet = TestFleet::with_machines(1);
+    let worker = test_fleet.worker(0);
+    let sandbox = worker.line("sandbox: ");
+    worker.line("cannot reach the coordinator");
+    let status = std::fs::read_to_string(format!("/proc/{}/status", worker.id())).unwrap();
+    let is = |field: &str, value: &str| status.lines().any(|line| line == format!("{field}:\t{value}"));
+    assert!(is("NoNewPrivs", "1") && is("Seccomp", "2") || sandbox.contains("seccomp failed"), "{sandbox}\n{status}");
+    drop(worker);
+    let home = test_fleet.home(0);
+    let required = ["worker", "start", "--home", &home, "--require-sandbox"];
+    if sandbox.trim() == "sandbox: full" {
+        Running::start(&required).line("sandbox: full");
+    } else {
+        eprintln!("This kernel enforces only a part: {sandbox}");
+        assert!(Running::start(&required).fails().contains("--require-sandbox"));
+    }
+}

@@ -188,8 +188,9 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start(arguments: &[&str]) -> Server {
-        let fixed = ["serve", "--port", "0", "--threads", "1", "--log-level", "error"];
-        let running = Running::start(&[&fixed[..], arguments].concat());
+        let fixed = ["serve", "--port", "0", "--threads", "1"];
+        let level: &[&str] = if arguments.contains(&"--log-level") { &[] } else { &["--log-level", "error"] };
+        let running = Running::start(&[&fixed[..], level, arguments].concat());
         let line = running.line("the page is at");
         let port = line.rsplit("http://").next().and_then(|url| url.split([':', '/']).nth(1));
         let port = port.and_then(|port| port.parse().ok()).unwrap_or_else(|| panic!("no port in {line}"));

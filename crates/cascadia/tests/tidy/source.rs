@@ -30,8 +30,8 @@ pub(crate) fn files() -> Vec<SourceFile> {
 }
 
 fn collect(folder: &Path, paths: &mut Vec<PathBuf>) {
-    // What .gitignore names; a walk instead of `git ls-files` so that an unpacked archive passes too.
-    const SKIPPED: [&str; 6] = [".git", "target", ".venv", "__pycache__", "corpus", "artifacts"];
+    // What .gitignore names, and the seeds of fuzz targets; a walk instead of `git ls-files` so that an unpacked archive passes too.
+    const SKIPPED: [&str; 5] = [".git", "target", ".venv", "__pycache__", "corpus"];
     for entry in fs::read_dir(folder).expect("a folder of the repository can be listed") {
         let entry = entry.expect("a folder of the repository can be listed");
         let kind = entry.file_type().expect("an entry of the repository has a type");

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use cascadia_engine::OpenOptions;
 use cascadia_kernels::{ActivationPrecision, Reading, ReadingError};
+use cascadia_model::{CacheFormat, KvFormat, KvFormats};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 
@@ -20,9 +22,9 @@ mod serve;
 pub use audit::{AuditCommand, AuditShowFlags, AuditVerifyFlags};
 pub use chaos::{ChaosFlags, Fault};
 pub use fleet::{
-    ExportFlags, FleetCommand, FleetInitFlags, FleetPushFlags, FleetRevokeFlags, FleetStatusFlags, FleetTrustFlags,
-    HomeFlags, JoinFlags, LeaveFlags, Priority, StageCount, WorkerCommand, WorkerFlags, WorkerHeadFlags,
-    WorkerLimitsFlags,
+    ExportFlags, FleetCommand, FleetDecisionFlags, FleetInitFlags, FleetInviteFlags, FleetPushFlags, FleetRevokeFlags,
+    FleetRotateFlags, FleetStatusFlags, FleetTrustFlags, HomeFlags, JoinFlags, LeaveFlags, Priority, StageCount,
+    WorkerCommand, WorkerFlags, WorkerHeadFlags, WorkerLimitsFlags,
 };
 pub use load::LoadFlags;
 pub use output::OutputFlags;
@@ -228,6 +230,47 @@ pub struct NumericsFlags {
     /// about two thirds of the speed; prompts take up to twice as long.
     #[arg(long, value_name = "PRECISION", default_value = "int8")]
     pub activations: ActivationChoice,
+    /// How the KV cache stores all but the newest 128 tokens. int8 halves its memory, int4 takes a quarter and costs some
+    /// quality; auto follows the weights.
+    #[arg(long, value_name = "FORMAT", default_value = "auto")]
+    pub kv: KvChoice,
+}
+
+impl NumericsFlags {
+    /// The options with what these flags say.
+    pub(crate) fn apply(self, options: OpenOptions) -> OpenOptions {
+        OpenOptions { activations: self.activations.into(), formats: self.kv.into(), ..options }
+    }
+}
+
+/// A value of `--kv`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KvChoice {
+    /// Two bytes a number for quantised weights, four for others.
+    #[default]
+    Auto,
+    /// Four bytes a number.
+    F32,
+    /// Two bytes a number.
+    F16,
+    /// A byte a number.
+    Int8,
+    /// Half a byte a number.
+    Int4,
+}
+
+impl From<KvChoice> for KvFormats {
+    fn from(choice: KvChoice) -> KvFormats {
+        let format = match choice {
+            KvChoice::Auto => return KvFormats::Auto,
+            KvChoice::F32 => CacheFormat::F32,
+            KvChoice::F16 => CacheFormat::F16,
+            KvChoice::Int8 => CacheFormat::Int8,
+            KvChoice::Int4 => CacheFormat::Int4,
+        };
+        KvFormats::Uniform(KvFormat::both(format))
+    }
 }
 
 /// A value of `--activations`.

@@ -60,9 +60,8 @@ impl PageFlags {
 
 /// How to open a model as the flags say; what they leave open is left to the model.
 pub(crate) fn open_options(flags: &MachineFlags) -> anyhow::Result<OpenOptions> {
-    let (pages, activations) = (flags.pages.prepare()?, flags.numerics.activations.into());
-    let options = flags.compute.open_options();
-    Ok(OpenOptions { context: flags.ctx, memory: flags.memory, pages, activations, ..options })
+    let (pages, options) = (flags.pages.prepare()?, flags.numerics.apply(flags.compute.open_options()));
+    Ok(OpenOptions { context: flags.ctx, memory: flags.memory, pages, ..options })
 }
 
 /// Where the fastest ways to read weights are kept.

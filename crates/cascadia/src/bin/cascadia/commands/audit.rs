@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use anyhow::bail;
-use cascadia_fleet::{Record, SignedHead, Verdict, Witnesses};
+use cascadia_fleet::{Record, SeenRequests, SignedHead, Verdict, Witnesses};
 use cascadia_text::Clock;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -53,6 +53,11 @@ pub(crate) fn verify(flags: &AuditVerifyFlags) -> anyhow::Result<()> {
 /// Shows the newest records.
 pub(crate) fn show(flags: &AuditShowFlags) -> anyhow::Result<()> {
     let home = home(flags.home.home.as_deref())?;
+    if let Some(node) = &flags.seen_by {
+        let seen = SeenRequests::of(home.audit_log().folder(), node)?;
+        let shown = if flags.json { print_json(&seen_json(&seen)) } else { print(&seen_by(node, &seen)) };
+        return Ok(shown?);
+    }
     let mut records = VecDeque::new();
     home.audit_log().read(|record, _| {
         if records.len() >= flags.last as usize {
@@ -66,6 +71,30 @@ pub(crate) fn show(flags: &AuditShowFlags) -> anyhow::Result<()> {
     }
     let text: String = records.iter().map(line).collect();
     Ok(print(&text)?)
+}
+
+/// For which requests a machine was sent hidden states, for people.
+pub(crate) fn seen_by(node: &str, seen: &[SeenRequests]) -> String {
+    let count: usize = seen.iter().map(|seen| seen.requests.len()).sum();
+    let (first, last) = (seen.iter().map(|seen| seen.time[0]).min(), seen.iter().map(|seen| seen.time[1]).max());
+    let Some((first, last)) = first.zip(last) else {
+        return format!("{node} computed for no request that is recorded.\n");
+    };
+    let mut text =
+        format!("{node} computed for {count} requests, which began from {} to {} UTC:\n", date(first), date(last));
+    for seen in seen {
+        let (model, since) = (seen.served.model.short(), date(seen.served.since));
+        text += &format!("  model {model}, served since {since}: requests {}\n", seen.numbers());
+    }
+    text
+}
+
+fn seen_json(seen: &[SeenRequests]) -> Value {
+    let one = |seen: &SeenRequests| {
+        let SeenRequests { served, time: [first, last], requests } = seen;
+        json!({"model": served.model, "since": served.since, "first": first, "last": last, "requests": requests})
+    };
+    json!({ "seen": seen.iter().map(one).collect::<Vec<_>>() })
 }
 
 /// Prints the heads that this machine has seen.

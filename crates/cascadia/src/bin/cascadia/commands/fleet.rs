@@ -5,13 +5,16 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use cascadia_fleet::{
     Arrival, CoordinatorSettings, FleetError, FleetEvent, HERE, Invitation, Listener, Manifest, Members, PushJob,
-    PushRequest, Shard, default_address, reachable, receive_workers, seconds_now,
+    PushRequest, SeenRequests, Shard, default_address, reachable, receive_workers, seconds_now,
 };
 
-use crate::flags::{FleetInitFlags, FleetPushFlags, FleetRevokeFlags, FleetTrustFlags};
+use crate::flags::{
+    FleetDecisionFlags, FleetInitFlags, FleetInviteFlags, FleetPushFlags, FleetRevokeFlags, FleetRotateFlags,
+    FleetTrustFlags,
+};
 use crate::home::home;
 use crate::output::{print, remark};
 
@@ -31,17 +34,19 @@ pub(crate) fn init(flags: &FleetInitFlags) -> anyhow::Result<()> {
         }
     };
     key.keep()?;
+    let targets = home.targets_key()?.pin();
     let silent = flags.no_announce;
     home.set_coordinator(&CoordinatorSettings { listen: listen.clone(), silent, ..known.unwrap_or_default() })?;
     let addresses = if flags.address.is_empty() { reachable(&listen) } else { flags.address.clone() };
     let invitation = Invitation::new(addresses, key.identity().pin(), seconds_now() + 60 * flags.minutes)?;
-    members.invite(&invitation, flags.uses)?;
+    open(&members, &invitation, (flags.uses, flags.approve))?;
     print(&format!("{invitation}\n"))?;
-    let Some(listener) = listener else { return Ok(()) };
+    let Some(listener) = listener.map(|listener| listener.with_targets(targets)) else { return Ok(()) };
     remark("Run this on the other machine, while this one waits:  cascadia join <that line>");
     let (sender, joined) = channel();
     let (sender, auditor) = (Mutex::new(sender), home.auditor()?);
     listener.run(move |arrival| match arrival {
+        Arrival::Pending { node, code } => remark(&FleetEvent::Pending { node, code }.to_string()),
         Arrival::Joined { node } => drop(sender.lock().map(|sender| sender.send(node))),
         Arrival::TurnedAway { address, problem, is_news } => {
             auditor.refused(&address.ip().to_string(), &problem);
@@ -49,7 +54,7 @@ pub(crate) fn init(flags: &FleetInitFlags) -> anyhow::Result<()> {
                 remark(&FleetEvent::TurnedAway { address, problem }.to_string());
             }
         }
-        Arrival::Member { .. } => {}
+        Arrival::Member { .. } | Arrival::Rotated { .. } => {}
     });
     let end = Instant::now() + Duration::from_secs(60 * flags.minutes);
     for _ in 0..flags.uses {
@@ -58,6 +63,50 @@ pub(crate) fn init(flags: &FleetInitFlags) -> anyhow::Result<()> {
         remark(&format!("{node} has joined."));
     }
     Ok(())
+}
+
+/// Prints an invitation for more machines.
+pub(crate) fn invite(flags: &FleetInviteFlags) -> anyhow::Result<()> {
+    let home = home(flags.home.home.as_deref())?;
+    let listen = home.coordinator()?.listen;
+    let addresses = if flags.address.is_empty() { reachable(&listen) } else { flags.address.clone() };
+    let expires = seconds_now() + flags.ttl.as_secs();
+    let invitation = Invitation::new(addresses, home.coordinator_key()?.pin(), expires)?;
+    open(&home.members(), &invitation, (flags.uses, flags.approve))?;
+    print(&format!("{invitation}\n"))?;
+    remark("While `cascadia serve --fleet` runs here, run this on the other machines:  cascadia join <that line>");
+    Ok(())
+}
+
+fn open(members: &Members, invitation: &Invitation, (uses, approve): (u32, bool)) -> Result<(), FleetError> {
+    match approve {
+        true => members.invite_for_approval(invitation, uses),
+        false => members.invite(invitation, uses),
+    }
+}
+
+/// Makes a machine a member that waits for it.
+pub(crate) fn approve(flags: &FleetDecisionFlags) -> anyhow::Result<()> {
+    let members = coordinator_members(flags.home.home.as_deref())?;
+    let node = members.approve(&flags.node)?.ok_or_else(|| nobody_waits(&members, &flags.node))?;
+    remark(&format!("{node} is a member now."));
+    Ok(())
+}
+
+/// Sends a machine away that waits to become a member.
+pub(crate) fn reject(flags: &FleetDecisionFlags) -> anyhow::Result<()> {
+    let members = coordinator_members(flags.home.home.as_deref())?;
+    let node = members.reject(&flags.node)?.ok_or_else(|| nobody_waits(&members, &flags.node))?;
+    remark(&format!("{node} is sent away."));
+    Ok(())
+}
+
+/// The error that no such machine waits.
+fn nobody_waits(members: &Members, which: &str) -> anyhow::Error {
+    let waiting = members.pending().unwrap_or_default();
+    let waiting: Vec<String> = waiting.iter().map(|pending| format!("{} ({})", pending.name, pending.code)).collect();
+    let waiting = if waiting.is_empty() { "none does".to_owned() } else { waiting.join(", ") };
+    anyhow!("no machine with the name or code `{which}` waits for approval; waiting: {waiting}")
 }
 
 /// Sends shards to machines as they connect.
@@ -92,7 +141,8 @@ pub(crate) fn revoke(flags: &FleetRevokeFlags) -> anyhow::Result<()> {
         return Err(unknown(&members, &flags.node)?.into());
     }
     remark(&format!("{} is revoked: its key opens nothing any more.", flags.node));
-    Ok(())
+    let seen = SeenRequests::of(home(flags.home.home.as_deref())?.audit_log().folder(), &flags.node)?;
+    Ok(print(&super::audit::seen_by(&flags.node, &seen))?)
 }
 
 /// Lets a machine take part again that was found to be wrong.
@@ -102,6 +152,20 @@ pub(crate) fn trust(flags: &FleetTrustFlags) -> anyhow::Result<()> {
         return Err(unknown(&members, &flags.node)?.into());
     }
     remark(&format!("{} may take part again.", flags.node));
+    Ok(())
+}
+
+/// Wants machines to have new keys, which they make themselves.
+pub(crate) fn rotate(flags: &FleetRotateFlags) -> anyhow::Result<()> {
+    let members = coordinator_members(flags.home.home.as_deref())?;
+    let all = || Ok::<_, FleetError>(members.all()?.into_iter().map(|member| member.name).collect());
+    let nodes: Vec<String> = if flags.node == "all" { all()? } else { vec![flags.node.clone()] };
+    for node in nodes {
+        if !members.rotate(&node)? {
+            return Err(unknown(&members, &node)?.into());
+        }
+        remark(&format!("{node} makes a new key within about a minute after it is connected to this coordinator."));
+    }
     Ok(())
 }
 

@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::Duration;
 
-use cascadia_fleet::{FleetStatus, Member, StageStatus, seconds_now};
-use serde_json::json;
+use cascadia_fleet::{FleetStatus, HERE, Member, PendingMember, StageStatus, seconds_now};
+use serde_json::{Value, json};
 
 use crate::flags::FleetStatusFlags;
 use crate::home::home;
@@ -18,13 +18,15 @@ pub(crate) fn status(flags: &FleetStatusFlags) -> anyhow::Result<()> {
     let home = home(flags.home.home.as_deref())?;
     home.coordinator()?;
     loop {
-        let members = home.members().all()?;
-        let status = home.status()?.filter(|status| seconds_now().saturating_sub(status.time) <= CURRENT);
+        let (members, pending) = (home.members().all()?, home.members().pending()?);
+        let status = home.status()?.filter(|status| seconds_now().abs_diff(status.time) <= CURRENT);
         if flags.json {
             let names: Vec<&str> = members.iter().map(|member| member.name.as_str()).collect();
-            return Ok(print_json(&json!({ "machines": names, "serving": status }))?);
+            let waits = |waits: &PendingMember| json!({ "name": waits.name, "code": waits.code });
+            let waiting: Vec<Value> = pending.iter().map(waits).collect();
+            return Ok(print_json(&json!({ "machines": names, "pending": waiting, "serving": status }))?);
         }
-        let text = table(&members, status.as_ref());
+        let text = table(&members, status.as_ref()) + &waiting(&pending);
         if !flags.watch {
             return Ok(print(&text)?);
         }
@@ -39,9 +41,13 @@ fn table(members: &[Member], status: Option<&FleetStatus>) -> String {
         Some(status) => format!("Serving {}.\n{}", status.model.short(), stages(status)),
         None => "No server runs with this fleet; start one with `cascadia serve --fleet all`.\n".to_owned(),
     };
-    let role = |Member { name, distrusted, .. }: &Member| {
+    let role = |member: &Member| {
+        let Member { name, distrusted, .. } = member;
         if let Some(why) = distrusted {
             return format!("excluded, because {why}; `cascadia fleet trust {name}` readmits it");
+        }
+        if member.is_expired(seconds_now()) {
+            return format!("refused, because its key has expired; `cascadia fleet trust {name}` readmits it");
         }
         let stages = || status.into_iter().flat_map(|status| status.stages.iter().enumerate());
         let runs = stages().find(|(_, stage)| stage.node.as_ref() == Some(name));
@@ -60,12 +66,21 @@ fn table(members: &[Member], status: Option<&FleetStatus>) -> String {
             (None, Some((stage, _))) => Some(format!("standby for stage {stage}")),
             (None, None) => held_back.is_none().then(|| "not connected".to_owned()),
         };
-        [part, held_back, slow, doubted].into_iter().flatten().collect::<Vec<_>>().join("; ")
+        let sandbox = stages().find_map(|(_, stage)| stage.sandboxes.get(name));
+        let sandbox = sandbox.map(|sandbox| format!("sandbox: {sandbox}"));
+        [part, sandbox, held_back, slow, doubted].into_iter().flatten().collect::<Vec<_>>().join("; ")
     };
     for member in members {
         text += &format!("{:<16} {}\n", member.name, role(member));
     }
     text
+}
+
+fn waiting(pending: &[PendingMember]) -> String {
+    let line = |PendingMember { name, code, .. }: &PendingMember| {
+        format!("{name:<16} waits for approval with the code {code}; `cascadia fleet approve {name}` lets it join\n")
+    };
+    pending.iter().map(line).collect()
 }
 
 fn stages(FleetStatus { stages, plan, .. }: &FleetStatus) -> String {
@@ -84,6 +99,10 @@ fn stages(FleetStatus { stages, plan, .. }: &FleetStatus) -> String {
         let expected = expected.unwrap_or_else(|| "-".to_owned());
         text += &format!("{number:<6} {layers:<9} {node:<12} {rows:>9}  {all:>9.2}  {network:>13.2}  ");
         text += &format!("{expected:>8}  {lost:>4}  {bypassed:>8}\n");
+    }
+    let is_unchecked = |stage: &StageStatus| stage.node.as_ref().is_some_and(|node| node != HERE) && !stage.is_checked;
+    for (number, _) in stages.iter().enumerate().filter(|(_, stage)| is_unchecked(stage)) {
+        text += &format!("Stage {number} is unchecked: nobody else computes what its machine computes.\n");
     }
     text
 }

@@ -69,7 +69,9 @@ fn model_builder(flags: &ServeFlags) -> anyhow::Result<ModelBuilder> {
     let kernels = flags.kernels.unwrap_or(KernelChoice::Auto).kernels();
     let activations = flags.activations.unwrap_or_default().into();
     let pages = PageFlags { populate: flags.populate, lock: flags.lock, numa: flags.numa }.prepare()?;
+    let formats = flags.kv.unwrap_or_default().into();
     let mut builder = Model::builder().threads(threads).kernels(kernels).activations(activations).pages(pages);
+    builder = builder.kv_formats(formats);
     if let Some(context) = flags.ctx {
         builder = builder.context(context);
     }
@@ -114,6 +116,7 @@ fn coordinator_options(flags: &ServeFlags) -> CoordinatorOptions {
         },
         quarantine: Duration::from_secs(60 * flags.quarantine_minutes.unwrap_or(QUARANTINE_MINUTES)),
         no_shadow: flags.no_shadow,
+        no_recheck: flags.no_recheck,
     }
 }
 

@@ -38,6 +38,7 @@ const QUARANTINE: Setting =
     Setting { name: "--quarantine-minutes", is_given: |flags| flags.quarantine_minutes.is_some() };
 const REPLAN: Setting = Setting { name: "--replan-seconds", is_given: |flags| flags.replan_seconds.is_some() };
 const NO_SHADOW: Setting = Setting { name: "--no-shadow", is_given: |flags| flags.no_shadow };
+const NO_RECHECK: Setting = Setting { name: "--no-recheck", is_given: |flags| flags.no_recheck };
 const TLS_CERT: Setting = Setting { name: "--tls-cert", is_given: |flags| flags.tls_cert.is_some() };
 const TLS_KEY: Setting = Setting { name: "--tls-key", is_given: |flags| flags.tls_key.is_some() };
 const MEMORY: Setting = Setting { name: "--memory", is_given: |flags| flags.memory.is_some() };
@@ -56,6 +57,7 @@ const NEEDS: &[(Setting, Setting)] = &[
     (REPLAN, FLEET),
     (REPLAN, MODEL),
     (NO_SHADOW, FLEET),
+    (NO_RECHECK, FLEET),
 ];
 
 /// Options that contradict each other.

@@ -1,7 +1,10 @@
 //! `cascadia join`, `cascadia leave` and `cascadia worker start`.
 
-use cascadia::WorkerBuilder;
-use cascadia_fleet::lower_priority;
+use std::fs;
+
+use anyhow::bail;
+use cascadia::{Kernels, WorkerBuilder};
+use cascadia_fleet::{FleetHome, Sandbox, WorkerProcess, lower_priority};
 
 use crate::flags::{ComputeFlags, JoinFlags, LeaveFlags, Priority, WorkerFlags};
 use crate::home::home;
@@ -34,7 +37,10 @@ pub(crate) fn start(flags: &WorkerFlags) -> anyhow::Result<()> {
     }
     let pages = flags.pages.prepare()?;
     let ComputeFlags { threads, kernels } = &flags.compute;
-    let mut worker = WorkerBuilder::from_home(home).threads(threads.threads()).kernels(kernels.kernels()).pages(pages);
+    let kernels = kernels.kernels();
+    let sandbox = enter_sandbox(flags, &home, &kernels)?;
+    let mut worker = WorkerBuilder::from_home(home).threads(threads.threads()).kernels(kernels).pages(pages);
+    worker = worker.sandbox(sandbox);
     if let Some(shard) = &flags.shard {
         worker = worker.shard(shard);
     }
@@ -49,4 +55,25 @@ pub(crate) fn start(flags: &WorkerFlags) -> anyhow::Result<()> {
     }
     worker.start()?.wait();
     Ok(())
+}
+
+/// Gives up what a worker does not need, before it talks to anyone; says how much of that this system enforces.
+fn enter_sandbox(flags: &WorkerFlags, home: &FleetHome, kernels: &Kernels) -> anyhow::Result<Sandbox> {
+    // Only the folder of a machine that belongs to a fleet is there.
+    home.worker()?;
+    let mut places = WorkerProcess::places(home, flags.shard.as_deref());
+    // Where it cannot be made, the fastest way is measured anew with every start.
+    if let Kernels::Measured(folder) = kernels
+        && fs::create_dir_all(folder).is_ok()
+    {
+        places.writes.push(folder.clone());
+    }
+    let (sandbox, problems) = Sandbox::enter(&places);
+    let problems = problems.join("; ");
+    if flags.require_sandbox && sandbox != Sandbox::Full {
+        bail!("the sandbox is {sandbox}, and --require-sandbox was given: {problems}");
+    }
+    let why = if problems.is_empty() { String::new() } else { format!(" ({problems})") };
+    remark(&format!("sandbox: {sandbox}{why}"));
+    Ok(sandbox)
 }

@@ -36,11 +36,14 @@ pub struct AuditVerifyFlags {
 
 /// Flags of `audit show`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  cascadia audit show --last 50")]
+#[command(after_help = "Examples:\n  cascadia audit show --last 50\n  cascadia audit show --seen-by node-01")]
 pub struct AuditShowFlags {
     /// Show only the last N records.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
     pub last: u32,
+    /// Show for which requests this node was sent hidden states, instead of the records.
+    #[arg(long, value_name = "NODE")]
+    pub seen_by: Option<String>,
     /// Print the result as one JSON object.
     #[arg(long)]
     pub json: bool,

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use cascadia_fleet::Hours;
 use clap::{Args, Subcommand, ValueEnum};
@@ -75,14 +76,22 @@ pub struct HomeFlags {
 pub enum FleetCommand {
     /// Make this machine a coordinator and print an invitation for other machines.
     Init(FleetInitFlags),
+    /// Print an invitation for more machines.
+    Invite(FleetInviteFlags),
+    /// Let a machine join that waits for approval.
+    Approve(FleetDecisionFlags),
+    /// Send a machine away that waits for approval.
+    Reject(FleetDecisionFlags),
     /// Send shards to workers.
     Push(FleetPushFlags),
     /// Show the fleet's machines and what each of them runs.
     Status(FleetStatusFlags),
     /// Remove a machine from the fleet. A standby takes over its stage.
     Revoke(FleetRevokeFlags),
-    /// Readmit a machine that was excluded because it computed wrong results.
+    /// Readmit a machine that was excluded because it computed wrong results, or whose key has expired.
     Trust(FleetTrustFlags),
+    /// Give machines new keys now. They do so by themselves every 30 days.
+    Rotate(FleetRotateFlags),
 }
 
 /// Flags of `fleet init`.
@@ -99,6 +108,9 @@ pub struct FleetInitFlags {
     /// Number of machines that may join with the invitation.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub uses: u32,
+    /// Approve each machine with `fleet approve`, after comparing the code that it shows.
+    #[arg(long)]
+    pub approve: bool,
     /// Address to put into the invitation, if it differs from --listen. May be repeated.
     #[arg(long, value_name = "HOST:PORT")]
     pub address: Vec<String>,
@@ -109,6 +121,50 @@ pub struct FleetInitFlags {
     /// Print the invitation and exit. Machines can join while `serve --fleet` or `fleet push` runs.
     #[arg(long)]
     pub no_wait: bool,
+    /// Where keys are stored.
+    #[command(flatten)]
+    pub home: HomeFlags,
+}
+
+/// Flags of `fleet invite`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  cascadia fleet invite --uses 20 --ttl 8h --approve\n\n\
+    Machines can join while `serve --fleet` or `fleet push` runs.")]
+pub struct FleetInviteFlags {
+    /// Number of machines that may join with the invitation.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub uses: u32,
+    /// Time until the invitation expires, such as 30m, 8h or 2d; at most a week.
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = parse_duration)]
+    pub ttl: Duration,
+    /// Approve each machine with `fleet approve`, after comparing the code that it shows.
+    #[arg(long)]
+    pub approve: bool,
+    /// Address to put into the invitation, if others see this machine under another one. May be repeated.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub address: Vec<String>,
+    /// Where keys are stored.
+    #[command(flatten)]
+    pub home: HomeFlags,
+}
+
+/// A time such as `8h`, of a minute to a week.
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let seconds = [("m", 60), ("h", 3600), ("d", 86_400)].into_iter().find_map(|(unit, seconds)| {
+        let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
+        number.checked_mul(seconds)
+    });
+    let seconds = seconds.filter(|seconds| (60..=7 * 86_400).contains(seconds));
+    seconds.map(Duration::from_secs).ok_or_else(|| "give a time such as 30m, 8h or 2d, at most 7d".to_owned())
+}
+
+/// Flags of `fleet approve` and `fleet reject`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  cascadia fleet status\n  cascadia fleet approve q3ik-7mza")]
+pub struct FleetDecisionFlags {
+    /// Name or code of the machine, as shown by `fleet status`.
+    #[arg(value_name = "NODE|CODE")]
+    pub node: String,
     /// Where keys are stored.
     #[command(flatten)]
     pub home: HomeFlags,
@@ -152,6 +208,17 @@ pub struct FleetStatusFlags {
 #[command(after_help = "Example:\n  cascadia fleet revoke node-01")]
 pub struct FleetRevokeFlags {
     /// Node name, as shown by `fleet status`.
+    pub node: String,
+    /// Where keys are stored.
+    #[command(flatten)]
+    pub home: HomeFlags,
+}
+
+/// Flags of `fleet rotate`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  cascadia fleet rotate node-01\n  cascadia fleet rotate all")]
+pub struct FleetRotateFlags {
+    /// Node name, as shown by `fleet status`, or `all`.
     pub node: String,
     /// Where keys are stored.
     #[command(flatten)]
@@ -264,6 +331,10 @@ pub struct WorkerFlags {
     /// Where weights lie in memory.
     #[command(flatten)]
     pub pages: PageFlags,
+    /// Fail unless the whole sandbox holds: the worker then can write only below its home, run no programs and accept no
+    /// connections (Linux).
+    #[arg(long)]
+    pub require_sandbox: bool,
     /// Process priority relative to other programs.
     #[arg(long, value_enum, default_value_t = Priority::Low)]
     pub priority: Priority,
@@ -293,4 +364,22 @@ pub struct LeaveFlags {
     /// Where keys and shards are stored.
     #[command(flatten)]
     pub home: HomeFlags,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_numbers_with_a_unit() {
+        let check = |text: &str, seconds: Option<u64>| {
+            assert_eq!(parse_duration(text).ok().map(|time| time.as_secs()), seconds, "{text}");
+        };
+        check("30m", Some(1800));
+        check("8h", Some(28_800));
+        check("7d", Some(604_800));
+        for wrong in ["", "8", "h", "0m", "8d", "-1h", "1.5h", "99999999999999999999d", "300000000000000000d"] {
+            check(wrong, None);
+        }
+    }
 }

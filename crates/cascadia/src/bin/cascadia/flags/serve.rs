@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 
-use super::{ActivationChoice, KernelChoice, NumaChoice, parse_bytes};
+use super::{ActivationChoice, KernelChoice, KvChoice, NumaChoice, parse_bytes};
 
 /// Flags of `serve`. A configuration file uses the same names; flags take precedence over it. Which of them need or exclude
 /// each other is checked after both are merged, in `commands/serve_settings.rs`.
@@ -55,6 +55,10 @@ pub struct ServeFlags {
     /// without recomputing, and wrong results are detected.
     #[arg(long, help_heading = "Fleet")]
     pub no_shadow: bool,
+    /// Do not recompute anything here. By default, if a stage has no standby in lockstep and its shard is on this machine,
+    /// one sequence at a time is recomputed in the background, so that wrong results are detected. --memory turns it off too.
+    #[arg(long, help_heading = "Fleet")]
+    pub no_recheck: bool,
     /// Address to listen on [default: 127.0.0.1, reachable from this machine only].
     #[arg(long, value_name = "ADDRESS")]
     pub host: Option<IpAddr>,
@@ -129,6 +133,10 @@ pub struct ServeFlags {
     /// about two thirds of the speed; prompts take up to twice as long. On a fleet, all machines compute with it.
     #[arg(long, value_name = "PRECISION", help_heading = "Machine")]
     pub activations: Option<ActivationChoice>,
+    /// How the KV cache stores all but the newest 128 tokens [default: auto]. int8 halves its memory, int4 takes a quarter
+    /// and costs some quality; auto follows the weights. On a fleet, all machines cache like that.
+    #[arg(long, value_name = "FORMAT", help_heading = "Machine")]
+    pub kv: Option<KvChoice>,
     /// Context length: prompt and answer together, in tokens [default: the model's limit, at most 4096].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Machine")]
     pub ctx: Option<u32>,
