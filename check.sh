@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Every check of the project; CI runs exactly this. Sets up what it needs itself and stops at the first failure.
-# Needs Rust (rustup), a C compiler, Python 3.11 or newer with venv, and the network for the first run.
+# Needs Rust (rustup), a C and a C++ compiler, Python 3.11 or newer with venv, and the network for the first run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 exec </dev/null
@@ -51,6 +51,10 @@ licences() { # the tidy test has checked deny.toml already; the tool itself says
     fi
 }
 
+advisories() { # of dependencies, and whether they would be found
+    python3 checks/advisories.py --self-test && python3 checks/advisories.py
+}
+
 chromium() { # for the check of the web page, which says that it is skipped where there is none
     command -v chromium >/dev/null && command -v chromedriver >/dev/null && return
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
@@ -65,15 +69,18 @@ chromium() { # for the check of the web page, which says that it is skipped wher
 # its own would resolve other features, and compile every crate twice.
 step "python environment" python_environment
 step "format" cargo fmt --all --check
-step "lint" cargo clippy --locked --release --workspace --all-targets --quiet -- -D warnings
+step "lint" cargo clippy --locked --release --workspace --all-targets --features cascadia-fuzz/libfuzzer --quiet -- -D warnings
 step "test" cargo test --locked --release --workspace --quiet
 step "features" features
 step "examples" examples
 step "documentation" documentation
 step "licences" licences
+step "advisories" advisories
+step "bill of materials" .venv/bin/python checks/sbom.py --validate
+step "fuzz" fuzz/run.sh --seconds 10
 step "coverage" python3 checks/coverage.py --check
 step "chromium" chromium
-for check in gguf_py llama_cpp reference_eval tokenizing templates clients page load hostile disk; do
+for check in gguf_py llama_cpp reference_eval tokenizing templates clients page load hostile attacks disk; do
     step "$check" .venv/bin/python "checks/$check.py"
 done
 printf '\n== all checks passed in %d s\n' "$SECONDS"

@@ -19,14 +19,7 @@ import tempfile
 import time
 
 import serving
-
-WORDS = "the river and a town by night with lights over the water where nobody goes to sleep before the ships".split()
-
-
-def text(words, seed):
-    chance = random.Random(seed)
-    return " ".join(chance.choice(WORDS) for _ in range(words)) + " "
-
+from serving import text
 
 # Every value is odd or wrong; pairs of them meet in one request.
 ODD = {
@@ -41,14 +34,14 @@ ODD = {
 }
 
 
-def odd_requests(seed):
+def odd_requests(seed, odd=ODD, usual={"prompt": "once", "max_tokens": 2}):
     """Requests with two odd values each, for ever."""
     chance = random.Random(seed)
-    pairs = list(itertools.combinations(ODD, 2))
+    pairs = list(itertools.combinations(odd, 2))
     while True:
-        body = {"prompt": "once", "max_tokens": 2}
+        body = dict(usual)
         for name in chance.choice(pairs):
-            body[name] = chance.choice(ODD[name])
+            body[name] = chance.choice(odd[name])
         yield body
 
 
@@ -103,20 +96,12 @@ def high(times):
     return sorted(times)[int(0.99 * (len(times) - 1))]
 
 
-def connect(server, count):
-    """Sockets, as many of them as the server lets in or not."""
-    made = []
-    for _ in range(count):
-        made.append(socket.create_connection(("127.0.0.1", server.port), timeout=30))
-    return made
-
-
 def dribbling(server, findings, long):
     """H5: sockets that send the head of a request byte by byte."""
     count, rounds = (2000, 400) if long else (1500, 40)
     before = high(probes(server, rounds, 1000))
     held = server.resources()["rss"]
-    sockets = connect(server, count)
+    sockets = server.connect(count)
     head, sent = b"GET /livez HTTP/1.1\r\nhost: localhost\r\nx-slow: " + b"a" * 4000, [0]
 
     def dribble():
@@ -141,7 +126,7 @@ def dribbling(server, findings, long):
 
 def idle(server, findings, long):
     """Connections that say nothing."""
-    sockets = connect(server, 4000 if long else 1500)
+    sockets = server.connect(4000 if long else 1500)
     probes(server, 10, 9000)
     findings.add("idle connections beside which others are served", len(sockets))
     for one in sockets:

@@ -3,13 +3,23 @@ import http.client
 import json
 import os
 import pathlib
+import random
 import re
+import socket
 import subprocess
 import tempfile
 import threading
 import time
 
 import program
+
+WORDS = "the river and a town by night with lights over the water where nobody goes to sleep before the ships".split()
+
+
+def text(words, seed):
+    """Words in an order that only the seed decides."""
+    chance = random.Random(seed)
+    return " ".join(chance.choice(WORDS) for _ in range(words)) + " "
 
 
 class Server:
@@ -24,7 +34,7 @@ class Server:
         self.key_file.write_text("\n".join(made))
         command = [program.BINARY, "serve", *([model] if model else []), "--port", 0, "--log-level", "error",
                    *(["--keys", folder / "keys.json"] if tenants else []), *arguments]
-        self.log = log or folder / "log"
+        self.log, self.highest = log or folder / "log", 0
         with self.log.open("w") as log:
             self.process = subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.port = self.wait_for_port()
@@ -90,12 +100,39 @@ class Server:
 
     def resources(self):
         """Memory in bytes and open file descriptors of the process, and pages its jobs hold."""
-        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
-        rss = int(re.search(r"VmRSS:\s+(\d+)", status)[1]) * 1024
         held = int(self.metrics()["kv_pages_held"])
         # The connection of the last question may take a moment to close.
         fds = min((time.sleep(0.05), len(os.listdir(f"/proc/{self.process.pid}/fd")))[1] for _ in range(10))
-        return {"rss": rss, "fds": fds, "pages_held": held}
+        return {"rss": self.memory("VmRSS"), "fds": fds, "pages_held": held}
+
+    def peak(self):
+        """The most memory that was used since the start, in bytes."""
+        self.highest = max(self.highest, self.memory("VmHWM"))
+        return self.highest
+
+    def reset_peak(self):
+        """Lets `VmHWM` begin anew; says how much memory is used."""
+        self.peak()
+        pathlib.Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
+        return self.memory("VmRSS")
+
+    def memory(self, kind):
+        """`VmRSS`, what is used now, or `VmHWM`, the most since the last reset, in bytes."""
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(rf"{kind}:\s+(\d+)", status)[1]) * 1024
+
+    def connect(self, count):
+        """Sockets, as many of them as the server lets in or not."""
+        return [socket.create_connection(("127.0.0.1", self.port), timeout=30) for _ in range(count)]
+
+    def send(self, method, path, body=b"", tenant=0):
+        """A connection on which a request was sent and nothing was read."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        one = socket.create_connection(("127.0.0.1", self.port), timeout=60)
+        head = (f"{method} {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {self.keys[tenant]}\r\n"
+                f"content-type: application/json\r\ncontent-length: {len(data)}\r\n\r\n")
+        one.sendall(head.encode() + data)
+        return one
 
     def settle(self, seconds=300, fds=None):
         """Waits until nothing runs, waits or is connected but this question, and says what is held then.
@@ -153,14 +190,23 @@ class Background:
 class Findings:
     """Rows of a report: what was measured, its limit, and whether it holds."""
 
-    def __init__(self):
-        self.rows = []
+    def __init__(self, quiet=False):
+        self.rows, self.quiet = [], quiet
 
     def add(self, what, value, holds=None, limit=""):
         self.rows.append({"what": what, "value": value, "limit": limit, "holds": holds})
+        if self.quiet:
+            return
         shown = f"{value:.4g}" if isinstance(value, float) else str(value)
         mark = {True: "ok", False: "FAILS", None: ""}[None if holds is None else bool(holds)]
         print(f"  {what:58} {shown:>14}  {limit:14} {mark}", flush=True)
+
+    def table(self):
+        """The rows in Markdown."""
+        shown = lambda value: f"{value:,.3g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else value
+        rows = [(*row["what"].split(": ", 1), row["limit"] or "shown", shown(row["value"])) for row in self.rows]
+        head = ["| Attack | What is measured | Bound | Measured |", "|---|---|--:|--:|"]
+        return "\n".join(head + ["| " + " | ".join(row) + " |" for row in rows])
 
     def end(self):
         broken = [row["what"] for row in self.rows if row["holds"] is not None and not row["holds"]]

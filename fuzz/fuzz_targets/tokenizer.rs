@@ -1,16 +1,19 @@
 //! Builds tokenizers from arbitrary tokenizer.json files and GGUF vocabularies, and uses them.
 #![no_main]
 
+use cascadia_fuzz::bounded;
 use cascadia_text::{SpecialTokens, Tokenizer, Vocabulary};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
-    if let Ok(tokenizer) = Tokenizer::from_json(data) {
-        exercise(&tokenizer);
-    }
-    if let Ok(tokenizer) = Tokenizer::from_vocabulary(&vocabulary(data)) {
-        exercise(&tokenizer);
-    }
+    bounded(|| {
+        if let Ok(tokenizer) = Tokenizer::from_json(data) {
+            exercise(&tokenizer);
+        }
+        if let Ok(tokenizer) = Tokenizer::from_vocabulary(&vocabulary(data)) {
+            exercise(&tokenizer);
+        }
+    });
 });
 
 /// One line is one token: its type and score are taken from its first two bytes.
