@@ -50,6 +50,7 @@ pub struct ModelBuilder {
     kv_formats: KvFormats,
     pub(crate) context: Option<u32>,
     memory: Option<u64>,
+    reserved: u64,
     pages: WeightPages,
     pub(crate) parallel: u32,
     draft: Option<ModelSource>,
@@ -83,6 +84,7 @@ impl Model {
             kv_formats: KvFormats::default(),
             context: None,
             memory: None,
+            reserved: 0,
             pages: WeightPages::default(),
             parallel,
             draft: None,
@@ -158,6 +160,11 @@ impl ModelBuilder {
         ModelBuilder { memory: Some(bytes), ..self }
     }
 
+    /// Leaves so many bytes of that memory to the rest of the program, such as a server's clients.
+    pub fn reserve(self, bytes: u64) -> ModelBuilder {
+        ModelBuilder { reserved: bytes, ..self }
+    }
+
     /// Brings the pages of weights into memory, or keeps them there, before the first request.
     pub fn pages(self, pages: WeightPages) -> ModelBuilder {
         ModelBuilder { pages, ..self }
@@ -220,10 +227,19 @@ impl ModelBuilder {
         let cache = CacheSize::Rest(self.parallel);
         let pool = self.threads.pool();
         let ops = self.kernels.slot(pool.threads());
-        let (context, memory, activations, pages) = (self.context, self.memory, self.activations, self.pages);
-        let formats = self.kv_formats.clone();
-        let mut options =
-            OpenOptions { context, memory, activations, formats, pages, cache, ops, ..OpenOptions::new(pool) };
+        let (context, memory, reserved) = (self.context, self.memory, self.reserved);
+        let (activations, formats, pages) = (self.activations, self.kv_formats.clone(), self.pages);
+        let mut options = OpenOptions {
+            context,
+            memory,
+            reserved,
+            activations,
+            formats,
+            pages,
+            cache,
+            ops,
+            ..OpenOptions::new(pool)
+        };
         let draft = self.draft.as_ref().map(|draft| open_draft(draft, &options)).transpose()?;
         if let (Some(draft), Some(memory)) = (&draft, &mut options.memory) {
             *memory = memory.saturating_sub(draft.memory_bytes());

@@ -47,6 +47,8 @@ pub struct OpenOptions {
     pub profile: Arc<Profile>,
     /// The most bytes the process may take; layers that do not fit are read again in every step.
     pub memory: Option<u64>,
+    /// Bytes of them that are kept for others in the process.
+    pub reserved: u64,
     /// What is done with the pages of weights at once.
     pub pages: WeightPages,
     /// Measures the activations that meet each matrix; `None` unless the model is run to be calibrated.
@@ -92,6 +94,7 @@ impl OpenOptions {
             pool,
             profile: Arc::default(),
             memory: None,
+            reserved: 0,
             pages: WeightPages::default(),
             stats: None,
         }
@@ -216,6 +219,7 @@ fn limits(files: &ModelFiles, options: &OpenOptions) -> Result<(ModelSpec, LoadO
         pool: Arc::clone(&options.pool),
         profile: Arc::clone(&options.profile),
         memory: options.memory,
+        reserved: options.reserved,
         pages: options.pages,
         stats: options.stats.clone(),
     };

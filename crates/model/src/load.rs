@@ -23,6 +23,8 @@ pub struct LoadOptions {
     pub profile: Arc<Profile>,
     /// The most bytes the process may take; layers that do not fit are read again in every step.
     pub memory: Option<u64>,
+    /// Bytes of them that are kept for others in the process.
+    pub reserved: u64,
     /// What is done with the pages of weights at once.
     pub pages: WeightPages,
     /// Measures the activations that meet each matrix; costs time, so only when it is wanted.
@@ -33,7 +35,16 @@ impl LoadOptions {
     /// The best kernels of this CPU, no cap on memory, and counters that nobody else reads.
     pub fn new(limits: ModelLimits, pool: Arc<Pool>) -> LoadOptions {
         let (ops, profile) = (OpsSlot::default(), Arc::default());
-        LoadOptions { limits, ops, pool, profile, memory: None, pages: WeightPages::default(), stats: None }
+        LoadOptions {
+            limits,
+            ops,
+            pool,
+            profile,
+            memory: None,
+            reserved: 0,
+            pages: WeightPages::default(),
+            stats: None,
+        }
     }
 
     /// What a whole model takes besides its cache when all of its layers stay in memory: weights, buffers, program.

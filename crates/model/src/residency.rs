@@ -98,7 +98,8 @@ impl MemoryNeeds {
             fixed: bytes(&files.joined(|tensor| layer_of(tensor.name()).is_none()))
                 .saturating_add(made)
                 .saturating_add(buffer_bytes(files, spec, options))
-                .saturating_add(PROGRAM_BYTES),
+                .saturating_add(PROGRAM_BYTES)
+                .saturating_add(options.reserved),
             layers: layers.iter().map(bytes).collect(),
             experts: Vec::new(),
         }

@@ -43,7 +43,7 @@ impl App {
         let metrics = Arc::new(Metrics::default());
         let limits = &options.limits;
         Ok(App {
-            model: ModelSlot::new(model, Arc::clone(&metrics), limits.answer_time),
+            model: ModelSlot::new(model, Arc::clone(&metrics), limits.clone()),
             metrics,
             bodies: Bodies::new(limits.body_bytes, limits.bodies_bytes, limits.body_time),
             workers: Turns::new(limits.workers),

@@ -56,6 +56,8 @@ pub struct Limits {
     pub body_bytes: usize,
     /// Bytes of all bodies whose answers are not sent yet.
     pub bodies_bytes: usize,
+    /// Bytes of all compiled output formats, remembered or of requests that wait.
+    pub formats_bytes: usize,
     /// Time for a body.
     pub body_time: Duration,
     /// How long a client may not read what is sent to it.
@@ -94,12 +96,32 @@ impl Default for Limits {
             header_time: Duration::from_secs(10),
             body_bytes: 8 << 20,
             bodies_bytes: 64 << 20,
+            formats_bytes: 64 << 20,
             body_time: Duration::from_secs(30),
             stall_time: Duration::from_secs(30),
             answer_time: Duration::from_secs(600),
             drain_time: Duration::from_secs(30),
             workers: 2,
         }
+    }
+}
+
+impl Limits {
+    /// Limits of a server whose process may take so many bytes: an eighth for bodies and an eighth for output formats, where
+    /// that is less than usual.
+    pub fn within(self, memory: u64) -> Limits {
+        let eighth = usize::try_from(memory / 8).unwrap_or(usize::MAX);
+        Limits {
+            body_bytes: self.body_bytes.min(eighth / 2),
+            bodies_bytes: self.bodies_bytes.min(eighth),
+            formats_bytes: self.formats_bytes.min(eighth),
+            ..self
+        }
+    }
+
+    /// What clients may make the server keep, which is not there for the model.
+    pub fn memory_bytes(&self) -> u64 {
+        self.bodies_bytes as u64 + self.formats_bytes as u64
     }
 }
 

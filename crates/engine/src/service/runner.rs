@@ -221,9 +221,11 @@ impl Runner {
                 return self.taking_in.clear();
             }
         };
+        let whole_seconds = seconds + begin.elapsed().as_secs_f64();
         if plan.jobs.iter().all(|job| job.rows.len() == 1 + job.drafted as usize) {
-            self.costs.record(plan.step.tokens.len(), seconds + begin.elapsed().as_secs_f64());
+            self.costs.record(plan.step.tokens.len(), whole_seconds);
         }
+        self.scheduler.took(&plan, whole_seconds);
         self.lost = 0;
         self.counted.steps += 1;
         self.counted.step_rows += plan.step.tokens.len() as u64;

@@ -21,6 +21,7 @@ struct Machine {
     reached: BTreeMap<JobId, u32>,
     in_flight: Vec<Plan>,
     steps_in_flight: usize,
+    now: f64,
 }
 
 impl Machine {
@@ -32,6 +33,7 @@ impl Machine {
             tenants: BTreeMap::new(),
             reached: BTreeMap::new(),
             in_flight: Vec::new(),
+            now: 0.0,
         }
     }
 
@@ -46,17 +48,26 @@ impl Machine {
         // No two prompts begin alike, so that nothing is cached by chance.
         let tokens = (0..prompt).map(|at| (id.0 as usize * 31 + at) as u32).collect();
         let work = Work { id, tokens, needs: Needs::NextToken, tenant, priority, deadline: None };
-        self.scheduler.admit(work, 0.0);
+        self.scheduler.admit(work, self.now);
         id
     }
 
     /// Starts as many steps as may be in flight and ends the first; returns the jobs that got a token.
     fn step(&mut self) -> Vec<JobId> {
+        self.step_rows().0
+    }
+
+    /// The same, with the rows of the step that ended. A step takes a millisecond, and half of one for each row.
+    fn step_rows(&mut self) -> (Vec<JobId>, usize) {
         while self.in_flight.len() < self.steps_in_flight {
-            let Some(plan) = self.scheduler.plan(0.0) else { break };
+            let Some(plan) = self.scheduler.plan(self.now) else { break };
             self.in_flight.push(plan);
         }
         let plan = self.in_flight.remove(0);
+        let rows = plan.step.tokens.len();
+        let seconds = 0.001 + 0.0005 * rows as f64;
+        self.now += seconds;
+        self.scheduler.took(&plan, seconds);
         for (job, step) in plan.jobs.iter().zip(&plan.step.steps) {
             let reached = self.reached.entry(job.id).or_default();
             *reached = step.end().max(*reached);
@@ -73,7 +84,7 @@ impl Machine {
         });
         let results = results.collect();
         self.scheduler.commit(plan, results);
-        told
+        (told, rows)
     }
 
     /// Steps until a job has its first token.
@@ -216,7 +227,48 @@ fn a_short_prompt_is_not_filled_up_with_those_of_a_flood() {
     (0..4).for_each(|_| _ = machine.submit(FLOOD, 2000, 5));
     (0..2).for_each(|_| _ = machine.step());
     let short = machine.submit(OTHER, 6, 1);
-    let plan = machine.scheduler.plan(0.0).expect("there are jobs");
+    let plan = machine.scheduler.plan(machine.now).expect("there are jobs");
     assert!(plan.jobs.iter().any(|job| job.id == short && !job.wanted.is_empty()));
     assert_eq!(plan.step.tokens.len(), 16, "a step of sixteen rows costs hardly more than one of six");
+}
+
+#[test]
+fn a_flood_does_not_make_the_steps_of_others_long() {
+    // Jobs of the flood with their prompt and answer.
+    let floods = [("long answers", (16, 10, 3000)), ("long prompts", (60, 1500, 5)), ("both", (30, 800, 200))];
+    for (name, (jobs, prompt, answer)) in floods {
+        let mut machine = Machine::new(eight_places(400));
+        (0..jobs).for_each(|_| _ = machine.submit(FLOOD, prompt, answer));
+        while machine.now < 2.0 {
+            machine.step();
+        }
+        let steady = machine.submit(OTHER, 12, 401);
+        machine.steps_until_token(steady);
+        let (begin, before) = (machine.now, machine.served(FLOOD));
+        let mut most = 0;
+        while machine.left[&steady] > 0 {
+            let (told, rows) = machine.step_rows();
+            assert!(told.contains(&steady), "{name}");
+            most = most.max(rows);
+        }
+        // Alone, each of the 400 steps would take 1.5 ms.
+        let longer = (machine.now - begin) / (400.0 * 0.0015);
+        assert!((1.15..1.3).contains(&longer) && most < 8, "{name}: {longer} times as long, {most} rows");
+        // The flood gets on all the while, and has everything once nobody else is there.
+        assert!(machine.served(FLOOD) - before > 200, "{name}");
+        let (_, rows) = machine.step_rows();
+        assert!(rows >= 8, "{name}: {rows} rows once nobody else is there");
+    }
+}
+
+#[test]
+fn who_takes_little_is_not_restrained() {
+    let mut machine = Machine::new(eight_places(400));
+    machine.submit(FLOOD, 10, 5000);
+    (0..500).for_each(|_| _ = machine.step());
+    for _ in 0..10 {
+        let short = machine.submit(OTHER, 30, 1);
+        assert!(machine.steps_until_token(short) <= 2, "its prompt fits into one step");
+        (0..200).for_each(|_| _ = machine.step());
+    }
 }

@@ -149,6 +149,7 @@ impl Simulation {
 
     fn land(&mut self) {
         let Some(Flight { plan, next }) = self.flights.pop_front() else { return };
+        self.scheduler.took(&plan, self.random.below(4) as f64 / 2.0);
         // Steps that were in flight with one that was lost may have finished, or meet the same loss.
         let older = plan.step.generation < self.scheduler.memory().generation();
         if older && self.random.one_in(2) {

@@ -26,6 +26,9 @@ use crate::options::Limits;
 const FULL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
+/// The most bytes of a connection that wait in its buffers, to be parsed or to be sent; hyper's own limit is 400 KiB.
+const BUFFER_BYTES: usize = 64 << 10;
+
 /// Everything a connection needs.
 #[derive(Clone)]
 pub(crate) struct Acceptor {
@@ -95,6 +98,7 @@ impl Acceptor {
         let mut builder = http1::Builder::new();
         // Without a timer the limit on the time of headers would do nothing.
         builder.timer(TokioTimer::new()).header_read_timeout(header_time).max_header_size(header_bytes);
+        builder.max_buf_size(BUFFER_BYTES.max(header_bytes));
         let service = service_fn(|request| {
             let (busy, answered) = (slot.busy(), self.router.clone().oneshot(request));
             async move { Ok::<_, Infallible>(holding(answered.await?, busy)) }

@@ -20,6 +20,7 @@ use crate::answer::jobs::Jobs;
 use crate::answer::resume_log::Recorder;
 use crate::error::{ApiError, ErrorKind};
 use crate::observe::metrics::Metrics;
+use crate::options::Limits;
 use crate::request::validate::{Chat, Source, ValidRequest, shortened};
 
 /// A model that is ready to be served.
@@ -138,20 +139,20 @@ impl TokenizedPrompt {
 }
 
 impl ModelFrontend {
-    pub(crate) fn new(model: ServedModel, metrics: Arc<Metrics>, answer_time: Duration) -> ModelFrontend {
+    pub(crate) fn new(model: ServedModel, metrics: Arc<Metrics>, limits: &Limits) -> ModelFrontend {
         let source = model.text.template();
-        let limits = TemplateLimits::for_context(model.service.context() as usize);
+        let template_limits = TemplateLimits::for_context(model.service.context() as usize);
         let reply_format = ReplyFormat::of_template(source);
         ModelFrontend {
             reply_format,
             kept_tokens: reply_format.kept_tokens(model.text.tokenizer()),
-            constraints: OutputConstraints::default(),
+            constraints: OutputConstraints::new(limits.formats_bytes),
             // A template with an error is reported when a conversation is rendered.
-            template: source.and_then(|source| ChatTemplate::new(source, limits).ok()),
+            template: source.and_then(|source| ChatTemplate::new(source, template_limits).ok()),
             model,
             metrics,
             created: unix_seconds(),
-            answer_time,
+            answer_time: limits.answer_time,
             random: RandomNumbers::default(),
         }
     }

@@ -1,26 +1,26 @@
 //! The model that is served now, which can be replaced while requests under way keep theirs.
 
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
 
 use super::frontend::{ModelFrontend, ServedModel};
 use crate::observe::metrics::Metrics;
+use crate::options::Limits;
 
 /// Where requests find the model. A request looks once and keeps what it finds until its last token.
 #[derive(Clone)]
 pub struct ModelSlot {
     current: Arc<RwLock<Arc<ModelFrontend>>>,
     metrics: Arc<Metrics>,
-    answer_time: Duration,
+    limits: Limits,
 }
 
 /// A model that another has replaced.
 pub struct Replaced(Arc<ModelFrontend>);
 
 impl ModelSlot {
-    pub(crate) fn new(model: ServedModel, metrics: Arc<Metrics>, answer_time: Duration) -> ModelSlot {
-        let frontend = Arc::new(ModelFrontend::new(model, Arc::clone(&metrics), answer_time));
-        ModelSlot { current: Arc::new(RwLock::new(frontend)), metrics, answer_time }
+    pub(crate) fn new(model: ServedModel, metrics: Arc<Metrics>, limits: Limits) -> ModelSlot {
+        let frontend = Arc::new(ModelFrontend::new(model, Arc::clone(&metrics), &limits));
+        ModelSlot { current: Arc::new(RwLock::new(frontend)), metrics, limits }
     }
 
     /// The model that is served now.
@@ -30,7 +30,7 @@ impl ModelSlot {
 
     /// Gives new requests to another model. The service of the old one must run until no request uses it.
     pub fn replace(&self, model: ServedModel) -> Replaced {
-        let frontend = Arc::new(ModelFrontend::new(model, Arc::clone(&self.metrics), self.answer_time));
+        let frontend = Arc::new(ModelFrontend::new(model, Arc::clone(&self.metrics), &self.limits));
         Replaced(std::mem::replace(&mut *self.current.write().unwrap_or_else(PoisonError::into_inner), frontend))
     }
 }

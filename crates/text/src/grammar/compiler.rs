@@ -18,7 +18,7 @@ use super::work::{FormatWork, WorkCounters};
 use super::{MAX_CACHED_FORMATS, OutputFormat, measure};
 use crate::{TextError, Tokenizer};
 
-/// What all remembered formats may take together.
+/// What all remembered formats may take together, unless a caller says otherwise.
 const CACHE_BYTES: usize = 32 << 20;
 /// What one compiled format may take: every answer that runs has a copy.
 const COMPILED_BYTES: usize = CACHE_BYTES / 4;
@@ -64,6 +64,11 @@ impl GrammarCompiler {
             turn: Mutex::new(()),
             work,
         })
+    }
+
+    /// The same, with so many bytes for formats that are remembered.
+    pub fn with_cache_bytes(self, bytes: usize) -> GrammarCompiler {
+        GrammarCompiler { cache: Mutex::new(Cache::new(MAX_CACHED_FORMATS, bytes)), ..self }
     }
 
     /// The constraint for a new answer, which has not begun.

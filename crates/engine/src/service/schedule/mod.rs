@@ -7,6 +7,8 @@ mod memory;
 mod pages;
 mod plan;
 mod prefix;
+mod recent_use;
+mod restraint;
 mod scheduler;
 mod sequence;
 mod tenants;

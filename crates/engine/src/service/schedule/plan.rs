@@ -13,6 +13,8 @@ pub struct Plan {
     pub step: StepPlan,
     /// Which rows belong to which job, in the order of the rows.
     pub jobs: Vec<JobRows>,
+    /// Rows of tenants that took too much, in a step that was to be kept short for others' answers.
+    pub restrained: Option<usize>,
 }
 
 /// The rows of one job in a step.

@@ -10,6 +10,7 @@ use super::limits::{PromptRows, ScheduleCounters, ScheduleLimits, Sharing};
 use super::memory::{Memory, Reach};
 use super::plan::{Advance, JobRows, Plan};
 use super::prefix::PrefixKey;
+use super::restraint::Restraint;
 use super::sequence::{Needs, Sequence, State, Work};
 use super::tenants::{Place, TenantShare, Tenants, Yielding};
 use crate::service::JobId;
@@ -20,6 +21,10 @@ const COOL_DOWN_PLANS: u32 = 16;
 
 /// Every so many plans, rows of prompts go to the oldest that runs, whoever's it is.
 const PLANS_PER_OLDEST: u64 = 8;
+
+/// Steps of those who took too much are not made shorter than this for others that may come: a prompt would pay for reading
+/// the weights too often.
+const LEAST_ROWS: u32 = 24;
 
 /// With fewer rows of prompts than this, a step costs hardly less than with this many.
 const WORTHWHILE_ROWS: usize = 16;
@@ -37,6 +42,7 @@ pub struct Scheduler {
     released: Vec<JobId>,
     now: f64,
     plans: u64,
+    restraint: Restraint,
 }
 
 impl Scheduler {
@@ -59,6 +65,7 @@ impl Scheduler {
             released: Vec::new(),
             now: 0.0,
             plans: 0,
+            restraint: Restraint::default(),
             limits,
         }
     }
@@ -136,41 +143,91 @@ impl Scheduler {
     /// What to compute next; `None` when nothing can be.
     pub fn plan(&mut self, now: f64) -> Option<Plan> {
         self.now = now;
-        self.tenants.tidy();
+        self.plans += 1;
+        self.tenants.tidy(now);
         self.start_waiting(now);
         let mut plan = Plan::default();
         plan.step.generation = self.memory.generation();
-        let mut ready = self.ready();
+        let ready = self.ready();
         let alone = ready.iter().copied().find(|id| self.sequences[id].runs_alone());
         // Where there is no room for one that must run alone, others continue until there is.
         if alone.is_none_or(|id| self.place(id, self.limits.model.rows_per_step as usize, &mut plan) == 0) {
-            self.place_answers(&ready, &mut plan);
-            self.sort_prompts(&mut ready);
-            self.place_prompts(&ready, &mut plan);
+            let (first, restrained) = self.divide(ready);
+            self.place_all(first, usize::MAX, &mut plan);
+            self.place_restrained(restrained, &mut plan);
         }
         (!plan.jobs.is_empty()).then_some(plan)
     }
 
-    /// A row for every answer; where several plans are in flight, for this one's share of them.
-    fn place_answers(&mut self, ready: &[JobId], plan: &mut Plan) {
-        let streams = self.running.iter().filter(|id| self.sequences[id].streams()).count();
-        let share = streams.div_ceil(self.limits.steps_in_flight as usize);
-        for id in ready {
-            // One that was preempted meanwhile is placed nowhere.
-            if self.sequences[id].streams() && plan.jobs.len() < share {
-                self.place(*id, 1, plan);
-            }
-        }
+    /// Divides sequences into those that get all the rows there are for them, and those of tenants that took more than their
+    /// share of the time: these get a few, so that the others' tokens are not late, and have turns. Nobody is
+    /// restrained where there are no others, or less urgent ones only.
+    fn divide(&self, mut ready: Vec<JobId>) -> (Vec<JobId>, Vec<JobId>) {
+        let work = |id: &JobId| &self.sequences[id].work;
+        let took_too_much = |id: &JobId| self.tenants.took_too_much(work(id).tenant);
+        let urgent = ready.iter().filter(|id| !took_too_much(id)).map(|id| work(id).priority).max();
+        let mut restrained = ready.clone();
+        restrained.retain(|id| took_too_much(id) && urgent.is_some_and(|urgent| work(id).priority <= urgent));
+        restrained.sort_by_key(|id| (Reverse(work(id).priority), self.sequences[id].planned, *id));
+        ready.retain(|id| !restrained.contains(id));
+        (ready, restrained)
     }
 
-    /// Chunks of prompts, in this order. Where the prompt of one tenant is finished, others wait for the next step: they
+    /// A few rows of tenants that took too much beside answers of others, and none beside a prompt of others, which makes the
+    /// step long already.
+    fn place_restrained(&mut self, restrained: Vec<JobId>, plan: &mut Plan) {
+        if plan.jobs.is_empty() {
+            return self.place_all(restrained, usize::MAX, plan);
+        }
+        if restrained.is_empty() || !plan.jobs.iter().all(|job| self.sequences[&job.id].streams()) {
+            return;
+        }
+        let (most, before) = (self.restraint.rows(), plan.step.tokens.len());
+        self.place_all(restrained, most, plan);
+        let rows = plan.step.tokens.len() - before;
+        self.restraint.spend(rows);
+        plan.restrained = Some(rows);
+    }
+
+    /// Answers, then prompts, with `most` rows together.
+    fn place_all(&mut self, mut ready: Vec<JobId>, most: usize, plan: &mut Plan) {
+        let answers = self.place_answers(&ready, most, plan);
+        self.sort_prompts(&mut ready);
+        self.place_prompts(&ready, most - answers, plan);
+    }
+
+    /// A row for every answer; where several plans are in flight, for this one's share of them. Returns the rows they got.
+    fn place_answers(&mut self, ready: &[JobId], most: usize, plan: &mut Plan) -> usize {
+        let streams = |id: &JobId| self.sequences[id].streams();
+        let share = self.running.iter().filter(|id| streams(id)).count().div_ceil(self.limits.steps_in_flight as usize);
+        let mut answers = plan.jobs.iter().filter(|job| streams(&job.id)).count();
+        let mut left = most;
+        for id in ready {
+            // One that was preempted meanwhile is placed nowhere.
+            let Some(sequence) = self.sequences.get_mut(id).filter(|sequence| sequence.streams()) else { continue };
+            if answers >= share || left == 0 {
+                break;
+            }
+            sequence.draft.truncate(left - 1);
+            left -= self.place(*id, 1, plan);
+            answers += 1;
+        }
+        most - left
+    }
+
+    /// Chunks of prompts, in this order, with `most` rows together. Where the prompt of one tenant is finished, others wait for the next step: they
     /// would make its first token late, and a step that reads all weights for a few rows more gains little by them.
-    fn place_prompts(&mut self, ready: &[JobId], plan: &mut Plan) {
+    fn place_prompts(&mut self, ready: &[JobId], most: usize, plan: &mut Plan) {
         let answers = plan.step.tokens.len();
         let streams = self.running.iter().any(|id| self.sequences[id].streams());
         let PromptRows { alone, beside_answers } = self.limits.prompt_rows;
         let limit = if streams { beside_answers } else { alone };
-        let mut budget = (self.limits.model.rows_per_step as usize - answers).min(limit as usize);
+        // Others were there a moment ago, and would have to wait for the end of this step.
+        let limit = match ready.iter().all(|id| self.tenants.took_too_much(self.sequences[id].work.tenant)) {
+            true => limit.div_ceil(2).max(limit.min(LEAST_ROWS)),
+            false => limit,
+        };
+        let mut budget = (self.limits.model.rows_per_step as usize - answers).min(limit as usize).min(most);
         let mut finished = None;
         for id in ready {
             let Some(sequence) = self.sequences.get(id).filter(|sequence| !sequence.streams()) else { continue };
@@ -192,8 +249,7 @@ impl Scheduler {
 
     /// The order in which prompts get rows: by priority, then the tenant that was served least. Now and then it is the
     /// oldest, so that a prompt that was begun is never left behind for good.
-    fn sort_prompts(&mut self, ready: &mut [JobId]) {
-        self.plans += 1;
+    fn sort_prompts(&self, ready: &mut [JobId]) {
         if self.plans.is_multiple_of(PLANS_PER_OLDEST) {
             return ready.sort();
         }
@@ -312,6 +368,7 @@ impl Scheduler {
         self.counters.reused_tokens += reused.unwrap_or(0) as u64;
         self.counters.drafted_tokens += sequence.draft.len() as u64;
         sequence.begun = true;
+        sequence.planned = self.plans;
         sequence.state = State::InFlight;
         let (count, drafted) = (rows.len(), sequence.draft.len() as u32);
         plan.jobs.push(JobRows { id, rows, wanted, position: wanted_from as u32, drafted, reused });
@@ -375,6 +432,18 @@ impl Scheduler {
         self.running.retain(|running| *running != id);
         self.memory.release(holding);
         self.released.push(id);
+    }
+
+    /// A plan that is not committed took so many seconds. Tenants that take more than their share have to wait for others.
+    pub fn took(&mut self, plan: &Plan, seconds: f64) {
+        if let Some(rows) = plan.restrained {
+            self.restraint.learn(rows, seconds);
+        }
+        let each = seconds / (plan.step.tokens.len().max(1) * self.limits.steps_in_flight as usize) as f64;
+        for job in &plan.jobs {
+            let Some(sequence) = self.sequences.get(&job.id) else { continue };
+            self.tenants.took(sequence.work.tenant, each * job.rows.len() as f64);
+        }
     }
 
     /// Takes in the results of a plan, one for each of its jobs in order.

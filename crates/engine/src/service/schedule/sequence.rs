@@ -63,6 +63,8 @@ pub(super) struct Sequence {
     pub(super) draft: Vec<u32>,
     /// Its first rows were planned.
     pub(super) begun: bool,
+    /// The plan it was last in.
+    pub(super) planned: u64,
     /// Nobody wants it any more; it ends when its plan is committed.
     pub(super) ending: bool,
     /// Its cache was lost while it was in a plan.
@@ -89,6 +91,7 @@ impl Sequence {
             turn_end: 0,
             draft: Vec::new(),
             begun: false,
+            planned: 0,
             ending: false,
             lost: false,
             alone: false,

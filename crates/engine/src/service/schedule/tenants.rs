@@ -6,6 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 
+use super::recent_use::RecentUse;
 use crate::service::{JobId, Priority, Tenant};
 
 /// The accounts of all tenants that have something to do.
@@ -31,6 +32,7 @@ struct Account {
     rows: u64,
     /// Plans until one of its jobs may start again.
     rest: u32,
+    recent: RecentUse,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -187,15 +189,32 @@ impl Tenants {
         }
     }
 
-    /// Before a plan: moves the clock on, and forgets tenants that would come back no different.
-    pub fn tidy(&mut self) {
+    /// A step took so many seconds for a tenant.
+    pub fn took(&mut self, tenant: Tenant, seconds: f64) {
+        if let Some(account) = self.accounts.get_mut(&tenant) {
+            account.recent.add(seconds);
+        }
+    }
+
+    /// Whether a tenant has taken more than its share of the time lately, among those who have something to do or had so a
+    /// moment ago.
+    pub fn took_too_much(&self, tenant: Tenant) -> bool {
+        self.accounts.get(&tenant).is_some_and(|account| account.recent.exceeds())
+    }
+
+    /// Before a plan: judges who took too much, moves the clock on, and forgets tenants that would come back no different.
+    pub fn tidy(&mut self, now: f64) {
+        let active = self.accounts.iter().filter(|(_, account)| !account.is_idle() || !account.recent.is_over());
+        let total: f64 = active.map(|(tenant, _)| self.weight(*tenant)).sum();
+        let fair: Vec<f64> = self.accounts.keys().map(|tenant| self.weight(*tenant) / total.max(1.0)).collect();
+        self.accounts.values_mut().zip(fair).for_each(|(account, fair)| account.recent.judge(fair, now));
         self.accounts.values_mut().for_each(|account| account.rest = account.rest.saturating_sub(1));
         let active = self.accounts.values().filter(|account| !account.is_idle());
         if let Some(least) = active.map(|account| account.time).min_by(f64::total_cmp) {
             self.clock = self.clock.max(least);
         }
         let clock = self.clock;
-        self.accounts.retain(|_, account| !account.is_idle() || account.time > clock);
+        self.accounts.retain(|_, account| !account.is_idle() || account.time > clock || !account.recent.is_over());
     }
 
     /// The virtual time of a tenant.

@@ -30,7 +30,9 @@ pub(crate) fn serve(flags: ServeFlags) -> anyhow::Result<()> {
         LogChoice::Json => LogFormat::Json,
     };
     start_logs(format, flags.log_level.as_deref().unwrap_or("info")).context("cannot start logging")?;
-    let (model, server) = (model_builder(&flags)?, ServerBuilder::from_options(server_options(&flags)));
+    let options = server_options(&flags)?;
+    let model = model_builder(&flags)?.reserve(options.limits.memory_bytes());
+    let server = ServerBuilder::from_options(options);
     let server = match &flags.fleet {
         Some(fleet) => serve_fleet(&flags, fleet, (model, &server))?,
         None => {
@@ -126,11 +128,15 @@ fn timeouts(flags: &ServeFlags) -> Timeouts {
     Timeouts { silence: flags.silence_ms.map_or(usual.silence, Duration::from_millis), ..usual }
 }
 
-fn server_options(flags: &ServeFlags) -> ServerOptions {
+fn server_options(flags: &ServeFlags) -> anyhow::Result<ServerOptions> {
     let usual = ServerOptions::default();
     let tls = flags.tls_cert.clone().zip(flags.tls_key.clone());
     let answer_time = flags.answer_seconds.map(|seconds| Duration::from_secs(seconds.into()));
-    ServerOptions {
+    let mut limits = Limits { answer_time: answer_time.unwrap_or(usual.limits.answer_time), ..usual.limits };
+    if let Some(memory) = memory(flags)? {
+        limits = limits.within(memory);
+    }
+    Ok(ServerOptions {
         host: flags.host.unwrap_or(usual.host),
         port: flags.port.unwrap_or(usual.port),
         keys: flags.keys.clone(),
@@ -140,8 +146,8 @@ fn server_options(flags: &ServeFlags) -> ServerOptions {
         collector: flags.otlp.clone(),
         fleet: None,
         resume_log: flags.resume_log.clone().map(ResumeLogOptions::new),
-        limits: Limits { answer_time: answer_time.unwrap_or(usual.limits.answer_time), ..usual.limits },
-    }
+        limits,
+    })
 }
 
 #[cfg(test)]
