@@ -1,6 +1,7 @@
 """All attackers at once beside four honest tenants, in turns with the honest tenants alone; for checks/attacks.py.
 
-The honest load is the same in both kinds of turns: the same requests at the same times, sent by `cascadia bench serve`.
+The honest load is the same in both kinds of turns: the same requests at the same times, sent by `cascadia bench serve`. One turn
+without attackers is followed by three with them.
 Attackers run in processes of their own with the lowest priority, so that their own work takes little from the server.
 """
 import itertools
@@ -17,6 +18,7 @@ import serving
 from serving import text
 
 SLICE = 15  # seconds of a turn
+HOSTILE_TURNS = 3  # after each turn of honest tenants alone
 HONEST_LOAD = ["--chat", "--tenants", 4, "--rate", 2, "--prompt", "16..128", "--answer", "8..32", "--temp", "0,0.8"]
 MIB = attacks.MIB
 
@@ -127,20 +129,21 @@ def quantile(times, part):
 
 
 def run(minutes, findings, keep):
-    pairs = max(round(minutes * 60 / (2 * SLICE)), 1)
+    rounds = max(round(minutes * 60 / (HOSTILE_TURNS * SLICE)), 1)
     calm, beside, different, compared = [], [], 0, 0
     with serving.Server("--memory", f"{attacks.MEMORY // MIB}MiB", tenants=6) as server:
         server.load(*HONEST_LOAD, "--duration", 3)
         start = server.settle()
-        for pair in range(pairs):
-            honest = [*HONEST_LOAD, "--duration", SLICE, "--seed", 100 + pair]
+        for number in range(rounds):
+            honest = [*HONEST_LOAD, "--duration", SLICE, "--seed", 100 + number]
             calm.append(server.load(*honest))
-            with Attackers(server, pair):
-                time.sleep(1)
-                beside.append(server.load(*honest))
-            server.settle()
-            both, wrong = serving.same_texts(calm[-1], beside[-1])
-            compared, different = compared + len(both), different + len(wrong)
+            for turn in range(HOSTILE_TURNS):
+                with Attackers(server, f"{number} {turn}"):
+                    time.sleep(1)
+                    beside.append(server.load(*honest))
+                server.settle()
+                both, wrong = serving.same_texts(calm[-1], beside[-1])
+                compared, different = compared + len(both), different + len(wrong)
         after = server.settle(fds=start["fds"])
         peak, counted = server.peak(), server.metrics()
     if keep:

@@ -253,7 +253,7 @@ fn a_flood_does_not_make_the_steps_of_others_long() {
         }
         // Alone, each of the 400 steps would take 1.5 ms.
         let longer = (machine.now - begin) / (400.0 * 0.0015);
-        assert!((1.15..1.3).contains(&longer) && most < 8, "{name}: {longer} times as long, {most} rows");
+        assert!((1.15..2.0).contains(&longer) && most < 8, "{name}: {longer} times as long, {most} rows");
         // The flood gets on all the while, and has everything once nobody else is there.
         assert!(machine.served(FLOOD) - before > 200, "{name}");
         let (_, rows) = machine.step_rows();

@@ -3,6 +3,8 @@
 
 /// How much longer steps become on average. Where rows cost little, as in large models, nobody has to wait.
 const MOST_ADDED: f64 = 0.25;
+/// The same where the others take more than their share too: half of the time for each side.
+const EVEN_ADDED: f64 = 1.0;
 /// Every so many steps there are none, to see what a step takes without them.
 const STEPS_PER_TRIAL: u64 = 4;
 /// Less than this share of a step cannot be measured.
@@ -23,12 +25,13 @@ pub(super) struct Restraint {
 }
 
 impl Restraint {
-    /// The most such rows in the next step.
-    pub(super) fn rows(&mut self) -> usize {
+    /// The most such rows in the next step; with even shares where others take more than theirs too.
+    pub(super) fn rows(&mut self, even: bool) -> usize {
         self.steps += 1;
+        let added = if even { EVEN_ADDED } else { MOST_ADDED };
         let fitting = match self.row_seconds > 0.0 {
-            true => MOST_ADDED * self.usual_seconds / self.row_seconds,
-            false => MOST_ADDED,
+            true => added * self.usual_seconds / self.row_seconds,
+            false => added,
         };
         self.saved = (self.saved + fitting).min(MOST_SAVED);
         if self.steps.is_multiple_of(STEPS_PER_TRIAL) { 0 } else { self.saved as usize }
@@ -56,11 +59,11 @@ mod tests {
     use super::*;
 
     /// Rows on average, and how much longer steps become by them, where a step takes a second and each row `row_seconds`.
-    fn steady(row_seconds: f64) -> (f64, f64) {
+    fn steady(row_seconds: f64, even: bool) -> (f64, f64) {
         let mut restraint = Restraint::default();
         let mut total = 0;
         for step in 0..2000 {
-            let rows = restraint.rows();
+            let rows = restraint.rows(even);
             restraint.spend(rows);
             restraint.learn(rows, 1.0 + row_seconds * rows as f64);
             total += if step < 1000 { 0 } else { rows };
@@ -71,13 +74,15 @@ mod tests {
     #[test]
     fn steps_become_a_quarter_longer_whatever_a_row_costs() {
         for row_seconds in [0.05, 0.3, 0.7, 2.0, 10.0] {
-            let (rows, longer) = steady(row_seconds);
+            let (rows, longer) = steady(row_seconds, false);
             assert!(rows > 0.0 && (0.2..=0.26).contains(&longer), "{row_seconds}: {rows} rows, {longer} longer");
+            let (_, longer) = steady(row_seconds, true);
+            assert!((0.9..=1.01).contains(&longer), "{row_seconds}: {longer} longer");
         }
     }
 
     #[test]
     fn rows_that_cost_nothing_are_many() {
-        assert!(steady(0.0).0 > 30.0);
+        assert!(steady(0.0, false).0 > 30.0);
     }
 }

@@ -13,7 +13,7 @@ use super::prefix::PrefixKey;
 use super::restraint::Restraint;
 use super::sequence::{Needs, Sequence, State, Work};
 use super::tenants::{Place, TenantShare, Tenants, Yielding};
-use crate::service::JobId;
+use crate::service::{JobId, Tenant};
 
 /// Plans between a preemption and the next start of its tenant, so that a preempted sequence does not come back at once
 /// and push out another, or is pushed out again by the next short request.
@@ -25,6 +25,9 @@ const PLANS_PER_OLDEST: u64 = 8;
 /// Steps of those who took too much are not made shorter than this for others that may come: a prompt would pay for reading
 /// the weights too often.
 const LEAST_ROWS: u32 = 24;
+
+/// Who wants so many times as many rows as another tenant has to wait for it.
+const FAR_MORE: f64 = 2.0;
 
 /// With fewer rows of prompts than this, a step costs hardly less than with this many.
 const WORTHWHILE_ROWS: usize = 16;
@@ -160,14 +163,24 @@ impl Scheduler {
     }
 
     /// Divides sequences into those that get all the rows there are for them, and those of tenants that took more than their
-    /// share of the time: these get a few, so that the others' tokens are not late, and have turns. Nobody is
-    /// restrained where there are no others, or less urgent ones only.
+    /// share of the time: these get a few, so that the others' tokens are not late, and have turns. Where all took too
+    /// much, they are those who want far more rows than another. Nobody is restrained for others that are less urgent.
     fn divide(&self, mut ready: Vec<JobId>) -> (Vec<JobId>, Vec<JobId>) {
         let work = |id: &JobId| &self.sequences[id].work;
         let took_too_much = |id: &JobId| self.tenants.took_too_much(work(id).tenant);
-        let urgent = ready.iter().filter(|id| !took_too_much(id)).map(|id| work(id).priority).max();
+        let mut wanted: BTreeMap<Tenant, f64> = BTreeMap::new();
+        for id in &ready {
+            let tenant = work(id).tenant;
+            *wanted.entry(tenant).or_default() += self.sequences[id].remaining() as f64 / self.tenants.weight(tenant);
+        }
+        let least = match ready.iter().all(took_too_much) {
+            true => FAR_MORE * wanted.values().copied().fold(f64::INFINITY, f64::min),
+            false => 0.0,
+        };
+        let is_heavy = |id: &JobId| took_too_much(id) && wanted[&work(id).tenant] >= least;
+        let urgent = ready.iter().filter(|id| !is_heavy(id)).map(|id| work(id).priority).max();
         let mut restrained = ready.clone();
-        restrained.retain(|id| took_too_much(id) && urgent.is_some_and(|urgent| work(id).priority <= urgent));
+        restrained.retain(|id| is_heavy(id) && urgent.is_some_and(|urgent| work(id).priority <= urgent));
         restrained.sort_by_key(|id| (Reverse(work(id).priority), self.sequences[id].planned, *id));
         ready.retain(|id| !restrained.contains(id));
         (ready, restrained)
@@ -182,7 +195,9 @@ impl Scheduler {
         if restrained.is_empty() || !plan.jobs.iter().all(|job| self.sequences[&job.id].streams()) {
             return;
         }
-        let (most, before) = (self.restraint.rows(), plan.step.tokens.len());
+        let took_too_much = |job: &JobRows| self.tenants.took_too_much(self.sequences[&job.id].work.tenant);
+        let even = plan.jobs.iter().any(took_too_much);
+        let (most, before) = (self.restraint.rows(even), plan.step.tokens.len());
         self.place_all(restrained, most, plan);
         let rows = plan.step.tokens.len() - before;
         self.restraint.spend(rows);

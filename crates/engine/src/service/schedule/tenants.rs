@@ -169,7 +169,8 @@ impl Tenants {
         self.accounts.get(&tenant).map_or(0.0, |account| f64::from(account.running) / self.weight(tenant))
     }
 
-    fn weight(&self, tenant: Tenant) -> f64 {
+    /// The weight of a tenant.
+    pub fn weight(&self, tenant: Tenant) -> f64 {
         f64::from(self.weights.get(&tenant).copied().unwrap_or(1).max(1))
     }
 
