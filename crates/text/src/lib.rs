@@ -10,6 +10,7 @@ mod from_json;
 mod grammar;
 mod guard;
 mod messages;
+mod os;
 mod pieces;
 mod pipeline;
 mod pre_tokenizer;

@@ -272,3 +272,18 @@ fn who_takes_little_is_not_restrained() {
         (0..200).for_each(|_| _ = machine.step());
     }
 }
+
+#[test]
+fn two_requests_at_once_both_find_a_place_in_a_flood() {
+    let mut machine = Machine::new(eight_places(400));
+    (0..40).for_each(|_| _ = machine.submit(FLOOD, 10, 900));
+    while machine.now < 2.0 {
+        machine.step();
+    }
+    // What the first one is served does not make it wait for those who were served far more.
+    let first = machine.submit(OTHER, 60, 40);
+    assert!(machine.steps_until_token(first) <= 4);
+    let second = machine.submit(OTHER, 60, 40);
+    let steps = machine.steps_until_token(second);
+    assert!(steps <= 4, "{steps} steps");
+}

@@ -49,10 +49,27 @@ struct Progress {
     agreed: AtomicU64,
     /// Whether it has become slow.
     is_slow: AtomicBool,
-    /// Steps in a row for which the machine that computes took far longer.
-    quicker: AtomicU32,
+    /// How often the machine that computes took far longer lately; see [`lead_after`].
+    lead: AtomicU32,
     /// The last step that it has answered with rows that count, and how long it took.
     answered: Mutex<Option<(u64, Duration)>>,
+}
+
+/// A step for which a machine took far longer counts as much as so many others: on a link that loses packets one of ten or
+/// twenty steps is late, and none after it.
+const LATE_STEP: u32 = 32;
+/// The lead of a standby that takes over.
+const OUTPACING: u32 = IN_A_ROW * LATE_STEP;
+
+/// The lead of a standby after a step that took so long on the machine that computes, and so long on the standby itself.
+fn lead_after(lead: u32, time: Duration, own: Duration) -> u32 {
+    if is_far_slower(time, own) {
+        (lead + LATE_STEP).min(OUTPACING)
+    } else if is_far_slower(own, time) {
+        lead.saturating_sub(LATE_STEP)
+    } else {
+        lead.saturating_sub(1)
+    }
 }
 
 /// A machine that computes along, on a thread of its own.
@@ -154,9 +171,9 @@ impl Standby {
         self.progress.is_slow.load(Ordering::Relaxed)
     }
 
-    /// Whether the machine that computes has been far slower for several steps, however long it has been so.
+    /// Whether the machine that computes has been far slower for several steps in a row, or again and again.
     pub(crate) fn outpaces(&self) -> bool {
-        self.progress.quicker.load(Ordering::Relaxed) >= IN_A_ROW
+        self.progress.lead.load(Ordering::Relaxed) >= OUTPACING
     }
 
     /// How long it took for the step that it was given last, if it has answered that with rows that count.
@@ -279,9 +296,8 @@ impl Follower {
             Some(StepReply::Rows(_)) if Digest::of(frame.rows()) == digest => {
                 self.tally.compared.fetch_add(1, Ordering::Relaxed);
                 self.progress.agreed.store(self.step, Ordering::Release);
-                let quicker = self.progress.quicker.load(Ordering::Relaxed).saturating_add(1);
-                let is_quicker = is_far_slower(time, worker.pace.last());
-                self.progress.quicker.store(if is_quicker { quicker } else { 0 }, Ordering::Relaxed);
+                let lead = self.progress.lead.load(Ordering::Relaxed);
+                self.progress.lead.store(lead_after(lead, time, worker.pace.last()), Ordering::Relaxed);
                 Ok(true)
             }
             Some(StepReply::Rows(_)) if self.is_finite(frame.rows()) => Ok(false),

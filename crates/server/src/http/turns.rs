@@ -7,13 +7,17 @@ use cascadia_engine::service::Tenant;
 use tokio::sync::oneshot::{Sender, channel};
 
 /// Gives out turns. Requests that wait are taken in the order of their tenants, and of each tenant in their own order: who
-/// sends many waits longer for them, and nobody else does.
+/// sends many waits longer for them, and nobody else does. Where there are several turns, one tenant never has all of them.
 pub(crate) struct Turns {
     state: Mutex<State>,
 }
 
 struct State {
     free: usize,
+    /// The most that one tenant may have.
+    most_each: usize,
+    /// Who has the turns that are not free.
+    holders: Vec<Tenant>,
     /// Tenants that wait, the next one first; none without a request.
     waiting: VecDeque<(Tenant, VecDeque<Sender<Turn>>)>,
 }
@@ -21,47 +25,49 @@ struct State {
 /// A turn; the next begins when it is dropped.
 pub(crate) struct Turn {
     turns: Option<Arc<Turns>>,
+    tenant: Tenant,
 }
 
 impl Turns {
     /// So many at a time.
     pub(crate) fn new(count: usize) -> Arc<Turns> {
-        Arc::new(Turns { state: Mutex::new(State { free: count.max(1), waiting: VecDeque::new() }) })
+        let (free, most_each) = (count.max(1), count.saturating_sub(1).max(1));
+        let state = State { free, most_each, holders: Vec::new(), waiting: VecDeque::new() };
+        Arc::new(Turns { state: Mutex::new(state) })
     }
 
     /// Waits for a turn. A request whose client has left is passed over.
     pub(crate) async fn wait(self: &Arc<Self>, tenant: Tenant) -> Turn {
         let turn = {
             let mut state = self.state();
-            match state.free.checked_sub(1) {
-                Some(free) => {
-                    state.free = free;
-                    return self.turn();
+            match state.free > 0 && state.may_hold(tenant) {
+                true => {
+                    state.take(tenant);
+                    return self.turn(tenant);
                 }
-                None => state.queue(tenant),
+                false => state.queue(tenant),
             }
         };
         // Nobody drops the other end before a turn was sent.
-        turn.await.unwrap_or(Turn { turns: None })
+        turn.await.unwrap_or(Turn { turns: None, tenant })
     }
 
-    fn turn(self: &Arc<Self>) -> Turn {
-        Turn { turns: Some(Arc::clone(self)) }
+    fn turn(self: &Arc<Self>, tenant: Tenant) -> Turn {
+        Turn { turns: Some(Arc::clone(self)), tenant }
     }
 
-    /// Gives a turn that is over to the next that still waits.
-    fn pass_on(self: &Arc<Self>) {
+    /// Gives a turn that is over to the next that still waits and may have it.
+    fn pass_on(self: &Arc<Self>, from: Tenant) {
+        self.state().give_back(from);
         loop {
-            let next = {
-                let mut state = self.state();
-                let next = state.next();
-                state.free += usize::from(next.is_none());
-                next
-            };
-            match next.map(|waiting| waiting.send(self.turn())) {
-                None | Some(Ok(())) => return,
-                // It is the same turn, not another that is over.
-                Some(Err(mut refused)) => refused.turns = None,
+            let Some((tenant, next)) = self.state().next() else { return };
+            match next.send(self.turn(tenant)) {
+                Ok(()) => return,
+                // It has left, and is not to pass its turn on once more.
+                Err(mut refused) => {
+                    refused.turns = None;
+                    self.state().give_back(tenant);
+                }
             }
         }
     }
@@ -81,20 +87,42 @@ impl State {
         receiver
     }
 
-    fn next(&mut self) -> Option<Sender<Turn>> {
-        let (tenant, mut requests) = self.waiting.pop_front()?;
-        let next = requests.pop_front();
+    /// Takes a turn for the first that may have one.
+    fn next(&mut self) -> Option<(Tenant, Sender<Turn>)> {
+        if self.free == 0 {
+            return None;
+        }
+        let at = self.waiting.iter().position(|(tenant, _)| self.may_hold(*tenant))?;
+        let (tenant, mut requests) = self.waiting.remove(at)?;
+        let next = requests.pop_front()?;
         if !requests.is_empty() {
             self.waiting.push_back((tenant, requests));
         }
-        next
+        self.take(tenant);
+        Some((tenant, next))
+    }
+
+    fn may_hold(&self, tenant: Tenant) -> bool {
+        self.holders.iter().filter(|holder| **holder == tenant).count() < self.most_each
+    }
+
+    fn take(&mut self, tenant: Tenant) {
+        self.free -= 1;
+        self.holders.push(tenant);
+    }
+
+    fn give_back(&mut self, tenant: Tenant) {
+        self.free += 1;
+        if let Some(at) = self.holders.iter().position(|holder| *holder == tenant) {
+            self.holders.swap_remove(at);
+        }
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
         if let Some(turns) = self.turns.take() {
-            turns.pass_on();
+            turns.pass_on(self.tenant);
         }
     }
 }
@@ -142,6 +170,21 @@ mod tests {
         assert_eq!(order, [1, 2, 3, 1, 1, 1]);
         drop(turn);
         assert_eq!(turns.state().free, 1);
+    }
+
+    #[test]
+    fn one_tenant_never_has_all_turns() {
+        let turns = Turns::new(2);
+        let first = ask(&turns, 1).1.expect("nobody waits");
+        let (mut second, turn) = ask(&turns, 1);
+        assert!(turn.is_none(), "the other one is for others");
+        let other = ask(&turns, 2).1.expect("it is free");
+        drop(other);
+        assert!(poll(&mut second).is_none());
+        drop(first);
+        assert!(poll(&mut second).is_some());
+        assert_eq!(turns.state().free, 2);
+        assert!(turns.state().holders.is_empty());
     }
 
     #[test]

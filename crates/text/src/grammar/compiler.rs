@@ -16,6 +16,7 @@ use super::source::Source;
 use super::token_trie::TokenTrie;
 use super::work::{FormatWork, WorkCounters};
 use super::{MAX_CACHED_FORMATS, OutputFormat, measure};
+use crate::os::lower_thread_priority;
 use crate::{TextError, Tokenizer};
 
 /// What all remembered formats may take together, unless a caller says otherwise.
@@ -135,6 +136,11 @@ impl std::fmt::Debug for GrammarCompiler {
 fn on_deep_stack<T: Send>(compile: impl FnOnce() -> Result<T, String> + Send) -> Result<T, String> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("grammar".into()).stack_size(STACK_BYTES);
+        let compile = || {
+            // It may take many steps' time, and every step waits for the slowest of its threads.
+            lower_thread_priority();
+            compile()
+        };
         let thread =
             thread.spawn_scoped(scope, compile).map_err(|error| format!("no thread to compile it: {error}"))?;
         thread.join().unwrap_or_else(|_| Err("panic: the compiler gave up".into()))

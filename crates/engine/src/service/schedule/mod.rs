@@ -20,4 +20,4 @@ pub use plan::{Advance, JobRows, Plan};
 pub use prefix::{NodeId, PrefixKey, PrefixTree};
 pub use scheduler::Scheduler;
 pub use sequence::{Needs, Work};
-pub use tenants::{Place, TenantShare, Tenants, Yielding};
+pub use tenants::{Place, Served, TenantShare, Tenants, Yielding};

@@ -270,8 +270,8 @@ impl Scheduler {
         }
         ready.sort_by(|one, other| {
             let [one, other] = [one, other].map(|id| &self.sequences[id].work);
-            let [one_time, other_time] = [one, other].map(|work| self.tenants.time(work.tenant));
-            other.priority.cmp(&one.priority).then(one_time.total_cmp(&other_time)).then(one.id.cmp(&other.id))
+            let [one_served, other_served] = [one, other].map(|work| self.tenants.served(work.tenant));
+            other.priority.cmp(&one.priority).then(one_served.compare(&other_served)).then(one.id.cmp(&other.id))
         });
     }
 
@@ -328,11 +328,11 @@ impl Scheduler {
                     Yielding::Never => false,
                 }
         };
-        let served = |id: &JobId| self.tenants.time(self.sequences[id].work.tenant);
+        let served = |id: &JobId| self.tenants.served(self.sequences[id].work.tenant);
         let loss = |id: &JobId| self.computed_again(&self.sequences[id]);
         let compare = |one: &JobId, other: &JobId| {
             let losses = loss(other).cmp(&loss(one));
-            served(one).total_cmp(&served(other)).then(losses).then(one.cmp(other))
+            served(one).compare(&served(other)).then(losses).then(one.cmp(other))
         };
         let Some(victim) = self.ready().into_iter().filter(yields).max_by(compare) else { return false };
         self.preempt(victim);

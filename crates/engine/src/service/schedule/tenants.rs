@@ -1,9 +1,10 @@
 //! Fair queueing between tenants by virtual time.
 //!
 //! A tenant's virtual time is what it was served, divided by its weight; the one with the least is next. A tenant that comes
-//! back after a pause starts at the time of those that stayed, so that nobody saves up credit by being away.
+//! back after a pause starts at the time of those that stayed, so that nobody saves up credit by being away. Who has taken
+//! more than its share of the machine's time lately comes after everybody who has not.
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, VecDeque};
 
 use super::recent_use::RecentUse;
@@ -52,6 +53,15 @@ pub struct TenantShare {
     pub running: u64,
     /// Tokens computed for it since it last had nothing to do.
     pub rows: u64,
+}
+
+/// What a tenant was served.
+#[derive(Clone, Copy, Debug)]
+pub struct Served {
+    /// More than its share of the time lately.
+    too_much: bool,
+    /// Its virtual time.
+    time: f64,
 }
 
 /// When a running job of one tenant makes way for a waiting job of another.
@@ -111,13 +121,13 @@ impl Tenants {
             queues.filter_map(|(priority, queue)| {
                 let head = queue.front()?;
                 let since = head.since.max(account.started[priority]);
-                Some((account.time, priority, Waiting { since, ..*head }))
+                Some((account.served(), priority, Waiting { since, ..*head }))
             })
         });
         heads
             .max_by(|(one_time, one_priority, one), (other_time, other_priority, other)| {
                 let urgent = urgency(*one_priority, one.since).cmp(&urgency(*other_priority, other.since));
-                urgent.then(other_time.total_cmp(one_time)).then(Reverse(one.id).cmp(&Reverse(other.id)))
+                urgent.then(other_time.compare(one_time)).then(Reverse(one.id).cmp(&Reverse(other.id)))
             })
             .map(|(_, _, head)| head.id)
     }
@@ -154,7 +164,7 @@ impl Tenants {
     /// When a running job of `holder` makes way for a waiting one of `waiting`, which was served less. Shares are even
     /// after one that yields at once.
     pub fn yielding(&self, holder: Tenant, waiting: Tenant) -> Yielding {
-        if holder == waiting || self.time(holder) <= self.time(waiting) {
+        if holder == waiting || self.served(holder).compare(&self.served(waiting)).is_le() {
             return Yielding::Never;
         }
         let (held, own) = (self.running_per_weight(holder), self.running_per_weight(waiting));
@@ -218,9 +228,9 @@ impl Tenants {
         self.accounts.retain(|_, account| !account.is_idle() || account.time > clock || !account.recent.is_over());
     }
 
-    /// The virtual time of a tenant.
-    pub fn time(&self, tenant: Tenant) -> f64 {
-        self.accounts.get(&tenant).map_or(self.clock, |account| account.time)
+    /// What a tenant was served, to be compared with others.
+    pub fn served(&self, tenant: Tenant) -> Served {
+        self.accounts.get(&tenant).map_or(Served { too_much: false, time: self.clock }, Account::served)
     }
 
     /// What every tenant has and was given.
@@ -235,7 +245,18 @@ impl Tenants {
     }
 }
 
+impl Served {
+    /// Who was served more.
+    pub fn compare(&self, other: &Served) -> Ordering {
+        self.too_much.cmp(&other.too_much).then(self.time.total_cmp(&other.time))
+    }
+}
+
 impl Account {
+    fn served(&self) -> Served {
+        Served { too_much: self.recent.exceeds(), time: self.time }
+    }
+
     fn is_idle(&self) -> bool {
         self.running == 0 && self.waiting.iter().all(VecDeque::is_empty)
     }
