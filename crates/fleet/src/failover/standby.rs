@@ -311,3 +311,30 @@ impl Follower {
         codec.decode(row_bytes, &mut vec![0.0; row_bytes.len() / codec.row_bytes().max(1) * codec.width()])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Steps until a standby takes over, where one step of so many is late on either machine.
+    fn steps(late: u32, own_late: u32) -> Option<u32> {
+        let time = |step: u32, late: u32| Duration::from_millis(if step.is_multiple_of(late) { 200 } else { 5 });
+        let mut lead = 0;
+        (1..2000).find(|step| {
+            // They are not late in the same step.
+            lead = lead_after(lead, time(*step, late), time(*step + 1, own_late));
+            lead >= OUTPACING
+        })
+    }
+
+    #[test]
+    fn a_standby_takes_over_from_a_machine_that_is_late_more_often() {
+        assert_eq!(steps(1, 5000), Some(8));
+        assert!(steps(10, 5000).is_some_and(|steps| steps < 130), "{:?}", steps(10, 5000));
+        assert!(steps(20, 5000).is_some_and(|steps| steps < 500), "{:?}", steps(20, 5000));
+        // Now and then, everybody is late.
+        assert_eq!(steps(40, 5000), None);
+        assert_eq!(steps(10, 10), None);
+        assert_eq!(steps(20, 10), None);
+    }
+}
