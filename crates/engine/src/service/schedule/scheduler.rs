@@ -230,8 +230,9 @@ impl Scheduler {
         most - left
     }
 
-    /// Chunks of prompts, in this order, with `most` rows together. Where the prompt of one tenant is finished, others wait for the next step: they
-    /// would make its first token late, and a step that reads all weights for a few rows more gains little by them.
+    /// Chunks of prompts, in this order, with `most` rows together. Where the prompt of one tenant is finished, others wait for
+    /// the next step: they would make its first token late, and a step that reads all weights for a few rows more gains
+    /// little by them.
     fn place_prompts(&mut self, ready: &[JobId], most: usize, plan: &mut Plan) {
         let answers = plan.step.tokens.len();
         let streams = self.running.iter().any(|id| self.sequences[id].streams());
