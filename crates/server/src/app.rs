@@ -42,11 +42,13 @@ impl App {
     ) -> Result<App, ServerError> {
         let metrics = Arc::new(Metrics::default());
         let limits = &options.limits;
+        // Without keys all requests are one tenant's; with keys, one tenant never has all turns.
+        let most_each = limits.workers - usize::from(options.keys.is_some() && limits.workers > 1);
         Ok(App {
             model: ModelSlot::new(model, Arc::clone(&metrics), limits.clone()),
             metrics,
             bodies: Bodies::new(limits.body_bytes, limits.bodies_bytes, limits.body_time),
-            workers: Turns::new(limits.workers),
+            workers: Turns::new(limits.workers, most_each),
             local_only: keys.is_none() && options.is_loopback(),
             keys,
             origins: options.origins.clone(),

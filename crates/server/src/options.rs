@@ -144,3 +144,17 @@ impl ServerOptions {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_may_take_a_quarter_of_a_small_memory_and_no_more_than_usual_of_a_large_one() {
+        let (usual, mib) = (Limits::default(), 1 << 20);
+        let small = usual.clone().within(64 * mib);
+        assert_eq!((small.memory_bytes(), small.body_bytes), (16 * mib, 4 << 20));
+        assert!(small.body_bytes * 2 <= small.bodies_bytes, "two of the largest bodies fit");
+        assert_eq!(usual.clone().within(1 << 40).memory_bytes(), usual.memory_bytes());
+    }
+}

@@ -7,7 +7,7 @@ use cascadia_engine::service::Tenant;
 use tokio::sync::oneshot::{Sender, channel};
 
 /// Gives out turns. Requests that wait are taken in the order of their tenants, and of each tenant in their own order: who
-/// sends many waits longer for them, and nobody else does. Where there are several turns, one tenant never has all of them.
+/// sends many waits longer for them, and nobody else does.
 pub(crate) struct Turns {
     state: Mutex<State>,
 }
@@ -29,9 +29,9 @@ pub(crate) struct Turn {
 }
 
 impl Turns {
-    /// So many at a time.
-    pub(crate) fn new(count: usize) -> Arc<Turns> {
-        let (free, most_each) = (count.max(1), count.saturating_sub(1).max(1));
+    /// So many at a time, of which one tenant has at most `most_each`.
+    pub(crate) fn new(count: usize, most_each: usize) -> Arc<Turns> {
+        let (free, most_each) = (count.max(1), most_each.max(1));
         let state = State { free, most_each, holders: Vec::new(), waiting: VecDeque::new() };
         Arc::new(Turns { state: Mutex::new(state) })
     }
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn tenants_take_turns_and_those_who_left_are_passed_over() {
-        let turns = Turns::new(1);
+        let turns = Turns::new(1, 1);
         let mut turn = ask(&turns, 1).1.expect("nobody waits");
         let mut waiting: Vec<(u64, Waiting)> =
             [1, 1, 1, 1, 2, 2, 3].into_iter().map(|tenant| (tenant, ask(&turns, tenant).0)).collect();
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn one_tenant_never_has_all_turns() {
-        let turns = Turns::new(2);
+        let turns = Turns::new(2, 1);
         let first = ask(&turns, 1).1.expect("nobody waits");
         let (mut second, turn) = ask(&turns, 1);
         assert!(turn.is_none(), "the other one is for others");
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_turn_that_comes_too_late_is_not_lost() {
-        let turns = Turns::new(1);
+        let turns = Turns::new(1, 1);
         let turn = ask(&turns, 1).1;
         let (late, _) = ask(&turns, 2);
         // It was given the turn and leaves before it knows.
