@@ -47,7 +47,8 @@ pub struct AttentionScratch {
     scores: Vec<f32>,
     context: usize,
     codes: QueryCodes,
-    means: Vec<f32>,
+    /// Of a page of codes, its means and the token that is stored as it is.
+    widened: Vec<f32>,
 }
 
 impl AttentionScratch {
@@ -59,7 +60,7 @@ impl AttentionScratch {
             scores: vec![0.0; group * context],
             context,
             codes: QueryCodes::with_capacity(group, shape.head),
-            means: Vec::with_capacity(shape.head),
+            widened: Vec::with_capacity(2 * shape.head),
         }
     }
 }
@@ -124,22 +125,25 @@ impl Attention {
         page: impl Fn(usize) -> KvPage<'a>,
         (ops, scratch): (&Ops, &mut AttentionScratch),
     ) {
-        let AttentionScratch { queries: scaled, scores, context, codes, means } = scratch;
+        let AttentionScratch { queries: scaled, scores, context, codes, widened } = scratch;
         let scaled = &mut scaled[..query.numbers.len()];
         scaled.iter_mut().zip(query.numbers).for_each(|(scaled, number)| *scaled = number * self.scale);
         let [first, last] = [query.visible.start, query.visible.end - 1].map(|position| position / self.page_tokens);
         codes.clear();
         for part in self.pages(&query.visible) {
             let keys = page(part.page).keys;
+            let mut apart = 0;
             if let Stored::Codes(keys) = keys.stored() {
                 codes.fill_once(scaled, self.head);
-                means.clear();
-                means.extend(keys.means.iter().map(|mean| half_to_f32(*mean)));
+                widened.clear();
+                widened.extend(keys.means.iter().chain(&keys.apart[1..]).map(|number| half_to_f32(*number)));
+                apart = usize::from(keys.apart[0]);
             }
+            let (means, numbers) = widened.split_at(widened.len() / 2);
             // After the last keys come the first values.
             let next = if part.page == last { page(first).values } else { page(part.page + 1).keys };
             ops.attention.scores(
-                &Queries { numbers: scaled, codes, means },
+                &Queries { numbers: scaled, codes, means, apart: (apart, numbers) },
                 (keys, keys.distance_to(next)),
                 part.tokens,
                 (&mut scores[part.offset..], *context),

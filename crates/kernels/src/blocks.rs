@@ -353,6 +353,28 @@ pub(crate) fn half_to_f32(bits: u16) -> f32 {
     f32::from_bits(sign | widened)
 }
 
+/// Widens the upper half of a single-precision number.
+#[inline]
+pub(crate) fn brain_to_f32(bits: u16) -> f32 {
+    f32::from_bits(u32::from(bits) << 16)
+}
+
+/// The 8-bit float of four exponent bits next to a number, the even one of two; the greatest for what lies beyond.
+pub fn f32_to_byte(number: f32) -> u8 {
+    const GREATEST: f32 = 448.0;
+    const SMALLEST_NORMAL: f32 = 1.0 / 64.0;
+    /// Below the smallest normal number, steps are this many to one.
+    const SUBNORMAL_STEPS: f32 = 512.0;
+    const EXPONENT_SHIFT: u32 = 120 << 3;
+    let sign = (number.to_bits() >> 24) as u8 & 0x80;
+    let size = number.abs().min(GREATEST);
+    if size < SMALLEST_NORMAL {
+        return sign | (size * SUBNORMAL_STEPS).round_ties_even() as u8;
+    }
+    let bits = size.to_bits();
+    sign | (((bits + 0x7_ffff + (bits >> 20 & 1)) >> 20) - EXPONENT_SHIFT) as u8
+}
+
 /// Widens an 8-bit float of four exponent bits exactly; its only special values are the two NaNs.
 #[inline]
 pub(crate) fn byte_to_f32(bits: u8) -> f32 {

@@ -19,6 +19,10 @@ pub enum Stored<'a> {
     F32(&'a [f32]),
     /// Half precision, as bits.
     F16(&'a [u16]),
+    /// The upper half of single precision, as bits.
+    Bf16(&'a [u16]),
+    /// Floats of eight bits, four of them exponent (E4M3).
+    F8(&'a [u8]),
     /// Small integers.
     Codes(Codes<'a>),
 }
@@ -33,7 +37,8 @@ impl<'a> CachedRows<'a> {
     pub fn tokens(&self) -> usize {
         match self.stored {
             Stored::F32(numbers) => numbers.len() / self.head,
-            Stored::F16(numbers) => numbers.len() / self.head,
+            Stored::F16(numbers) | Stored::Bf16(numbers) => numbers.len() / self.head,
+            Stored::F8(numbers) => numbers.len() / self.head,
             Stored::Codes(Codes { scales, .. }) => scales.len(),
         }
     }
@@ -56,7 +61,8 @@ impl<'a> CachedRows<'a> {
     fn address(&self) -> usize {
         match self.stored {
             Stored::F32(numbers) => numbers.as_ptr().addr(),
-            Stored::F16(numbers) => numbers.as_ptr().addr(),
+            Stored::F16(numbers) | Stored::Bf16(numbers) => numbers.as_ptr().addr(),
+            Stored::F8(numbers) => numbers.as_ptr().addr(),
             Stored::Codes(Codes { codes, .. }) => codes.as_ptr().addr(),
         }
     }

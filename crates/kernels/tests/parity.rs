@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cascadia_kernels::{
     Activation, ActivationPrecision, Activations, Attention, AttentionScratch, CachedRows, CodeBits, Codes, CodesMut,
     Dtype, Int8Block32, Int8Block256, KvPage, Layout, Matrix, Ops, Pool, Reading, SealScratch, Shape, Side, Stored,
-    interleave, time_readings,
+    f32_to_byte, interleave, time_readings,
 };
 
 /// A small generator; the seed is in every failure message.
@@ -357,6 +357,8 @@ struct Cache {
     shape: Attention,
     numbers: Vec<f32>,
     halves: Vec<u16>,
+    brains: Vec<u16>,
+    bytes: Vec<u8>,
     /// By bits: codes, scales and means of every page of every head, keys and then values.
     sealed: [Vec<[SealedPage; 2]>; CodeBits::ALL.len()],
 }
@@ -367,6 +369,7 @@ struct SealedPage {
     codes: Vec<u8>,
     scales: Vec<u16>,
     means: Vec<u16>,
+    apart: Vec<u16>,
 }
 
 /// How the cache is stored.
@@ -374,6 +377,8 @@ struct SealedPage {
 enum Form {
     F32,
     F16,
+    Bf16,
+    F8,
     /// The page of the token itself is half precision, all before it are integers.
     Sealed(CodeBits),
 }
@@ -401,12 +406,13 @@ impl Cache {
             };
             sealed.codes = vec![0; bytes];
             sealed.means = vec![0; if side == Side::Keys { head } else { 0 }];
-            let SealedPage { codes, scales, means } = &mut sealed;
+            sealed.apart = vec![0; if side == Side::Keys { 1 + head } else { 0 }];
+            let SealedPage { codes, scales, means, apart } = &mut sealed;
             let number = |token: usize, at: usize| match side {
                 Side::Keys => numbers[at * tokens + token],
                 Side::Values => numbers[token * head + at],
             };
-            CodesMut { bits, codes, scales, means }.seal(side, head, number, &mut scratch);
+            CodesMut { bits, codes, scales, means, apart }.seal(side, head, number, &mut scratch);
             sealed
         };
         let pages = (0..kv_heads).flat_map(|kv_head| (0..CONTEXT / tokens).map(move |page| (kv_head, page)));
@@ -422,9 +428,11 @@ impl Cache {
                     Form::Sealed(bits) if page < POSITIONS[row] / self.shape.page_tokens => {
                         let pages = &self.sealed[bits as usize];
                         let sealed = &pages[kv_head * (CONTEXT / self.shape.page_tokens) + page][kind];
-                        let SealedPage { codes, scales, means } = sealed;
-                        Stored::Codes(Codes { bits, codes, scales, means })
+                        let SealedPage { codes, scales, means, apart } = sealed;
+                        Stored::Codes(Codes { bits, codes, scales, means, apart })
                     }
+                    Form::Bf16 => Stored::Bf16(&self.brains[range]),
+                    Form::F8 => Stored::F8(&self.bytes[range]),
                     Form::F16 | Form::Sealed(_) => Stored::F16(&self.halves[range]),
                 };
                 CachedRows::new(stored, head)
@@ -497,10 +505,12 @@ fn attention_over_pages() {
         let Attention { heads, kv_heads, head, value_head, .. } = shape;
         let numbers = random.floats(kv_heads * CONTEXT * (head + value_head));
         let halves = numbers.iter().map(|&value| half::f16::from_f32(value).to_bits()).collect();
-        let mut cache = Cache { shape: shape.clone(), numbers, halves, sealed: Default::default() };
+        let brains = numbers.iter().map(|&value| half::bf16::from_f32(value).to_bits()).collect();
+        let bytes = numbers.iter().map(|&value| f32_to_byte(value)).collect();
+        let mut cache = Cache { shape: shape.clone(), numbers, halves, brains, bytes, sealed: Default::default() };
         cache.sealed = CodeBits::ALL.map(|bits| cache.seal(bits));
         let queries = random.floats(POSITIONS.len() * heads * head);
-        for form in [Form::F32, Form::F16, Form::Sealed(CodeBits::Eight), Form::Sealed(CodeBits::Four)] {
+        for form in [Form::F32, Form::F16, Form::Bf16, Form::F8].into_iter().chain(CodeBits::ALL.map(Form::Sealed)) {
             let expected = cache.attend(&queries, scalar, form, 1);
             for ops in &others {
                 let actual = cache.attend(&queries, ops, form, 2);
@@ -508,7 +518,8 @@ fn attention_over_pages() {
             }
         }
         let actual = cache.attend(&queries, Ops::best(), Form::F32, 1);
-        for (form, most) in [(Form::Sealed(CodeBits::Eight), 0.01), (Form::Sealed(CodeBits::Four), 0.1)] {
+        for (bits, most) in CodeBits::ALL.into_iter().zip([0.4, 0.2, 0.1, 0.01]) {
+            let form = Form::Sealed(bits);
             let rounded = cache.attend(&queries, Ops::best(), form, 1);
             let error: f32 = rounded.iter().zip(&actual).map(|(a, b)| (a - b) * (a - b)).sum();
             let size: f32 = actual.iter().map(|number| number * number).sum();

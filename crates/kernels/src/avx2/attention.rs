@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::lanes::{Lanes16, prefetch_from};
-use crate::blocks::half_to_f32;
+use crate::blocks::{brain_to_f32, byte_to_f32, half_to_f32};
 use crate::cached_rows::{Keys, Values};
 use crate::scalar;
 use crate::vector::attention::{PART, attention_kernels};

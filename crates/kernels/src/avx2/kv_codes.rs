@@ -1,16 +1,17 @@
 //! The two products of attention over one page of small integers, sixteen lanes in two registers.
 
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 use super::attention::store_wanted;
-use super::lanes::{Lanes16, load, prefetch_from};
-use crate::kv_codes::{CodeBits, Codes, KeyCodes, Rounded, VECTOR, ValueCodes, WeightCodes};
-use crate::vector::kv_codes::kv_code_kernels;
+use super::lanes::{Lanes16, load, load16, prefetch_from};
+use crate::kv_codes::{CodeBits, Codes, KeyCodes, MOST, MOST_TOKENS, Rounded, VECTOR, ValueCodes, WeightCodes};
+use crate::vector::kv_codes::{TwoSixteens, kv_code_kernels};
 
 /// Query heads that share one pass, as many as there are registers for.
 const HEADS: usize = 2;
 
-/// Four numbers of each of sixteen lanes: bytes as signed numbers, half bytes as codes.
+/// Four numbers of each of sixteen lanes.
 #[derive(Clone, Copy)]
 struct Codes64([__m256i; 2]);
 
@@ -19,25 +20,45 @@ struct Codes64([__m256i; 2]);
 struct Sums16([__m256i; 2]);
 
 impl Codes64 {
-    /// Two sixteens of lanes: two vectors of bytes, or the halves of the bytes of one.
+    /// Two sixteens of lanes.
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn two<const BITS: usize>(a: &[u8; VECTOR], b: &[u8; VECTOR]) -> (Codes64, Codes64) {
+    fn two<const BITS: usize>(two: TwoSixteens<'_>) -> (Codes64, Codes64) {
         let halves = |bytes: &[u8; VECTOR]| {
             let [low, high] = bytes.as_chunks::<32>().0 else { unreachable!("sixty-four bytes are twice thirty-two") };
-            (load(low), load(high))
+            [load(low), load(high)]
         };
-        let (low, high) = halves(a);
+        let [low, high] = halves(two.first);
         if BITS == 8 {
-            let sign = _mm256_set1_epi8(-128);
-            let (other_low, other_high) = halves(b);
-            let signed = |codes: __m256i| _mm256_xor_si256(codes, sign);
+            let signed = |codes: __m256i| _mm256_xor_si256(codes, _mm256_set1_epi8(-128));
+            let [other_low, other_high] = halves(two.second);
             return (Codes64([signed(low), signed(high)]), Codes64([signed(other_low), signed(other_high)]));
         }
-        let mask = _mm256_set1_epi8(15);
-        let lower = |codes: __m256i| _mm256_and_si256(codes, mask);
-        let upper = |codes: __m256i| _mm256_and_si256(_mm256_srli_epi16::<4>(codes), mask);
-        (Codes64([lower(low), lower(high)]), Codes64([upper(low), upper(high)]))
+        let [third_low, third_high] = halves(two.third);
+        let (a, b) = Codes64::few_bits::<BITS>(low, third_low, &two);
+        let (other_a, other_b) = Codes64::few_bits::<BITS>(high, third_high, &two);
+        (Codes64([a, other_a]), Codes64([b, other_b]))
+    }
+
+    /// The numbers of eight lanes of each sixteen.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn few_bits<const BITS: usize>(codes: __m256i, third: __m256i, two: &TwoSixteens<'_>) -> (__m256i, __m256i) {
+        let shifted = |codes: __m256i, by: u32| _mm256_srl_epi16(codes, _mm_cvtsi32_si128(by as i32));
+        let only = |codes: __m256i, bits: i8| _mm256_and_si256(codes, _mm256_set1_epi8(bits));
+        let table = _mm256_broadcastsi128_si256(load16(&const { CodeBits::table(BITS, false) }));
+        let values = |codes: __m256i| _mm256_shuffle_epi8(table, codes);
+        if BITS == 4 {
+            return (values(only(codes, 15)), values(only(_mm256_srli_epi16::<4>(codes), 15)));
+        }
+        let codes = shifted(codes, two.shift);
+        let [mut a, mut b] = [only(codes, 3), only(_mm256_srli_epi16::<2>(codes), 3)];
+        if BITS == 3 {
+            let third = shifted(third, two.third_shift);
+            a = _mm256_or_si256(a, _mm256_slli_epi16::<2>(only(third, 1)));
+            b = _mm256_or_si256(b, _mm256_slli_epi16::<1>(only(third, 2)));
+        }
+        (values(a), values(b))
     }
 }
 
@@ -51,27 +72,20 @@ impl Sums16 {
     /// Adds the products with four factors. Two products of 127 at most fit into sixteen bits.
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn add_products<const BITS: usize>(self, codes: Codes64, factors: [i8; 4]) -> Sums16 {
+    fn add_products(self, codes: Codes64, factors: [i8; 4]) -> Sums16 {
         let factors = _mm256_set1_epi32(i32::from_le_bytes(factors.map(i8::cast_unsigned)));
         let add = |sum: __m256i, codes: __m256i| {
-            let pairs = match BITS {
-                8 => _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(factors, codes)),
-                _ => _mm256_maddubs_epi16(codes, factors),
-            };
+            let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(factors, codes));
             _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
         };
         Sums16([add(self.0[0], codes.0[0]), add(self.0[1], codes.0[1])])
     }
 
-    /// The sums of products with what the codes stand for, if all factors add up to `total`.
+    /// The sums as they are: numbers have their signs already.
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn floats<const BITS: usize>(self, total: i32) -> Lanes16 {
-        let exact = |sums: __m256i| match BITS {
-            8 => sums,
-            _ => _mm256_sub_epi32(_mm256_add_epi32(sums, sums), _mm256_set1_epi32(15 * total)),
-        };
-        Lanes16(_mm256_cvtepi32_ps(exact(self.0[0])), _mm256_cvtepi32_ps(exact(self.0[1])))
+    fn floats(self, _total: i32) -> Lanes16 {
+        Lanes16(_mm256_cvtepi32_ps(self.0[0]), _mm256_cvtepi32_ps(self.0[1]))
     }
 }
 

@@ -72,6 +72,44 @@ impl Lanes16 {
     pub(crate) fn splat(value: f32) -> Lanes16 {
         Lanes16(_mm256_set1_ps(value), _mm256_set1_ps(value))
     }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(crate) fn times(self, other: Lanes16) -> Lanes16 {
+        Lanes16(_mm256_mul_ps(self.0, other.0), _mm256_mul_ps(self.1, other.1))
+    }
+
+    /// The greatest size of a number.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(crate) fn greatest([a, b, c, d]: [Lanes16; 4]) -> f32 {
+        let size = |numbers: __m256| _mm256_andnot_ps(_mm256_set1_ps(-0.0), numbers);
+        let greater = |lanes: Lanes16| _mm256_max_ps(size(lanes.0), size(lanes.1));
+        let eight = _mm256_max_ps(_mm256_max_ps(greater(a), greater(b)), _mm256_max_ps(greater(c), greater(d)));
+        let four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+        let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+        _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
+    }
+
+    /// The nearest integers of all numbers times a factor, which fit into bytes, and their sum.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(crate) fn to_bytes(four: [Lanes16; 4], factor: Lanes16) -> ([i8; 64], i32) {
+        let integers = |numbers: __m256, factor: __m256| _mm256_cvtps_epi32(_mm256_mul_ps(numbers, factor));
+        let words = |lanes: Lanes16| _mm256_packs_epi32(integers(lanes.0, factor.0), integers(lanes.1, factor.1));
+        // Packing works within halves of a register: this is the order of fours that it leaves.
+        let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+        let mut bytes = [0; 64];
+        for (lanes, bytes) in four.as_chunks::<2>().0.iter().zip(bytes.as_chunks_mut::<32>().0) {
+            let packed = _mm256_packs_epi16(words(lanes[0]), words(lanes[1]));
+            // SAFETY: the reference guarantees thirty-two writable bytes.
+            unsafe {
+                _mm256_storeu_si256(bytes.as_mut_ptr().cast(), _mm256_permutevar8x32_epi32(packed, order));
+            }
+        }
+        let total = bytes.iter().fold(0i32, |total, byte: &i8| total.wrapping_add(i32::from(*byte)));
+        (bytes, total)
+    }
 }
 
 /// Sixteen 8-bit floats as f16 numbers 256 times too small; NaN stays NaN.

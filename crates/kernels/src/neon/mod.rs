@@ -56,8 +56,12 @@ pub(crate) const FLOAT_OPS: Ops = Ops {
     attention: AttentionOps {
         scores_f32: attention::scores_f32,
         scores_f16: attention::scores_f16,
+        scores_bf16: attention::scores_bf16,
+        scores_f8: attention::scores_f8,
         mix_f32: attention::mix_f32,
         mix_f16: attention::mix_f16,
+        mix_bf16: attention::mix_bf16,
+        mix_f8: attention::mix_f8,
         to_f16: attention::to_f16,
         ..scalar::OPS.attention
     },

@@ -13,6 +13,8 @@ pub(crate) struct Queries<'a> {
     pub(crate) codes: &'a QueryCodes,
     /// The means of such a page.
     pub(crate) means: &'a [f32],
+    /// The token of such a page that is stored as it is, and its numbers.
+    pub(crate) apart: (usize, &'a [f32]),
 }
 
 /// Attention kernels of one instruction set.
@@ -20,8 +22,12 @@ pub struct AttentionOps {
     pub(crate) exp_weights: unsafe fn(&mut [f32], f32) -> f32,
     pub(crate) scores_f32: unsafe fn(&[f32], Keys<'_, f32>, &mut [f32], usize),
     pub(crate) scores_f16: unsafe fn(&[f32], Keys<'_, u16>, &mut [f32], usize),
+    pub(crate) scores_bf16: unsafe fn(&[f32], Keys<'_, u16>, &mut [f32], usize),
+    pub(crate) scores_f8: unsafe fn(&[f32], Keys<'_, u8>, &mut [f32], usize),
     pub(crate) mix_f32: unsafe fn(&[f32], usize, Values<'_, f32>, &mut [f32]),
     pub(crate) mix_f16: unsafe fn(&[f32], usize, Values<'_, u16>, &mut [f32]),
+    pub(crate) mix_bf16: unsafe fn(&[f32], usize, Values<'_, u16>, &mut [f32]),
+    pub(crate) mix_f8: unsafe fn(&[f32], usize, Values<'_, u8>, &mut [f32]),
     pub(crate) scores_codes: unsafe fn(&KeyCodes<'_>, &mut [f32], usize),
     pub(crate) mix_codes: unsafe fn((&[f32], usize), &ValueCodes<'_>, &mut [f32]),
     pub(crate) to_f16: unsafe fn(&[f32], &mut [u16]),
@@ -45,26 +51,25 @@ impl AttentionOps {
         (scores, stride): (&mut [f32], usize),
     ) {
         let (page_tokens, head) = (keys.tokens(), keys.head());
-        let Queries { numbers: queries, codes: query_codes, means } = *queries;
+        let Queries { numbers: queries, codes: query_codes, means, apart } = *queries;
         let count = queries.len() / head;
         assert!(page_tokens.is_multiple_of(16) && tokens.start < tokens.end && tokens.end <= page_tokens && count > 0);
         assert!(scores.len() >= (count - 1) * stride + tokens.len());
+        let all = (page_tokens, tokens, ahead);
         // SAFETY: a table is reachable only through `Ops::available`, which has checked the CPU.
-        match keys.stored() {
-            Stored::F32(numbers) => unsafe {
-                (self.scores_f32)(queries, Keys { numbers, page_tokens, tokens, ahead }, scores, stride)
-            },
-            Stored::F16(numbers) => unsafe {
-                (self.scores_f16)(queries, Keys { numbers, page_tokens, tokens, ahead }, scores, stride)
-            },
-            Stored::Codes(keys) => unsafe {
-                assert!(means.len() == head && query_codes.rounded.len() == count);
-                (self.scores_codes)(
-                    &KeyCodes { keys, means, queries, query_codes, head, tokens, ahead },
-                    scores,
-                    stride,
-                )
-            },
+        unsafe {
+            match keys.stored() {
+                Stored::F32(numbers) => (self.scores_f32)(queries, page_of(numbers, all), scores, stride),
+                Stored::F16(numbers) => (self.scores_f16)(queries, page_of(numbers, all), scores, stride),
+                Stored::Bf16(numbers) => (self.scores_bf16)(queries, page_of(numbers, all), scores, stride),
+                Stored::F8(numbers) => (self.scores_f8)(queries, page_of(numbers, all), scores, stride),
+                Stored::Codes(keys) => {
+                    let (_, tokens, _) = all;
+                    assert!(means.len() == head && apart.1.len() == head && query_codes.rounded.len() == count);
+                    let page = KeyCodes { keys, means, apart, queries, query_codes, head, tokens, ahead };
+                    (self.scores_codes)(&page, scores, stride);
+                }
+            }
         }
     }
 
@@ -96,6 +101,12 @@ impl AttentionOps {
                 Stored::F16(all) => {
                     (self.mix_f16)(weights, stride, Values { numbers: &all[numbers], head, ahead }, out);
                 }
+                Stored::Bf16(all) => {
+                    (self.mix_bf16)(weights, stride, Values { numbers: &all[numbers], head, ahead }, out);
+                }
+                Stored::F8(all) => {
+                    (self.mix_f8)(weights, stride, Values { numbers: &all[numbers], head, ahead }, out);
+                }
                 Stored::Codes(values) => {
                     assert!(values.scales.len() <= MOST_TOKENS);
                     (self.mix_codes)((weights, stride), &ValueCodes { values, head, tokens, ahead }, out);
@@ -110,4 +121,9 @@ impl AttentionOps {
         // SAFETY: a table is reachable only through `Ops::available`, which has checked the CPU.
         unsafe { (self.to_f16)(row, out) }
     }
+}
+
+/// A page of keys as kernels for floats read it: tokens of a page, those wanted, and the way to the next one.
+fn page_of<T>(numbers: &[T], (page_tokens, tokens, ahead): (usize, Range<usize>, usize)) -> Keys<'_, T> {
+    Keys { numbers, page_tokens, tokens, ahead }
 }

@@ -2,7 +2,7 @@
 
 use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 
-use crate::blocks::half_to_f32;
+use crate::blocks::{brain_to_f32, byte_to_f32, half_to_f32};
 use crate::cached_rows::{Keys, Values};
 
 fn scores<T: Copy>(queries: &[f32], keys: &Keys<'_, T>, widen: impl Fn(T) -> f32, out: &mut [f32], stride: usize) {
@@ -24,6 +24,14 @@ pub(super) fn scores_f16(queries: &[f32], keys: Keys<'_, u16>, out: &mut [f32], 
     scores(queries, &keys, half_to_f32, out, stride);
 }
 
+pub(super) fn scores_bf16(queries: &[f32], keys: Keys<'_, u16>, out: &mut [f32], stride: usize) {
+    scores(queries, &keys, brain_to_f32, out, stride);
+}
+
+pub(super) fn scores_f8(queries: &[f32], keys: Keys<'_, u8>, out: &mut [f32], stride: usize) {
+    scores(queries, &keys, byte_to_f32, out, stride);
+}
+
 pub(crate) fn mix_f32(weights: &[f32], stride: usize, values: Values<'_, f32>, out: &mut [f32]) {
     for (row, out) in out.chunks_exact_mut(values.head).enumerate() {
         for (at, value) in values.numbers.chunks_exact(values.head).enumerate() {
@@ -34,14 +42,27 @@ pub(crate) fn mix_f32(weights: &[f32], stride: usize, values: Values<'_, f32>, o
 }
 
 pub(crate) fn mix_f16(weights: &[f32], stride: usize, values: Values<'_, u16>, out: &mut [f32]) {
-    let numbers = &*widened(values.numbers);
-    mix_f32(weights, stride, Values { numbers, head: values.head, ahead: values.ahead }, out);
+    mix_widened((weights, stride), values, half_to_f32, out);
+}
+
+pub(super) fn mix_bf16(weights: &[f32], stride: usize, values: Values<'_, u16>, out: &mut [f32]) {
+    mix_widened((weights, stride), values, brain_to_f32, out);
+}
+
+pub(super) fn mix_f8(weights: &[f32], stride: usize, values: Values<'_, u8>, out: &mut [f32]) {
+    mix_widened((weights, stride), values, byte_to_f32, out);
+}
+
+fn mix_widened<T: Copy>(
+    (weights, stride): (&[f32], usize),
+    values: Values<'_, T>,
+    widen: impl Fn(T) -> f32,
+    out: &mut [f32],
+) {
+    let numbers: Vec<f32> = values.numbers.iter().map(|&number| widen(number)).collect();
+    mix_f32(weights, stride, Values { numbers: &numbers, head: values.head, ahead: values.ahead }, out);
 }
 
 pub(crate) fn to_f16(row: &[f32], out: &mut [u16]) {
     out.reinterpret_cast_mut::<half::f16>().convert_from_f32_slice(row);
-}
-
-fn widened(halves: &[u16]) -> Vec<f32> {
-    halves.iter().map(|&half| half_to_f32(half)).collect()
 }

@@ -1,7 +1,7 @@
 //! The two products of attention over one page of keys or values that are small integers.
 
 use crate::blocks::half_to_f32;
-use crate::kv_codes::{CodeBits, Codes, KeyCodes, ValueCodes};
+use crate::kv_codes::{Codes, KeyCodes, ValueCodes};
 
 pub(super) fn scores(page: &KeyCodes<'_>, out: &mut [f32], stride: usize) {
     let tokens = page.keys.scales.len();
@@ -13,11 +13,13 @@ pub(super) fn scores(page: &KeyCodes<'_>, out: &mut [f32], stride: usize) {
             out[row * stride + at] = (sum as f32).mul_add(scale, common);
         }
     }
+    page.score_apart(out, stride);
 }
 
 pub(super) fn mix((weights, stride): (&[f32], usize), page: &ValueCodes<'_>, out: &mut [f32]) {
+    let scales = page.scales();
     for (row, out) in out.chunks_exact_mut(page.head).enumerate() {
-        let weights = page.weigh(&weights[row * stride..][..page.tokens.len()]);
+        let weights = page.weigh(&weights[row * stride..][..page.tokens.len()], &scales);
         for (at, out) in out.iter_mut().enumerate() {
             let sum = sum(&page.values, weights.quads(), |token| (token, at), page.head);
             *out = (sum as f32).mul_add(weights.rounded.scale, *out);
@@ -27,12 +29,10 @@ pub(super) fn mix((weights, stride): (&[f32], usize), page: &ValueCodes<'_>, out
 
 /// Σ factor × number over all rows of one lane; factors beyond the last row are zero.
 fn sum(codes: &Codes<'_>, factors: &[[i8; 4]], place: impl Fn(usize) -> (usize, usize), lanes: usize) -> i32 {
-    let rows = codes.codes.len() / codes.bits.bytes(4, lanes) * 4;
+    let rows = codes.parts().0.len() / codes.bits.vectors(lanes) * 4;
     let number = |row: usize| {
         let (row, lane) = place(row);
-        let place = codes.bits.place(row, lane, lanes);
-        let code = codes.codes[place.byte] >> place.shift;
-        codes.bits.value(if codes.bits == CodeBits::Four { code & 15 } else { code })
+        codes.bits.get(codes.codes, (row, lane, lanes))
     };
     factors.as_flattened().iter().take(rows).enumerate().map(|(row, factor)| i32::from(*factor) * number(row)).sum()
 }

@@ -127,6 +127,16 @@ macro_rules! attention_kernels {
             scores(queries, &keys, (out, stride), |key| Lanes16::load_halves(key));
         }
 
+        #[target_feature(enable = $features)]
+        pub(super) fn scores_bf16(queries: &[f32], keys: Keys<'_, u16>, out: &mut [f32], stride: usize) {
+            scores(queries, &keys, (out, stride), |key| Lanes16::load_brain(key));
+        }
+
+        #[target_feature(enable = $features)]
+        pub(super) fn scores_f8(queries: &[f32], keys: Keys<'_, u8>, out: &mut [f32], stride: usize) {
+            scores(queries, &keys, (out, stride), |key| Lanes16::load_bytes(key));
+        }
+
         /// Adds weighted values to the outputs, sixteen numbers of several heads in registers over all keys.
         #[inline]
         #[target_feature(enable = $features)]
@@ -231,6 +241,16 @@ macro_rules! attention_kernels {
         #[target_feature(enable = $features)]
         pub(super) fn mix_f16(weights: &[f32], stride: usize, values: Values<'_, u16>, out: &mut [f32]) {
             mix((weights, stride), &values, out, (|value| Lanes16::load_halves(value), half_to_f32));
+        }
+
+        #[target_feature(enable = $features)]
+        pub(super) fn mix_bf16(weights: &[f32], stride: usize, values: Values<'_, u16>, out: &mut [f32]) {
+            mix((weights, stride), &values, out, (|value| Lanes16::load_brain(value), brain_to_f32));
+        }
+
+        #[target_feature(enable = $features)]
+        pub(super) fn mix_f8(weights: &[f32], stride: usize, values: Values<'_, u8>, out: &mut [f32]) {
+            mix((weights, stride), &values, out, (|value| Lanes16::load_bytes(value), byte_to_f32));
         }
 
         #[target_feature(enable = $features)]

@@ -4,19 +4,41 @@
 //! products, `Codes64`, four numbers of each of sixteen lanes, `prefetch_from`, which has memory brought nearer, and `HEADS`,
 //! the query heads that share one pass.
 
+use crate::kv_codes::VECTOR;
+
+/// Vectors that hold four numbers of two sixteens of lanes, and how far those are shifted there.
+#[derive(Clone, Copy)]
+pub(crate) struct TwoSixteens<'a> {
+    /// Of the first sixteen; of numbers of less than eight bits, of both.
+    pub(crate) first: &'a [u8; VECTOR],
+    /// Of the second sixteen.
+    pub(crate) second: &'a [u8; VECTOR],
+    /// Third bits, where numbers have three.
+    pub(crate) third: &'a [u8; VECTOR],
+    /// By how many bits numbers of two or three bits are shifted.
+    pub(crate) shift: u32,
+    /// By how many bits third bits are shifted.
+    pub(crate) third_shift: u32,
+}
+
 macro_rules! kv_code_kernels {
     ($features:literal) => {
         #[target_feature(enable = $features)]
         pub(super) fn scores(page: &KeyCodes<'_>, out: &mut [f32], stride: usize) {
             match page.keys.bits {
+                CodeBits::Two => scores_of::<2>(page, (out, stride)),
+                CodeBits::Three => scores_of::<3>(page, (out, stride)),
                 CodeBits::Four => scores_of::<4>(page, (out, stride)),
                 CodeBits::Eight => scores_of::<8>(page, (out, stride)),
             }
+            page.score_apart(out, stride);
         }
 
         #[target_feature(enable = $features)]
         pub(super) fn mix(weights: (&[f32], usize), page: &ValueCodes<'_>, out: &mut [f32]) {
             match page.values.bits {
+                CodeBits::Two => mix_of::<2>(weights, page, out),
+                CodeBits::Three => mix_of::<3>(weights, page, out),
                 CodeBits::Four => mix_of::<4>(weights, page, out),
                 CodeBits::Eight => mix_of::<8>(weights, page, out),
             }
@@ -77,10 +99,10 @@ macro_rules! kv_code_kernels {
         #[inline]
         #[target_feature(enable = $features)]
         fn mix_of<const BITS: usize>((weights, stride): (&[f32], usize), page: &ValueCodes<'_>, out: &mut [f32]) {
-            let count = out.len() / page.head;
+            let (count, page) = (out.len() / page.head, (page, &widened(page.values.scales)));
             let mut first = 0;
             while first < count {
-                let (weights, out) = ((&weights[first * stride..], stride), &mut out[first * page.head..]);
+                let (weights, out) = ((&weights[first * stride..], stride), &mut out[first * page.0.head..]);
                 first += match count - first {
                     left if left >= HEADS => mix_heads::<BITS, HEADS>(weights, page, out),
                     left if left >= 4 => mix_heads::<BITS, 4>(weights, page, out),
@@ -95,12 +117,12 @@ macro_rules! kv_code_kernels {
         #[target_feature(enable = $features)]
         fn mix_heads<const BITS: usize, const H: usize>(
             (weights, stride): (&[f32], usize),
-            page: &ValueCodes<'_>,
+            (page, scales): (&ValueCodes<'_>, &[f32; MOST_TOKENS]),
             out: &mut [f32],
         ) -> usize {
             let mut codes = [const { WeightCodes::NONE }; H];
             for (row, codes) in codes.iter_mut().enumerate() {
-                *codes = page.weigh(&weights[row * stride..][..page.tokens.len()]);
+                *codes = weigh(&weights[row * stride..], &page.tokens, scales);
             }
             let mut factors = [(codes[0].quads(), codes[0].rounded); H];
             for row in 0..H {
@@ -120,14 +142,67 @@ macro_rules! kv_code_kernels {
             H
         }
 
+        /// The scales of all tokens; zero beyond the last.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn widened(scales: &[u16]) -> [f32; MOST_TOKENS] {
+            let mut all = [0.0; MOST_TOKENS];
+            for (all, scales) in all.as_chunks_mut().0.iter_mut().zip(scales.as_chunks().0) {
+                Lanes16::load_halves(scales).store(all);
+            }
+            all
+        }
+
+        /// The weights of the wanted tokens, times the scales of those tokens, as integers.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn weigh(weights: &[f32], tokens: &Range<usize>, scales: &[f32; MOST_TOKENS]) -> WeightCodes {
+            match weights.first_chunk() {
+                Some(weights) if *tokens == (0..MOST_TOKENS) => weigh_page(weights, scales),
+                _ => weigh_some(weights, tokens, scales),
+            }
+        }
+
+        /// The same for some tokens of a page. Apart, because what it calls costs registers.
+        #[cold]
+        #[inline(never)]
+        #[target_feature(enable = $features)]
+        fn weigh_some(weights: &[f32], tokens: &Range<usize>, scales: &[f32; MOST_TOKENS]) -> WeightCodes {
+            let mut all = [0.0; MOST_TOKENS];
+            all[tokens.clone()].copy_from_slice(&weights[..tokens.len()]);
+            weigh_page(&all, scales)
+        }
+
+        /// The same for all tokens of a page.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn weigh_page(weights: &[f32; MOST_TOKENS], scales: &[f32; MOST_TOKENS]) -> WeightCodes {
+            let mut scaled = [Lanes16::zero(); 4];
+            let (weights, scales) = (weights.as_chunks::<16>().0, scales.as_chunks::<16>().0);
+            for (scaled, (weights, scales)) in scaled.iter_mut().zip(weights.iter().zip(scales)) {
+                *scaled = Lanes16::load(weights).times(Lanes16::load(scales));
+            }
+            let greatest = Lanes16::greatest(scaled);
+            let inverse = if greatest > 0.0 { MOST / greatest } else { 0.0 };
+            let (codes, total) = Lanes16::to_bytes(scaled, Lanes16::splat(inverse));
+            WeightCodes::new(codes, Rounded { scale: greatest / MOST, total })
+        }
+
         /// Adds products to the first sixteen numbers, or to as many as there are.
         #[inline]
         #[target_feature(enable = $features)]
         fn add_to(out: &mut [f32], sums: Lanes16, scale: Lanes16) {
-            if let Some(out) = out.first_chunk_mut() {
-                Lanes16::load(out).add_product(sums, scale).store(out);
-                return;
+            match out.first_chunk_mut() {
+                Some(out) => Lanes16::load(out).add_product(sums, scale).store(out),
+                None => add_to_some(out, sums, scale),
             }
+        }
+
+        /// The same for less than sixteen.
+        #[cold]
+        #[inline(never)]
+        #[target_feature(enable = $features)]
+        fn add_to_some(out: &mut [f32], sums: Lanes16, scale: Lanes16) {
             let mut all = [0.0; 16];
             all[..out.len()].copy_from_slice(out);
             Lanes16::load(&all).add_product(sums, scale).store(&mut all);
@@ -143,28 +218,48 @@ macro_rules! kv_code_kernels {
             side: usize,
             factors: &[(&[[i8; 4]], Rounded); H],
         ) -> [[Lanes16; H]; 2] {
-            let (all, vectors) = (codes.codes.as_chunks::<VECTOR>().0, codes.bits.vectors(lanes));
-            // Two sixteens are two vectors of bytes, or one of half bytes.
-            let (first, second) = if BITS == 8 { (2 * side, (2 * side + 1).min(vectors - 1)) } else { (side, side) };
+            let ((low, third), vectors) = (codes.parts(), codes.bits.vectors(lanes));
+            // Two sixteens are two vectors of bytes, one of half bytes, or half of one of two bits a number.
+            let (first, second) = match BITS {
+                8 => (2 * side, (2 * side + 1).min(vectors - 1)),
+                4 => (side, side),
+                _ => (side / 2, side / 2),
+            };
+            let pair = side as u32 % 2;
+            let quads = low.len() / vectors;
+            let mut rows = [&factors[0].0[..quads]; H];
+            for row in 0..H {
+                rows[row] = &factors[row].0[..quads];
+            }
             let mut sums = [[Sums16::zero(); 2]; H];
-            for (quad, of_quad) in all.chunks_exact(vectors).enumerate() {
-                let (a, b) = (&of_quad[first], &of_quad[second]);
-                prefetch_from(a, ahead, VECTOR);
+            for quad in 0..quads {
+                let of_quad = &low[quad * vectors..][..vectors];
+                let two = TwoSixteens {
+                    first: &of_quad[first],
+                    second: &of_quad[second],
+                    third: if BITS == 3 { &third[quad / 2 * vectors + first] } else { &of_quad[first] },
+                    shift: 4 * pair,
+                    third_shift: 4 * (quad as u32 % 2) + 2 * pair,
+                };
+                prefetch_from(two.first, ahead, VECTOR);
                 if BITS == 8 {
-                    prefetch_from(b, ahead, VECTOR);
+                    prefetch_from(two.second, ahead, VECTOR);
                 }
-                let (a, b) = Codes64::two::<BITS>(a, b);
-                for (sums, (factors, _)) in sums.iter_mut().zip(factors) {
+                if BITS == 3 {
+                    prefetch_from(two.third, ahead, VECTOR);
+                }
+                let (a, b) = Codes64::two::<BITS>(two);
+                for (sums, factors) in sums.iter_mut().zip(&rows) {
                     let factor = factors[quad];
-                    sums[0] = sums[0].add_products::<BITS>(a, factor);
-                    sums[1] = sums[1].add_products::<BITS>(b, factor);
+                    sums[0] = sums[0].add_products(a, factor);
+                    sums[1] = sums[1].add_products(b, factor);
                 }
             }
             let mut floats = [[Lanes16::zero(); H]; 2];
             for (row, sums) in sums.iter().enumerate() {
                 let total = factors[row].1.total;
-                floats[0][row] = sums[0].floats::<BITS>(total);
-                floats[1][row] = sums[1].floats::<BITS>(total);
+                floats[0][row] = sums[0].floats(total);
+                floats[1][row] = sums[1].floats(total);
             }
             floats
         }

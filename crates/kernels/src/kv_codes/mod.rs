@@ -1,24 +1,21 @@
 //! Keys and values of a page as small integers, which attention multiplies as integers.
 //!
 //! Every token has one scale. So that no single number decides it, numbers are rotated first: what stands out in one place
-//! is spread over all. Keys lose what all tokens of the page have in common before that. A query that is rotated likewise
-//! gives the same scores, and the mixed values are rotated back once for all pages.
+//! is spread over all. Keys lose what all tokens of the page have in common before that, and the token that is least like
+//! the others stays as it is. A query that is rotated likewise gives the same scores, and the mixed values are rotated back
+//! once for all pages.
+
+mod bits;
+mod seal;
 
 use std::ops::Range;
 
-use half::f16;
+pub use bits::CodeBits;
+pub(crate) use bits::VECTOR;
+pub use seal::{CodesMut, SealScratch, Side};
 
 use crate::blocks::half_to_f32;
 use crate::scalar::float::dot;
-
-/// How many bits a number has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CodeBits {
-    /// Sixteen levels, two numbers to a byte.
-    Four,
-    /// 255 levels.
-    Eight,
-}
 
 /// Keys or values of one head in one page.
 #[derive(Clone, Copy)]
@@ -31,77 +28,24 @@ pub struct Codes<'a> {
     pub scales: &'a [u16],
     /// What every token has besides, number by number, as f16; nothing for values.
     pub means: &'a [u16],
+    /// The token that is stored as it is: which one, and then its numbers as f16; nothing for values.
+    pub apart: &'a [u16],
 }
 
-/// Where one number lies: which byte, and how far it is shifted there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CodePlace {
-    pub(crate) byte: usize,
-    pub(crate) shift: u32,
+impl Codes<'_> {
+    /// The vectors of all bits but the third, and those of the third where numbers have one.
+    #[inline(always)]
+    pub(crate) fn parts(&self) -> (&[[u8; VECTOR]], &[[u8; VECTOR]]) {
+        let all = self.codes.as_chunks().0;
+        all.split_at(self.bits.without_third(all.len()))
+    }
 }
-
-/// Bytes that are loaded together: four numbers that are multiplied and added, of each of sixteen lanes.
-pub(crate) const VECTOR: usize = 64;
 
 /// The greatest factor of a product: two of them times 127 and added stay within sixteen bits.
 pub(crate) const MOST: f32 = 127.0;
 
 /// The most tokens of a page.
 pub(crate) const MOST_TOKENS: usize = 64;
-
-impl CodeBits {
-    /// All of them.
-    pub const ALL: [CodeBits; 2] = [CodeBits::Four, CodeBits::Eight];
-
-    /// Sixteens of lanes that share a vector.
-    pub(crate) const fn planes(self) -> usize {
-        match self {
-            CodeBits::Four => 2,
-            CodeBits::Eight => 1,
-        }
-    }
-
-    /// Vectors for four numbers of every lane.
-    pub(crate) fn vectors(self, lanes: usize) -> usize {
-        lanes.div_ceil(16).div_ceil(self.planes())
-    }
-
-    /// Bytes of `rows` numbers, which products add up, for each of `lanes` results.
-    pub fn bytes(self, rows: usize, lanes: usize) -> usize {
-        rows.div_ceil(4) * self.vectors(lanes) * VECTOR
-    }
-
-    /// Where the number of a row and a lane lies.
-    pub(crate) fn place(self, row: usize, lane: usize, lanes: usize) -> CodePlace {
-        let (sixteen, planes) = (lane / 16, self.planes());
-        let vector = row / 4 * self.vectors(lanes) + sixteen / planes;
-        CodePlace { byte: vector * VECTOR + lane % 16 * 4 + row % 4, shift: (sixteen % planes * 4) as u32 }
-    }
-
-    /// The integer that a code stands for.
-    pub(crate) fn value(self, code: u8) -> i32 {
-        match self {
-            CodeBits::Four => 2 * i32::from(code) - 15,
-            CodeBits::Eight => i32::from(code) - 128,
-        }
-    }
-
-    /// The greatest of those integers.
-    fn greatest(self) -> f32 {
-        match self {
-            CodeBits::Four => 15.0,
-            CodeBits::Eight => 127.0,
-        }
-    }
-
-    /// The code of the integer nearest to a number.
-    fn code(self, number: f32) -> u8 {
-        match self {
-            CodeBits::Four => nearest((number + 15.0) * 0.5).clamp(0.0, 15.0) as u8,
-            CodeBits::Eight => (nearest(number).clamp(-127.0, 127.0) + 128.0) as u8,
-        }
-    }
-}
 
 /// A float this large has no fractions: adding it rounds to the nearest integer, the even one of two. The lowest bits of the
 /// sum are that integer.
@@ -174,80 +118,15 @@ fn greatest(numbers: &[f32]) -> f32 {
     rest.iter().fold(lanes[0], |greatest, number| if number.abs() > greatest { number.abs() } else { greatest })
 }
 
-/// Room to turn the tokens of one page into codes.
-#[derive(Default)]
-pub struct SealScratch {
-    token: Vec<f32>,
-    means: Vec<f32>,
-}
-
-impl SealScratch {
-    /// Room for tokens of up to `head` numbers.
-    pub fn with_capacity(head: usize) -> SealScratch {
-        SealScratch { token: Vec::with_capacity(head), means: Vec::with_capacity(head) }
-    }
-}
-
-/// A page of one head to be filled.
-pub struct CodesMut<'a> {
-    /// Bits of a number.
-    pub bits: CodeBits,
-    /// The numbers.
-    pub codes: &'a mut [u8],
-    /// The scales of all tokens.
-    pub scales: &'a mut [u16],
-    /// What all tokens have in common; empty if it stays in the numbers.
-    pub means: &'a mut [u16],
-}
-
-/// How the numbers of a page are multiplied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// Keys: the numbers of a token are added up, and every token is a result.
-    Keys,
-    /// Values: tokens are added up, and every number is a result.
-    Values,
-}
-
-impl CodesMut<'_> {
-    /// Stores the tokens that `number(token, at)` gives, with `head` numbers each. The result depends on them alone.
-    pub fn seal(&mut self, side: Side, head: usize, number: impl Fn(usize, usize) -> f32, scratch: &mut SealScratch) {
-        let (bits, tokens) = (self.bits, self.scales.len());
-        let SealScratch { token: row, means } = scratch;
-        means.clear();
-        means.resize(head, 0.0);
-        if !self.means.is_empty() {
-            for token in 0..tokens {
-                means.iter_mut().enumerate().for_each(|(at, mean)| *mean += number(token, at));
-            }
-            for (mean, stored) in means.iter_mut().zip(&mut *self.means) {
-                *stored = f16::from_f32(*mean / tokens as f32).to_bits();
-                *mean = half_to_f32(*stored);
-            }
-        }
-        self.codes.fill(0);
-        for token in 0..tokens {
-            row.clear();
-            row.extend(means.iter().enumerate().map(|(at, mean)| number(token, at) - mean));
-            rotate(row);
-            let scale = f16::from_f32(greatest(row) / bits.greatest());
-            self.scales[token] = scale.to_bits();
-            let inverse = if scale.to_f32() > 0.0 { 1.0 / scale.to_f32() } else { 0.0 };
-            for (at, number) in row.iter().enumerate() {
-                let place = match side {
-                    Side::Keys => bits.place(at, token, tokens),
-                    Side::Values => bits.place(token, at, head),
-                };
-                self.codes[place.byte] |= bits.code(number * inverse) << place.shift;
-            }
-        }
-    }
+/// Numbers of a query with the zeros after them: codes of three bits come in eights.
+fn padded(head: usize) -> usize {
+    head.next_multiple_of(8)
 }
 
 /// Query rows as integers, rotated as keys are.
 #[derive(Default)]
 pub(crate) struct QueryCodes {
-    /// Of every query, filled up with zeros to a multiple of four.
+    /// Of every query, filled up with zeros to a multiple of eight.
     pub(crate) codes: Vec<i8>,
     pub(crate) rounded: Vec<Rounded>,
     rotated: Vec<f32>,
@@ -257,7 +136,7 @@ impl QueryCodes {
     /// Room for so many queries of `head` numbers.
     pub(crate) fn with_capacity(queries: usize, head: usize) -> QueryCodes {
         QueryCodes {
-            codes: Vec::with_capacity(queries * head.next_multiple_of(4)),
+            codes: Vec::with_capacity(queries * padded(head)),
             rounded: Vec::with_capacity(queries),
             rotated: Vec::with_capacity(head),
         }
@@ -274,7 +153,7 @@ impl QueryCodes {
         if !self.rounded.is_empty() {
             return;
         }
-        let width = head.next_multiple_of(4);
+        let width = padded(head);
         self.codes.resize(queries.len() / head * width, 0);
         for (query, codes) in queries.chunks_exact(head).zip(self.codes.chunks_exact_mut(width)) {
             self.rotated.clear();
@@ -290,7 +169,9 @@ pub(crate) struct KeyCodes<'a> {
     pub(crate) keys: Codes<'a>,
     /// What all tokens of the page have in common.
     pub(crate) means: &'a [f32],
-    /// The queries as they are, which meet the means.
+    /// The token that is stored as it is, and its numbers.
+    pub(crate) apart: (usize, &'a [f32]),
+    /// The queries as they are, which meet means and the token apart.
     pub(crate) queries: &'a [f32],
     /// The queries as integers.
     pub(crate) query_codes: &'a QueryCodes,
@@ -315,7 +196,7 @@ impl KeyCodes<'_> {
     /// The integers of a query.
     #[inline(always)]
     pub(crate) fn query(&self, query: usize) -> &[[i8; 4]] {
-        let width = self.head.div_ceil(4);
+        let width = padded(self.head) / 4;
         &self.query_codes.codes.as_chunks().0[query * width..][..width]
     }
 
@@ -323,6 +204,17 @@ impl KeyCodes<'_> {
     #[inline(always)]
     pub(crate) fn common(&self, query: usize) -> f32 {
         dot(&self.queries[query * self.head..][..self.head], self.means)
+    }
+
+    /// Replaces the scores of the token that is stored as it is; the score of a query lies at `query × stride`.
+    #[inline(always)]
+    pub(crate) fn score_apart(&self, scores: &mut [f32], stride: usize) {
+        let (token, numbers) = self.apart;
+        if self.tokens.contains(&token) {
+            for (row, query) in self.queries.chunks_exact(self.head).enumerate() {
+                scores[row * stride + token - self.tokens.start] = dot(query, numbers);
+            }
+        }
     }
 }
 
@@ -333,14 +225,21 @@ pub(crate) struct WeightCodes {
 }
 
 impl ValueCodes<'_> {
+    /// The scales of all tokens; zero beyond the last.
+    #[inline(always)]
+    pub(crate) fn scales(&self) -> [f32; MOST_TOKENS] {
+        let mut scales = [0.0; MOST_TOKENS];
+        scales.iter_mut().zip(self.values.scales).for_each(|(scale, stored)| *scale = half_to_f32(*stored));
+        scales
+    }
+
     /// The weights of the wanted tokens, times the scales of those tokens, as integers.
     #[inline(always)]
-    pub(crate) fn weigh(&self, weights: &[f32]) -> WeightCodes {
+    pub(crate) fn weigh(&self, weights: &[f32], scales: &[f32; MOST_TOKENS]) -> WeightCodes {
         let mut scaled = [0f32; MOST_TOKENS];
         let tokens = self.tokens.clone();
-        for ((scaled, weight), scale) in scaled[tokens.clone()].iter_mut().zip(weights).zip(&self.values.scales[tokens])
-        {
-            *scaled = weight * half_to_f32(*scale);
+        for ((scaled, weight), scale) in scaled[tokens.clone()].iter_mut().zip(weights).zip(&scales[tokens]) {
+            *scaled = weight * scale;
         }
         let mut codes = [0; MOST_TOKENS];
         let rounded = to_bytes(&scaled, &mut codes);
@@ -352,6 +251,12 @@ impl WeightCodes {
     /// No weights.
     pub(crate) const NONE: WeightCodes =
         WeightCodes { codes: [0; MOST_TOKENS], rounded: Rounded { scale: 0.0, total: 0 } };
+
+    /// These integers, and what they are to be multiplied with.
+    #[inline(always)]
+    pub(crate) fn new(codes: [i8; MOST_TOKENS], rounded: Rounded) -> WeightCodes {
+        WeightCodes { codes, rounded }
+    }
 
     /// The integers of four tokens each.
     #[inline(always)]
