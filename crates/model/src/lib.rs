@@ -25,6 +25,7 @@ mod load;
 mod mixer;
 mod names;
 mod norm;
+mod page_bytes;
 mod per_layer;
 mod plan;
 mod profile;
@@ -46,9 +47,12 @@ pub use activation_stats::{ActivationStats, ColumnStats, MatrixId};
 pub use compute::Compute;
 pub use error::{ModelError, StageError};
 pub use export::{ExportedTensor, GgufExport, gguf_export};
-pub use kv::{CacheDemand, CacheFormat, CachePages, KvFormat, KvFormats, KvLayout, PageClass, PerClass, Span};
+pub use kv::{
+    CacheDemand, CacheFormat, CachePages, KvFormat, KvFormats, KvLayout, KvPolicy, PageClass, PerClass, Span,
+};
 pub use limits::ModelLimits;
 pub use load::{LoadOptions, LoadedModel, load, load_stage};
+pub use page_bytes::PageBytes;
 pub use plan::{PAGE_TOKENS, PageId, PageRun, ReservedPages, SequenceStep, StepPlan};
 pub use profile::{Kind, Place, Profile, TraceEvent, Work};
 pub use rope::{DynamicScaling, LongScaling, RopeScaling, RopeSpec, RopeStyle, WavelengthScaling, YarnScaling};

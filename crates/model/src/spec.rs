@@ -1,6 +1,6 @@
 //! An architecture as plain data: everything the forward pass needs to know besides the weights.
 
-use cascadia_kernels::{Activation, Dtype};
+use cascadia_kernels::{Activation, Dtype, Side};
 use cascadia_weights::ModelFiles;
 
 pub use crate::expert_spec::{
@@ -179,6 +179,16 @@ pub(crate) struct CacheShape {
     pub(crate) value: usize,
     /// Newest positions that are read; `None` for all.
     pub(crate) window: Option<u32>,
+}
+
+impl CacheShape {
+    /// Numbers in a key or a value.
+    pub(crate) fn width(&self, side: Side) -> usize {
+        match side {
+            Side::Keys => self.key,
+            Side::Values => self.value,
+        }
+    }
 }
 
 /// Attention with query heads that share key/value heads.

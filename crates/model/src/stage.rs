@@ -18,7 +18,8 @@ use crate::step::Step;
 use crate::streamed_experts::ExpertPlaces;
 use crate::workspace::Workspace;
 use crate::{
-    Compute, Kind, LoadOptions, ModelError, ModelSpec, PageClass, PageId, Place, StageError, StepPlan, arch, assemble,
+    Compute, Kind, LoadOptions, ModelError, ModelSpec, PageBytes, PageClass, PageId, Place, StageError, StepPlan, arch,
+    assemble,
 };
 
 /// Hidden states of one step, one row of `width` numbers per token.
@@ -45,6 +46,10 @@ pub trait Stage: Send + Sync {
     }
     /// No step of this sequence follows; what is kept for it alone may go. Pages are not: their owner numbers them.
     fn end_sequence(&self, _id: u64) {}
+    /// What its pages hold, to be kept elsewhere and put back between steps. None where they are not in this process.
+    fn pages(&self) -> Option<&dyn PageBytes> {
+        None
+    }
 }
 
 /// What a stage is.
@@ -128,6 +133,10 @@ impl<S: Stage + ?Sized> Stage for Arc<S> {
     fn end_sequence(&self, id: u64) {
         (**self).end_sequence(id);
     }
+
+    fn pages(&self) -> Option<&dyn PageBytes> {
+        (**self).pages()
+    }
 }
 
 /// Layers that run on this machine.
@@ -176,7 +185,7 @@ impl LocalStage {
         let own = range.start as usize..range.end as usize;
         let per_layer = spec.per_layer.map(|inputs| PerLayerInputs::new(&catalog, spec, inputs, (own.clone(), stats)));
         let compute = options.compute();
-        let layout = KvLayout::new(spec, own, &options.limits.formats)?;
+        let layout = KvLayout::new(spec, own, &options.limits.kv)?;
         let cap = options.memory.map(|memory| MemoryCap { memory, cache_bytes: cache_pages.bytes(&layout) });
         let places = |layer: &Layer| layer.feed_forward.experts().map(|experts| ExpertPlaces::new(experts, files));
         let places: Vec<_> = layers.iter().map(places).collect();
@@ -188,7 +197,7 @@ impl LocalStage {
         let most = options.limits.rows_per_step as usize;
         let ropes = spec.ropes.iter().map(|rope| RopeTable::with_capacity(most, rope)).collect();
         let state = State {
-            cache: KvPool::new(layout, cache_pages)?,
+            cache: KvPool::new(layout, cache_pages, options.pool.threads())?,
             workspace: Workspace::new(spec, options),
             rows: StepRows { places: RowPlaces::with_capacity(most), ropes },
         };
@@ -237,23 +246,6 @@ impl LocalStage {
         Ok(())
     }
 
-    /// A copy of what a page holds in all layers of its class. Empty where the stage has no such layers.
-    pub fn copy_page(&self, class: PageClass, page: PageId) -> Vec<u8> {
-        self.state().cache.page(class, page).to_vec()
-    }
-
-    /// Fills a page with a copy that was made of one, here or by another stage of the same layers and formats.
-    pub fn fill_page(&self, class: PageClass, page: PageId, bytes: &[u8]) -> Result<(), StageError> {
-        let mut state = self.state();
-        let room = state.cache.page_mut(class, page);
-        if room.len() != bytes.len() {
-            let (held, length) = (bytes.len(), room.len());
-            return Err(StageError::Plan { problem: format!("{held} bytes for {class:?} page {page} of {length}") });
-        }
-        room.copy_from_slice(bytes);
-        Ok(())
-    }
-
     /// Gives the memory of a page back to the system. The page stays usable, and is zero until it is written again.
     pub fn give_back_page(&self, class: PageClass, page: PageId) -> Result<(), ModelError> {
         self.state().cache.give_back(class, page)
@@ -278,6 +270,10 @@ impl Stage for LocalStage {
         Some(self.progress.load(Ordering::Relaxed))
     }
 
+    fn pages(&self) -> Option<&dyn PageBytes> {
+        Some(self)
+    }
+
     fn run(&self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {
         if hidden.width != self.width || hidden.values.len() != plan.tokens.len() * self.width {
             let (numbers, rows, width) = (hidden.values.len(), plan.tokens.len(), self.width);
@@ -288,5 +284,26 @@ impl Stage for LocalStage {
         ropes.iter_mut().zip(&self.rotations).for_each(|(rope, rotation)| rope.fill(rotation, &places.positions));
         self.run_layers(&self.compute.step(plan, places, ropes), hidden, (cache, workspace))?;
         Ok(self.files.check_intact()?)
+    }
+}
+
+impl PageBytes for LocalStage {
+    fn page_bytes(&self, class: PageClass) -> usize {
+        self.state().cache.page(class, 0).len()
+    }
+
+    fn copy_page(&self, class: PageClass, page: PageId) -> Vec<u8> {
+        self.state().cache.page(class, page).to_vec()
+    }
+
+    fn fill_page(&self, class: PageClass, page: PageId, bytes: &[u8]) -> Result<(), StageError> {
+        let mut state = self.state();
+        let room = state.cache.page_mut(class, page);
+        if room.len() != bytes.len() {
+            let (held, length) = (bytes.len(), room.len());
+            return Err(StageError::Plan { problem: format!("{held} bytes for {class:?} page {page} of {length}") });
+        }
+        room.copy_from_slice(bytes);
+        Ok(())
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use cascadia_kernels::{ActivationPrecision, Ops, Pool};
 use cascadia_model::{
-    CacheFormat, CachePages, Hidden, KvFormat, KvFormats, LoadOptions, ModelLimits, PAGE_TOKENS, PageClass, PageRun,
+    CacheFormat, CachePages, Hidden, KvFormats, KvPolicy, LoadOptions, ModelLimits, PAGE_TOKENS, PageClass, PageRun,
     StepPlan, load,
 };
 use cascadia_weights::ModelFiles;
@@ -47,13 +47,12 @@ fn a_step_allocates_nothing() {
     let plain = ["llama3", "mistral", "qwen2", "gemma3n", "gemma4", "gemma4-keys", "llama3-gguf/model.gguf"];
     let experts = ["qwen2-moe", "gpt-oss", "glm4-moe", "gemma4-moe", "deepseek-v2-lite", "deepseek-v3"];
     let both = |fixture| ActivationPrecision::ALL.map(|activations| (fixture, activations));
-    let int4 = KvFormats::Uniform(KvFormat::both(CacheFormat::Int4));
-    let cached =
-        |(fixture, activations)| [KvFormats::Auto, int4.clone()].map(|formats| (fixture, activations, formats));
-    for (fixture, activations, formats) in plain.into_iter().chain(experts).flat_map(both).flat_map(cached) {
+    let policies = || [KvPolicy::new(KvFormats::Exact), KvPolicy::uniform(CacheFormat::Int4)];
+    let cached = |(fixture, activations)| policies().map(|kv| (fixture, activations, kv));
+    for (fixture, activations, kv) in plain.into_iter().chain(experts).flat_map(both).flat_map(cached) {
         let files = Arc::new(ModelFiles::open(&fixtures.join(fixture)).expect("the fixture opens"));
         let cache = CachePages::new(|_| 4);
-        let limits = ModelLimits { activations, formats, ..ModelLimits::new(4 * PAGE_TOKENS, PAGE_TOKENS, cache) };
+        let limits = ModelLimits { activations, kv, ..ModelLimits::new(4 * PAGE_TOKENS, PAGE_TOKENS, cache) };
         let options = LoadOptions::new(limits, Arc::new(Pool::new(1)));
         let mut model = load(&files, &options).expect("the fixture loads");
         let (mut hidden, mut logits) = (Hidden::default(), Vec::new());

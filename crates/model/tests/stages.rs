@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use cascadia_kernels::Pool;
 use cascadia_model::{
-    CachePages, Hidden, LoadOptions, LocalStage, ModelError, ModelLimits, ModelSpec, PAGE_TOKENS, PageClass,
+    CachePages, Hidden, LoadOptions, LocalStage, ModelError, ModelLimits, ModelSpec, PAGE_TOKENS, PageBytes, PageClass,
     ReservedPages, Stage, StepPlan, load,
 };
 use cascadia_weights::ModelFiles;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cascadia_kernels::Pool;
 use cascadia_model::{
-    CachePages, Hidden, Kind, LoadOptions, ModelError, ModelLimits, ModelSpec, Profile, ReservedPages, StepPlan, load,
+    Hidden, Kind, LoadOptions, ModelError, ModelLimits, ModelSpec, Profile, ReservedPages, StepPlan, load,
 };
 use cascadia_weights::{ModelFiles, WeightPages};
 
@@ -20,18 +20,14 @@ fn run(memory: Option<u64>, threads: usize) -> Result<(Vec<u32>, u64), ModelErro
     let files = Arc::new(ModelFiles::open(&model())?);
     let profile = Arc::new(Profile::default());
     let limits = ModelLimits::one_sequence(&ModelSpec::from_files(&files)?, CONTEXT, 16);
+    let pages = ReservedPages::new(0, limits.cache);
     let options =
         LoadOptions { memory, profile: Arc::clone(&profile), ..LoadOptions::new(limits, Arc::new(Pool::new(threads))) };
     let mut model = load(&files, &options)?;
     let (mut hidden, mut logits, mut bits) = (Hidden::default(), Vec::new(), Vec::new());
     for (start, rows) in [(0, 16), (16, 1), (17, 5)] {
         let mut plan = StepPlan::default();
-        plan.add(
-            0,
-            start,
-            (1..=rows).map(|token| 7 * token),
-            ReservedPages::new(0, CachePages::full(1)).runs(start + rows),
-        );
+        plan.add(0, start, (1..=rows).map(|token| 7 * token), pages.runs(start + rows));
         model.token_io.embed(&plan, &mut hidden).expect("the step runs");
         model.stages.iter().for_each(|stage| stage.run(&plan, &mut hidden).expect("the step runs"));
         model.token_io.logits(&plan, &hidden, &[rows - 1], &mut logits).expect("the step runs");

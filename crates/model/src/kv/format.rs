@@ -1,11 +1,8 @@
 //! How exactly cached keys and values are stored.
 
-use cascadia_kernels::{CodeBits, Dtype};
+use cascadia_kernels::{CodeBits, Dtype, Side};
 
-use crate::{ModelSpec, PAGE_TOKENS};
-
-/// Tokens that are stored as exactly as they were computed, at least, where older ones are quantised.
-const TAIL_TOKENS: u32 = 128;
+use crate::PAGE_TOKENS;
 
 /// The storage format of cached keys or values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,15 +15,14 @@ pub enum CacheFormat {
     Int8,
     /// Half a byte a number, and a scale for each token.
     Int4,
-}
-
-/// The newest tokens of layers whose older ones are quantised.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Tail {
-    /// How many, at least.
-    pub(crate) tokens: u32,
-    /// How they are stored.
-    pub(crate) format: KvFormat,
+    /// Three bits a number, and a scale for each token.
+    Int3,
+    /// Two bits a number, and a scale for each token.
+    Int2,
+    /// Two bytes a number, with the range of four.
+    Bf16,
+    /// One byte a number: a float with four bits of exponent.
+    Fp8,
 }
 
 /// The formats of one layer's cache.
@@ -38,27 +34,17 @@ pub struct KvFormat {
     pub values: CacheFormat,
 }
 
-/// The formats of a model's cache, chosen when it is loaded. All stages of a model must be loaded with the same ones:
-/// tokens depend on them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum KvFormats {
-    /// Follows the weights: float weights keep f32, so that results stay those of the authors' code; quantised weights
-    /// have lost more than f16 takes away.
-    #[default]
-    Auto,
-    /// The same in every layer.
-    Uniform(KvFormat),
-    /// One for each layer of the model, counted from the first.
-    PerLayer(Vec<KvFormat>),
-}
-
 impl CacheFormat {
     /// All formats by their names.
-    pub const ALL: [(&'static str, CacheFormat); 4] = [
+    pub const ALL: [(&'static str, CacheFormat); 8] = [
         ("f32", CacheFormat::F32),
         ("f16", CacheFormat::F16),
         ("int8", CacheFormat::Int8),
         ("int4", CacheFormat::Int4),
+        ("int3", CacheFormat::Int3),
+        ("int2", CacheFormat::Int2),
+        ("bf16", CacheFormat::Bf16),
+        ("fp8", CacheFormat::Fp8),
     ];
 
     /// What people and files call it.
@@ -74,15 +60,18 @@ impl CacheFormat {
     /// The bits of a number where it is an integer: a whole page is quantised at once.
     pub(crate) fn bits(self) -> Option<CodeBits> {
         match self {
-            CacheFormat::F32 | CacheFormat::F16 => None,
+            CacheFormat::F32 | CacheFormat::F16 | CacheFormat::Bf16 | CacheFormat::Fp8 => None,
             CacheFormat::Int8 => Some(CodeBits::Eight),
             CacheFormat::Int4 => Some(CodeBits::Four),
+            CacheFormat::Int3 => Some(CodeBits::Three),
+            CacheFormat::Int2 => Some(CodeBits::Two),
         }
     }
 
     /// Bytes that the keys of one head take in a page.
     pub(crate) fn key_bytes(self, head: usize) -> u64 {
-        let codes = |bits: CodeBits| bits.bytes(head, TOKENS) + 2 * TOKENS + 2 * head;
+        // Codes, scales, means, and the token apart with its number.
+        let codes = |bits: CodeBits| bits.bytes(head, TOKENS) + 2 * (TOKENS + head + 1 + head);
         self.bits().map_or_else(|| self.plain_bytes(head), |bits| aligned(codes(bits)))
     }
 
@@ -93,7 +82,11 @@ impl CacheFormat {
     }
 
     fn plain_bytes(self, head: usize) -> u64 {
-        let number = if self == CacheFormat::F32 { 4 } else { 2 };
+        let number = match self {
+            CacheFormat::F32 => 4,
+            CacheFormat::Fp8 => 1,
+            _ => 2,
+        };
         (head as u64).saturating_mul(u64::from(PAGE_TOKENS) * number)
     }
 }
@@ -111,45 +104,36 @@ impl KvFormat {
         KvFormat { keys: format, values: format }
     }
 
+    /// How keys or values are stored.
+    pub(crate) fn of(self, side: Side) -> CacheFormat {
+        match side {
+            Side::Keys => self.keys,
+            Side::Values => self.values,
+        }
+    }
+
+    /// Its name: `f16`, or `int8/int4` where keys and values differ.
+    pub fn name(self) -> String {
+        match self {
+            KvFormat { keys, values } if keys == values => keys.name().to_owned(),
+            KvFormat { keys, values } => format!("{}/{}", keys.name(), values.name()),
+        }
+    }
+
+    /// The format that goes by this name.
+    pub fn from_name(name: &str) -> Option<KvFormat> {
+        let (keys, values) = name.split_once('/').unwrap_or((name, name));
+        Some(KvFormat { keys: CacheFormat::from_name(keys)?, values: CacheFormat::from_name(values)? })
+    }
+
     /// Whether tokens are quantised once they are old enough.
     pub(crate) fn is_quantised(self) -> bool {
         self.keys.bits().is_some() || self.values.bits().is_some()
     }
 
-    /// The format that suits weights of `dtype`.
-    fn for_weights(dtype: Dtype) -> KvFormat {
+    /// The format that loses nothing beside weights of `dtype`: float weights keep f32, so that results stay those of the
+    /// authors' code; quantised weights have lost more than f16 takes away.
+    pub(crate) fn for_weights(dtype: Dtype) -> KvFormat {
         KvFormat::both(if dtype.is_float() { CacheFormat::F32 } else { CacheFormat::F16 })
-    }
-}
-
-impl KvFormats {
-    /// The format of one layer of a model.
-    pub fn of(&self, spec: &ModelSpec, layer: usize) -> KvFormat {
-        match self {
-            KvFormats::Auto => KvFormat::for_weights(spec.weights),
-            KvFormats::Uniform(format) => *format,
-            KvFormats::PerLayer(formats) => {
-                formats.get(layer).copied().unwrap_or_else(|| KvFormat::for_weights(spec.weights))
-            }
-        }
-    }
-
-    /// What is left as it was computed where older tokens are quantised.
-    pub(crate) fn tail(&self, spec: &ModelSpec) -> Tail {
-        Tail { tokens: TAIL_TOKENS, format: KvFormat::for_weights(spec.weights) }
-    }
-
-    /// The formats as one word: `f16`, `f16/f32` for keys and values, or one such word per layer, joined by commas.
-    /// What depends on the cache's bits (a manifest, a resume token) includes it.
-    pub fn describe(&self, spec: &ModelSpec) -> String {
-        let word = |format: KvFormat| match format {
-            KvFormat { keys, values } if keys == values => keys.name().to_owned(),
-            KvFormat { keys, values } => format!("{}/{}", keys.name(), values.name()),
-        };
-        let formats: Vec<KvFormat> = (0..spec.layers.len()).map(|layer| self.of(spec, layer)).collect();
-        match formats.split_first() {
-            Some((first, rest)) if rest.iter().all(|format| format == first) => word(*first),
-            _ => formats.into_iter().map(word).collect::<Vec<_>>().join(","),
-        }
     }
 }

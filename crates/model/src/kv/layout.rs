@@ -5,9 +5,9 @@
 
 use std::ops::Range;
 
-use cascadia_kernels::SealScratch;
+use cascadia_kernels::{SealScratch, Side};
 
-use super::{KvFormat, KvFormats, PageClass, PerClass, Span, Tail};
+use super::{CacheFormat, KvFormat, KvPolicy, PageClass, PerClass, Span, Tail};
 use crate::spec::{CacheShape, CacheSource, MixerSpec};
 use crate::{ModelError, ModelSpec, PAGE_TOKENS};
 
@@ -32,16 +32,14 @@ pub(crate) struct LayerPlace {
     /// All tokens, or with a tail those that are quantised.
     pub(crate) stored: PagePart,
     /// The newest tokens, where older ones are quantised.
-    pub(crate) tail: Option<PagePart>,
-    /// How many tokens the tail has at least.
-    pub(crate) tail_tokens: u32,
+    pub(crate) tail: Option<(Tail, PagePart)>,
 }
 
 /// The part of a page that belongs to one layer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PagePart {
     pub(crate) class: PageClass,
-    pub(crate) format: KvFormat,
+    format: KvFormat,
     shape: CacheShape,
     /// The first byte of the keys.
     keys: u64,
@@ -51,19 +49,19 @@ pub(crate) struct PagePart {
 
 impl KvLayout {
     /// The pages of a whole model.
-    pub fn whole(spec: &ModelSpec, formats: &KvFormats) -> KvLayout {
+    pub fn whole(spec: &ModelSpec, policy: &KvPolicy) -> KvLayout {
         let all = 0..spec.layers.len();
-        KvLayout::new(spec, all, formats).expect("a whole model holds every cache that its layers read")
+        KvLayout::new(spec, all, policy).expect("a whole model holds every cache that its layers read")
     }
 
     /// The pages of some layers of a model; an error if one of them reads the cache of a layer before them.
-    pub(crate) fn new(spec: &ModelSpec, range: Range<usize>, formats: &KvFormats) -> Result<KvLayout, ModelError> {
+    pub(crate) fn new(spec: &ModelSpec, range: Range<usize>, policy: &KvPolicy) -> Result<KvLayout, ModelError> {
         let spans = PerClass::new(|class| if class == PageClass::Full { Span::All } else { Span::Nothing });
         let mut layout = KvLayout { page_bytes: PerClass::default(), spans, places: Vec::new(), read: Vec::new() };
         for layer in range.clone() {
             let mixer = &spec.layers[layer].mixer.part;
             let place = match mixer.cache_source() {
-                CacheSource::Own => layout.add(mixer, formats.of(spec, layer), formats.tail(spec)),
+                CacheSource::Own => layout.add(mixer, policy.of(spec, layer), policy.tail(spec)),
                 CacheSource::Layer(owner) if owner >= range.start => layout.read[owner - range.start],
                 CacheSource::Layer(owner) => return Err(ModelError::Stage { range, layer, owner }),
             };
@@ -78,11 +76,11 @@ impl KvLayout {
         let class = if shape.window.is_some() { PageClass::Window } else { PageClass::Full };
         let stored = self.take(class, shape, format);
         shape.window.into_iter().for_each(|window| self.widen(class, window));
-        let tail_part = format.is_quantised().then(|| {
-            self.widen(PageClass::Tail, tail.tokens);
-            self.take(PageClass::Tail, shape, tail.format)
+        let tail = format.is_quantised().then(|| {
+            self.widen(PageClass::Tail, tail.span());
+            (tail, self.take(PageClass::Tail, shape, tail.format))
         });
-        self.places.push(LayerPlace { shape, stored, tail: tail_part, tail_tokens: tail.tokens });
+        self.places.push(LayerPlace { shape, stored, tail });
         self.places.len() - 1
     }
 
@@ -148,14 +146,14 @@ impl LayerPlace {
     /// stored by then, it sees the same bytes.
     pub(crate) fn seen_from(&self, position: u32, number: u32) -> &PagePart {
         match &self.tail {
-            Some(tail) if number >= Span::Newest(self.tail_tokens).oldest(position) / PAGE_TOKENS => tail,
+            Some((tail, part)) if number >= tail.first_page(position) => part,
             _ => &self.stored,
         }
     }
 
     /// Where new tokens are written.
     pub(crate) fn written(&self) -> &PagePart {
-        self.tail.as_ref().unwrap_or(&self.stored)
+        self.tail.as_ref().map_or(&self.stored, |(_, part)| part)
     }
 
     /// Bytes that the key and the value of one token take.
@@ -167,18 +165,35 @@ impl LayerPlace {
 }
 
 impl PagePart {
-    /// The bytes of one head's keys in a page.
-    pub(crate) fn keys_of(&self, head: usize) -> Range<usize> {
-        part(self.keys, head, self.format.keys.key_bytes(self.shape.key))
+    /// How keys or values are stored.
+    pub(crate) fn format(&self, side: Side) -> CacheFormat {
+        self.format.of(side)
     }
 
-    /// The bytes of one head's values in a page.
-    pub(crate) fn values_of(&self, head: usize) -> Range<usize> {
-        part(self.values, head, self.format.values.value_bytes(self.shape.value))
+    /// Bytes of one head's keys or values in a page.
+    pub(crate) fn head_bytes(&self, side: Side) -> usize {
+        match side {
+            Side::Keys => self.format.keys.key_bytes(self.shape.key) as usize,
+            Side::Values => self.format.values.value_bytes(self.shape.value) as usize,
+        }
     }
-}
 
-fn part(start: u64, head: usize, bytes: u64) -> Range<usize> {
-    let start = start as usize + head * bytes as usize;
-    start..start + bytes as usize
+    /// Where one head's keys or values lie in a page.
+    pub(crate) fn of_head(&self, side: Side, head: usize) -> Range<usize> {
+        let (start, bytes) = (self.start(side), self.head_bytes(side));
+        start + head * bytes..start + (head + 1) * bytes
+    }
+
+    /// Where the keys or values of all heads lie in a page.
+    pub(crate) fn of_all_heads(&self, side: Side) -> Range<usize> {
+        let start = self.start(side);
+        start..start + self.shape.heads * self.head_bytes(side)
+    }
+
+    fn start(&self, side: Side) -> usize {
+        match side {
+            Side::Keys => self.keys as usize,
+            Side::Values => self.values as usize,
+        }
+    }
 }

@@ -3,12 +3,14 @@
 mod format;
 mod layout;
 mod pages;
+mod policy;
 mod pool;
 mod stored;
 
-pub(crate) use format::Tail;
-pub use format::{CacheFormat, KvFormat, KvFormats};
+pub use format::{CacheFormat, KvFormat};
 pub use layout::KvLayout;
 pub(crate) use layout::{LayerPlace, PagePart};
 pub use pages::{CacheDemand, CachePages, PageClass, PerClass, Span};
+pub(crate) use policy::Tail;
+pub use policy::{KvFormats, KvPolicy};
 pub(crate) use pool::{KvPool, LayerCache};

@@ -137,15 +137,21 @@ impl CachePages {
 
     /// As many as fit into `bytes`, never fewer than one sequence needs. Where sequences keep their newest tokens only, there is
     /// what running ones need, and as much again for prefixes that are kept, but no more than half of the bytes; the rest
-    /// is for whole sequences.
+    /// is for whole sequences. Tails have a quarter of the bytes at least: without its tail, a prefix is of no use.
     pub fn within(layout: &KvLayout, demand: &CacheDemand, bytes: u64) -> CachePages {
         let least = CachePages::whole(layout, &CacheDemand { sequences: 1, ..*demand });
         // The rows of a step are shared by all sequences in it.
         let newest = CachePages::new(|class| match layout.span(class) {
-            Span::Newest(span) => (span.div_ceil(PAGE_TOKENS) + 1)
-                .saturating_mul(demand.sequences)
-                .saturating_add(demand.rows_per_step.div_ceil(PAGE_TOKENS))
-                .saturating_mul(2),
+            Span::Newest(span) => {
+                let running = (span.div_ceil(PAGE_TOKENS) + 1)
+                    .saturating_mul(demand.sequences)
+                    .saturating_add(demand.rows_per_step.div_ceil(PAGE_TOKENS));
+                let quarter = match class {
+                    PageClass::Tail => u32::try_from(bytes / 4 / layout.page_bytes(class)).unwrap_or(u32::MAX),
+                    PageClass::Full | PageClass::Window => 0,
+                };
+                running.saturating_mul(2).max(quarter)
+            }
             Span::Nothing | Span::All => 0,
         });
         let page = layout.page_bytes(PageClass::Full);

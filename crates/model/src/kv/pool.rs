@@ -1,6 +1,6 @@
 //! Physical memory of the KV cache, in pages that the engine numbers.
 
-use cascadia_kernels::{KvPage, SealScratch, Side};
+use cascadia_kernels::{KvPage, Pool, SealScratch, Side};
 use memmap2::MmapMut;
 
 use super::stored::{numbers, quantise, rows, store_column, store_row};
@@ -15,7 +15,8 @@ const TOKENS: usize = PAGE_TOKENS as usize;
 pub(crate) struct KvPool {
     layout: KvLayout,
     pages: PerClass<Vec<MmapMut>>,
-    scratch: SealScratch,
+    /// Of every thread.
+    scratch: Vec<SealScratch>,
 }
 
 /// The cache that one layer reads. Per page and head there are `PAGE_TOKENS` keys and as many values. Values lie token by
@@ -23,12 +24,12 @@ pub(crate) struct KvPool {
 pub(crate) struct LayerCache<'a> {
     place: &'a LayerPlace,
     pages: &'a mut PerClass<Vec<MmapMut>>,
-    scratch: &'a mut SealScratch,
+    scratch: &'a mut [SealScratch],
 }
 
 impl KvPool {
-    /// Room for so many pages. The system hands out the memory of a page when it is first written.
-    pub(crate) fn new(layout: KvLayout, counts: CachePages) -> Result<KvPool, ModelError> {
+    /// Room for so many pages, which so many threads write. The system hands out the memory of a page when it is first written.
+    pub(crate) fn new(layout: KvLayout, counts: CachePages, threads: usize) -> Result<KvPool, ModelError> {
         let too_large = |bytes: u64| {
             let context = counts.of(PageClass::Full).max(counts.of(PageClass::Window)).saturating_mul(PAGE_TOKENS);
             ModelError::CacheTooLarge { context, bytes }
@@ -46,7 +47,7 @@ impl KvPool {
                 .collect::<Result<_, _>>()
                 .map_err(|_| too_large(bytes))?;
         }
-        let scratch = layout.seal_scratch();
+        let scratch = (0..threads).map(|_| layout.seal_scratch()).collect();
         Ok(KvPool { layout, pages, scratch })
     }
 
@@ -88,35 +89,31 @@ impl LayerCache<'_> {
             let token = position as usize % TOKENS;
             for head in 0..heads {
                 let source = row * heads + head;
-                let column = &mut bytes[written.keys_of(head)];
-                store_column(written.format.keys, column, token, &keys[source * key..(source + 1) * key], step.ops);
-                let rows = &mut bytes[written.values_of(head)];
-                store_row(written.format.values, rows, token, &values[source * value..(source + 1) * value], step.ops);
+                let (column, key) = (&mut bytes[written.of_head(Side::Keys, head)], &keys[source * key..][..key]);
+                store_column(written.format(Side::Keys), column, token, key, step.ops);
+                let (rows, value) =
+                    (&mut bytes[written.of_head(Side::Values, head)], &values[source * value..][..value]);
+                store_row(written.format(Side::Values), rows, token, value, step.ops);
             }
             if token == TOKENS - 1 && self.place.tail.is_some() {
-                self.seal(sequence, number);
+                self.seal(sequence, number, step.pool);
             }
         }
     }
 
     /// Quantises a full page of the tail.
-    fn seal(&mut self, sequence: &SequenceStep, number: u32) {
-        let LayerPlace { shape: CacheShape { heads, key, value, .. }, stored, .. } = *self.place;
+    fn seal(&mut self, sequence: &SequenceStep, number: u32, pool: &Pool) {
+        let LayerPlace { shape, stored, .. } = *self.place;
         let written = *self.place.written();
         let [from, to] = [written.class, stored.class].map(|class| sequence.page(class, number) as usize);
         let [tail, pages] = self.pages.two_mut([written.class, stored.class]);
         let (tail, page) = (&tail[from], &mut pages[to]);
-        for head in 0..heads {
-            let keys = numbers((written.format.keys, Side::Keys), &tail[written.keys_of(head)], key);
-            quantise((stored.format.keys, Side::Keys), &mut page[stored.keys_of(head)], key, keys, self.scratch);
-            let values = numbers((written.format.values, Side::Values), &tail[written.values_of(head)], value);
-            quantise(
-                (stored.format.values, Side::Values),
-                &mut page[stored.values_of(head)],
-                value,
-                values,
-                self.scratch,
-            );
+        for side in [Side::Keys, Side::Values] {
+            let (heads, bytes, width) = (stored.of_all_heads(side), stored.head_bytes(side), shape.width(side));
+            pool.chunks_with(&mut page[heads], bytes, self.scratch, |_, head, bytes, scratch| {
+                let exact = numbers((written.format(side), side), &tail[written.of_head(side, head)], width);
+                quantise((stored.format(side), side), bytes, width, exact, scratch);
+            });
         }
     }
 
@@ -125,10 +122,8 @@ impl LayerCache<'_> {
         let part: &PagePart = self.place.seen_from(position, number);
         let bytes = &self.pages[part.class][sequence.page(part.class, number) as usize];
         let shape = self.place.shape;
-        KvPage {
-            keys: rows((part.format.keys, Side::Keys), &bytes[part.keys_of(head)], shape.key),
-            values: rows((part.format.values, Side::Values), &bytes[part.values_of(head)], shape.value),
-        }
+        let of = |side| rows((part.format(side), side), &bytes[part.of_head(side, head)], shape.width(side));
+        KvPage { keys: of(Side::Keys), values: of(Side::Values) }
     }
 
     /// Bytes that the key and the value of one token take.

@@ -1,11 +1,12 @@
 //! Keys or values of one head in the bytes of a page, in every format.
 //!
 //! Values lie token by token. Keys lie number by number, because the scores of sixteen tokens are computed side by side.
-//! Integers come in the order that their kernels want, then the scales of all tokens, then the means of keys.
+//! Integers come in the order that their kernels want, then the scales of all tokens, then the means of keys and the token that
+//! stays as it is.
 
 use bytemuck::{cast_slice, cast_slice_mut};
-use cascadia_kernels::{CachedRows, Codes, CodesMut, Ops, SealScratch, Side, Stored};
-use half::f16;
+use cascadia_kernels::{CachedRows, Codes, CodesMut, Ops, SealScratch, Side, Stored, f32_to_byte};
+use half::{bf16, f16};
 
 use super::CacheFormat;
 use crate::PAGE_TOKENS;
@@ -18,10 +19,19 @@ pub(super) fn rows((format, side): (CacheFormat, Side), bytes: &[u8], head: usiz
         (_, Some(bits)) => {
             let (codes, rest) = bytes.split_at(codes_length(format, side, head));
             let (scales, rest) = rest.split_at(2 * TOKENS);
-            let means = &rest[..means_length(side, head)];
-            Stored::Codes(Codes { bits, codes, scales: cast_slice(scales), means: cast_slice(means) })
+            let (means, rest) = rest.split_at(means_length(side, head));
+            let apart = &rest[..apart_length(side, head)];
+            Stored::Codes(Codes {
+                bits,
+                codes,
+                scales: cast_slice(scales),
+                means: cast_slice(means),
+                apart: cast_slice(apart),
+            })
         }
         (CacheFormat::F32, None) => Stored::F32(cast_slice(bytes)),
+        (CacheFormat::Bf16, None) => Stored::Bf16(cast_slice(bytes)),
+        (CacheFormat::Fp8, None) => Stored::F8(bytes),
         (_, None) => Stored::F16(cast_slice(bytes)),
     };
     CachedRows::new(stored, head)
@@ -56,19 +66,27 @@ pub(super) fn quantise(
     if let Some(bits) = format.bits() {
         let (codes, rest) = bytes.split_at_mut(codes_length(format, side, head));
         let (scales, rest) = rest.split_at_mut(2 * TOKENS);
-        let means = &mut rest[..means_length(side, head)];
-        CodesMut { bits, codes, scales: cast_slice_mut(scales), means: cast_slice_mut(means) }
-            .seal(side, head, number, scratch);
+        let (means, rest) = rest.split_at_mut(means_length(side, head));
+        let apart = &mut rest[..apart_length(side, head)];
+        let [scales, means, apart] = [scales, means, apart].map(cast_slice_mut);
+        CodesMut { bits, codes, scales, means, apart }.seal(side, head, number, scratch);
         return;
     }
     for token in 0..TOKENS {
         for at in 0..head {
             let index = if side == Side::Keys { at * TOKENS + token } else { token * head + at };
-            match format {
-                CacheFormat::F32 => cast_slice_mut::<u8, f32>(bytes)[index] = number(token, at),
-                _ => cast_slice_mut::<u8, u16>(bytes)[index] = f16::from_f32(number(token, at)).to_bits(),
-            }
+            store_number(format, bytes, index, number(token, at));
         }
+    }
+}
+
+/// Stores one number of a page that is not quantised.
+fn store_number(format: CacheFormat, bytes: &mut [u8], index: usize, number: f32) {
+    match format {
+        CacheFormat::F32 => cast_slice_mut::<u8, f32>(bytes)[index] = number,
+        CacheFormat::Bf16 => cast_slice_mut::<u8, u16>(bytes)[index] = bf16::from_f32(number).to_bits(),
+        CacheFormat::Fp8 => bytes[index] = f32_to_byte(number),
+        _ => cast_slice_mut::<u8, u16>(bytes)[index] = f16::from_f32(number).to_bits(),
     }
 }
 
@@ -83,20 +101,27 @@ fn means_length(side: Side, head: usize) -> usize {
     if side == Side::Keys { 2 * head } else { 0 }
 }
 
+/// The token that stays as it is: its number in the page, and those of its key.
+fn apart_length(side: Side, head: usize) -> usize {
+    if side == Side::Keys { 2 * (1 + head) } else { 0 }
+}
+
 /// Stores the numbers of a token one after the other.
 pub(super) fn store_row(format: CacheFormat, bytes: &mut [u8], token: usize, source: &[f32], ops: &Ops) {
     let range = token * source.len()..(token + 1) * source.len();
     match format {
         CacheFormat::F32 => cast_slice_mut(bytes)[range].copy_from_slice(source),
-        _ => ops.attention.to_f16(source, &mut cast_slice_mut(bytes)[range]),
+        CacheFormat::F16 => ops.attention.to_f16(source, &mut cast_slice_mut(bytes)[range]),
+        _ => range.zip(source).for_each(|(index, number)| store_number(format, bytes, index, *number)),
     }
 }
 
 /// Stores the numbers of a token `PAGE_TOKENS` apart.
 pub(super) fn store_column(format: CacheFormat, bytes: &mut [u8], token: usize, source: &[f32], ops: &Ops) {
-    if format == CacheFormat::F32 {
-        let numbers: &mut [f32] = cast_slice_mut(bytes);
-        numbers.chunks_exact_mut(TOKENS).zip(source).for_each(|(tokens, number)| tokens[token] = *number);
+    if format != CacheFormat::F16 {
+        for (at, number) in source.iter().enumerate() {
+            store_number(format, bytes, at * TOKENS + token, *number);
+        }
         return;
     }
     let numbers: &mut [u16] = cast_slice_mut(bytes);

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use cascadia_kernels::{ActivationPrecision, Pool};
 use cascadia_model::{
-    CacheDemand, CachePages, Hidden, KvFormat, KvFormats, KvLayout, LoadOptions, LoadedModel, ModelLimits, ModelSpec,
-    PAGE_TOKENS, PageClass, PageRun, PerClass, StepPlan, load,
+    CacheDemand, CachePages, Hidden, KvFormat, KvFormats, KvLayout, KvPolicy, LoadOptions, LoadedModel, ModelLimits,
+    ModelSpec, PAGE_TOKENS, PageClass, PageRun, PerClass, StepPlan, load,
 };
 use cascadia_weights::ModelFiles;
 
@@ -26,13 +26,23 @@ pub(crate) struct Way {
     pub(crate) company: Company,
     /// Logits do depend on how activations meet weights,
     pub(crate) activations: ActivationPrecision,
-    /// and on how keys and values are cached; nothing follows the weights.
-    pub(crate) cached: Option<KvFormat>,
+    /// and on how keys and values are cached; without a format, as exactly as the weights suggest.
+    pub(crate) cached: Option<CachedAs>,
+}
+
+/// A policy that is the same in every layer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CachedAs {
+    pub(crate) format: KvFormat,
+    pub(crate) tail: u32,
+    pub(crate) from: u32,
 }
 
 impl Way {
-    fn formats(&self) -> KvFormats {
-        self.cached.map_or(KvFormats::Auto, KvFormats::Uniform)
+    fn policy(&self) -> KvPolicy {
+        let exact = KvPolicy::new(KvFormats::Exact);
+        let quantised = |CachedAs { format, tail, from }| KvPolicy { formats: KvFormats::Uniform(format), tail, from };
+        self.cached.map_or(exact, quantised)
     }
 }
 
@@ -135,11 +145,11 @@ pub(crate) fn check_int16_bits(what: &str, path: &Path, tokens: &[u32], int8: &[
     check_ways(what, (path, tokens), &first, WAYS[1..].iter().copied().map(int16));
 }
 
-/// A cache of these formats gives the same bits in every way, and they are returned.
-pub(crate) fn check_cached_bits(what: &str, path: &Path, tokens: &[u32], cached: KvFormat) -> Vec<Vec<f32>> {
-    let with_format = |way: Way| Way { cached: Some(cached), ..way };
-    let first = run(path, tokens, with_format(WAYS[0]));
-    check_ways(what, (path, tokens), &first, WAYS[1..].iter().copied().map(with_format));
+/// A cache of this policy gives the same bits in every way, and they are returned.
+pub(crate) fn check_cached_bits(what: &str, path: &Path, tokens: &[u32], cached: CachedAs) -> Vec<Vec<f32>> {
+    let with_policy = |way: Way| Way { cached: Some(cached), ..way };
+    let first = run(path, tokens, with_policy(WAYS[0]));
+    check_ways(what, (path, tokens), &first, WAYS[1..].iter().copied().map(with_policy));
     first
 }
 
@@ -160,7 +170,7 @@ pub(crate) fn run(path: &Path, tokens: &[u32], way: Way) -> Vec<Vec<f32>> {
     let chunk = way.rows_per_step.min(tokens.len());
     let others: Vec<u32> = tokens.iter().cycle().skip(11).take(tokens.len()).copied().collect();
     let pages = (tokens.len() as u32).div_ceil(PAGE_TOKENS);
-    let layout = KvLayout::whole(&model.spec, &way.formats());
+    let layout = KvLayout::whole(&model.spec, &way.policy());
     let ring = PerClass::new(|class| layout.span(class).pages_per_sequence(2 * chunk as u32, 2 * pages));
     let mut out = Vec::with_capacity(tokens.len());
     for start in (0..tokens.len()).step_by(chunk) {
@@ -190,11 +200,11 @@ pub(crate) fn open(path: &Path, length: usize, way: Way) -> LoadedModel {
     let files = Arc::new(ModelFiles::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())));
     let spec = ModelSpec::from_files(&files).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let demand = CacheDemand { context, rows_per_step, sequences: 2 };
-    let newest = CachePages::whole(&KvLayout::whole(&spec, &way.formats()), &demand);
+    let newest = CachePages::whole(&KvLayout::whole(&spec, &way.policy()), &demand);
     let all = context.div_ceil(PAGE_TOKENS);
     let cache = CachePages::new(|class| if class == PageClass::Full { all } else { newest.of(class) });
     let limits = ModelLimits::new(context, rows_per_step, cache);
-    let limits = ModelLimits { activations: way.activations, formats: way.formats(), ..limits };
+    let limits = ModelLimits { activations: way.activations, kv: way.policy(), ..limits };
     let options = LoadOptions::new(limits, pool);
     load(&files, &options).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }

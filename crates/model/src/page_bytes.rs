@@ -1,0 +1,13 @@
+//! What pages of the KV cache hold, as bytes that can be kept elsewhere and put back.
+
+use crate::{PageClass, PageId, StageError};
+
+/// Pages whose bytes are in this process. A copy fits into any page of the same class, of layers that cache alike.
+pub trait PageBytes: Send + Sync {
+    /// Bytes of a page; zero where no layer is of this class.
+    fn page_bytes(&self, class: PageClass) -> usize;
+    /// A copy of what a page holds in all layers of its class.
+    fn copy_page(&self, class: PageClass, page: PageId) -> Vec<u8>;
+    /// Fills a page with a copy that was made of one.
+    fn fill_page(&self, class: PageClass, page: PageId, bytes: &[u8]) -> Result<(), StageError>;
+}
