@@ -69,6 +69,14 @@ pub enum EngineError {
         /// The size of the vocabulary.
         vocabulary: usize,
     },
+    /// Pages of the KV cache cannot be spilled to disk.
+    #[error("cannot spill the KV cache to {}: {problem}", folder.display())]
+    Spill {
+        /// The folder.
+        folder: PathBuf,
+        /// Why not, and what to do.
+        problem: String,
+    },
     /// Something this request needs is not among the model's files.
     #[error("{} has no {what}; {advice}", path.display())]
     Missing {

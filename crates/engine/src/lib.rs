@@ -6,6 +6,7 @@ mod exponential;
 mod generate;
 mod model_text;
 mod open;
+mod os;
 mod pipeline;
 mod random;
 mod request;
@@ -14,6 +15,7 @@ mod sampling;
 pub mod service;
 mod session;
 mod special_tokens;
+mod stage_pages;
 mod token_limits;
 mod vocabulary;
 

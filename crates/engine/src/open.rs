@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cascadia_kernels::{ActivationPrecision, OpsSlot, Pool};
 use cascadia_model::{
-    ActivationStats, CacheDemand, CachePages, KvFormats, KvLayout, LoadOptions, LoadedModel, ModelLimits, ModelSpec,
+    ActivationStats, CacheDemand, CachePages, KvLayout, KvPolicy, LoadOptions, LoadedModel, ModelLimits, ModelSpec,
     PAGE_TOKENS, PageClass, Profile, Stage, TokenIo, load_stage,
 };
 use cascadia_weights::{ModelFiles, WeightPages};
@@ -34,7 +34,7 @@ pub struct OpenOptions {
     /// How much is kept of all sequences together.
     pub cache: CacheSize,
     /// How cached keys and values are stored.
-    pub formats: KvFormats,
+    pub kv: KvPolicy,
     /// How exactly activations meet quantised weights.
     pub activations: ActivationPrecision,
     /// The most tokens computed in one step.
@@ -71,6 +71,10 @@ pub enum CacheSize {
 /// Tokens computed in one step: enough to keep the matrices busy, few enough for the caches.
 const ROWS_PER_STEP: u32 = 512;
 
+/// The same where memory is short: large models are busy with fewer rows, and buffers and the newest tokens of quantised caches
+/// take memory by rows.
+const TIGHT_ROWS_PER_STEP: u32 = 128;
+
 /// Contexts beyond this cost much memory, so they have to be asked for.
 const DEFAULT_CONTEXT: u32 = 4096;
 
@@ -87,7 +91,7 @@ impl OpenOptions {
         OpenOptions {
             context: None,
             cache: CacheSize::Sequences(1),
-            formats: KvFormats::default(),
+            kv: KvPolicy::default(),
             activations: ActivationPrecision::default(),
             rows_per_step: ROWS_PER_STEP,
             ops: OpsSlot::default(),
@@ -211,10 +215,9 @@ fn limits(files: &ModelFiles, options: &OpenOptions) -> Result<(ModelSpec, LoadO
             allowed: "at least 1 and at most what the model was made for",
         });
     }
-    let rows_per_step = options.rows_per_step.clamp(1, options.cache.most_tokens(context));
-    let one = ModelLimits::one_sequence(&spec, context, rows_per_step);
+    let most_rows = options.rows_per_step.clamp(1, options.cache.most_tokens(context));
     let mut load_options = LoadOptions {
-        limits: ModelLimits { formats: options.formats.clone(), activations: options.activations, ..one },
+        limits: ModelLimits { kv: options.kv.clone(), ..ModelLimits::new(context, most_rows, CachePages::full(0)) },
         ops: options.ops.clone(),
         pool: Arc::clone(&options.pool),
         profile: Arc::clone(&options.profile),
@@ -223,8 +226,17 @@ fn limits(files: &ModelFiles, options: &OpenOptions) -> Result<(ModelSpec, LoadO
         pages: options.pages,
         stats: options.stats.clone(),
     };
-    let rest = options.memory.map(|memory| memory.saturating_sub(load_options.bytes_beside_cache(files, &spec)));
-    let demand = CacheDemand { context, rows_per_step, sequences: 1 };
-    load_options.limits.cache = options.cache.pages(&load_options.limits.kv_layout(&spec), demand, rest);
+    load_options.limits.activations = options.activations;
+    let layout = load_options.limits.kv_layout(&spec);
+    for rows_per_step in [most_rows, most_rows.min(TIGHT_ROWS_PER_STEP)] {
+        let demand = CacheDemand { context, rows_per_step, sequences: 1 };
+        let one = CachePages::whole(&layout, &demand);
+        (load_options.limits.rows_per_step, load_options.limits.cache) = (rows_per_step, one);
+        let rest = options.memory.map(|memory| memory.saturating_sub(load_options.bytes_beside_cache(files, &spec)));
+        load_options.limits.cache = options.cache.pages(&layout, demand, rest);
+        if rest.is_none_or(|rest| one.bytes(&layout) <= rest) {
+            break;
+        }
+    }
     Ok((spec, load_options))
 }

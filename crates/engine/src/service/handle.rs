@@ -16,9 +16,11 @@ use super::queue::{Full, Queue, QueueLimits};
 use super::runner::{Runner, Submitted};
 use super::schedule::{Needs, Work};
 use super::speculate::{DraftModel, Speculator};
+use super::spill::{Spill, SpillHandle, WriterThread};
 use super::{Job, JobId, ServiceOptions, Snapshot, Task};
+use crate::stage_pages::StagePages;
 use crate::token_limits::TokenLimits;
-use crate::{Engine, EngineError, ModelText};
+use crate::{Engine, EngineError, ModelText, Pipeline};
 
 /// A running service; dropping it ends what it is doing.
 pub struct Service {
@@ -72,6 +74,7 @@ pub(super) struct Shared {
     text: Arc<ModelText>,
     limits: TokenLimits,
     numerics: String,
+    pub(super) spill: Option<SpillHandle>,
     begin: Instant,
 }
 
@@ -107,6 +110,8 @@ impl Service {
         let pipeline = engine.into_pipeline();
         let limits = pipeline.limits();
         check_cache(limits, pipeline.spec())?;
+        let begin = Instant::now();
+        let spill = open_spill(&pipeline, &options, begin)?;
         let (commands, received) = channel();
         let shared = Arc::new(Shared {
             commands: Mutex::new(Some(CommandSender { commands, next_id: 0 })),
@@ -127,9 +132,10 @@ impl Service {
                 vocabulary: pipeline.spec().vocabulary,
             },
             numerics: limits.numerics(pipeline.spec()),
-            begin: Instant::now(),
+            spill: spill.as_ref().map(|(spill, _)| spill.handle()),
+            begin,
         });
-        let runner = Runner::new((pipeline, draft), Arc::clone(&shared), options);
+        let runner = Runner::new((pipeline, draft, spill), Arc::clone(&shared), options);
         let watched = Arc::clone(&shared);
         let run = move || {
             if watched.panics.catch(|| runner.run(&received)).is_err() {
@@ -157,6 +163,25 @@ impl Service {
             let _ = thread.join();
         }
     }
+}
+
+/// The disk tier that the options ask for.
+fn open_spill(
+    pipeline: &Pipeline,
+    options: &ServiceOptions,
+    begin: Instant,
+) -> Result<Option<(Spill, WriterThread)>, EngineError> {
+    let Some(options) = &options.spill else { return Ok(None) };
+    let pages = StagePages::new(pipeline.stages()).ok_or_else(|| EngineError::Spill {
+        folder: options.folder.clone(),
+        problem: "pages can be read only where the whole model runs in this process; do not spill on a fleet"
+            .to_owned(),
+    })?;
+    let (limits, spec) = (pipeline.limits(), pipeline.spec());
+    let (numerics, spans) = (limits.numerics(spec), limits.kv_layout(spec).spans());
+    let context = format!("context {}, {numerics}, {spans:?}", limits.context);
+    let seconds = Arc::new(move || begin.elapsed().as_secs_f64());
+    Spill::open(options, Arc::new(pages), (&context, seconds)).map(Some)
 }
 
 /// An error unless the cache has room for one sequence that computes a token at a time.
@@ -233,6 +258,7 @@ impl ServiceHandle {
             refused: self.shared.refused.load(Ordering::Relaxed),
             panics: self.shared.panics.count(),
             dead: self.shared.dead.load(Ordering::Relaxed),
+            spill: self.shared.spill.as_ref().and_then(SpillHandle::status),
             ..snapshot
         }
     }

@@ -15,6 +15,7 @@ mod runner;
 pub mod schedule;
 mod snapshot;
 pub(crate) mod speculate;
+pub mod spill;
 
 pub use handle::{Service, ServiceHandle, SubmitError};
 pub use job::{

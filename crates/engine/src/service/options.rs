@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Tenant;
 use super::schedule::Sharing;
+use super::spill::SpillOptions;
 
 /// Limits of a service, fixed at its start. How much is cached is fixed when the engine is opened.
 #[derive(Clone, Debug)]
@@ -32,6 +33,8 @@ pub struct ServiceOptions {
     pub sharing: Sharing,
     /// Shares of tenants in the machine; 1 where there is none.
     pub weights: BTreeMap<Tenant, u32>,
+    /// Where pages go that memory gives up; nowhere if not given.
+    pub spill: Option<SpillOptions>,
 }
 
 /// What steps cost. It decides how many draft tokens are computed, and never which tokens an answer has.
@@ -56,6 +59,7 @@ impl Default for ServiceOptions {
             patience_seconds: 30.0,
             sharing: Sharing::WithinTenant,
             weights: BTreeMap::new(),
+            spill: None,
         }
     }
 }

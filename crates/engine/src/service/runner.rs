@@ -16,6 +16,7 @@ use super::pace::PromptPace;
 use super::panics::PanicBoundary;
 use super::schedule::{Advance, JobRows, Plan, PromptRows, ScheduleLimits, Scheduler, Work};
 use super::speculate::{DraftModel, DraftRequest, MeasuredCosts, Proposal, draft_lengths, draft_model_length};
+use super::spill::{Spill, WriterThread};
 use super::{JobId, ServiceOptions, Snapshot};
 use crate::{EngineError, FinishReason, LOGITS_AT_ONCE, Pipeline};
 
@@ -47,6 +48,8 @@ pub(super) struct Runner {
     /// Jobs of the step that is being taken in.
     taking_in: Vec<JobId>,
     restarting: bool,
+    /// Writes pages that are given up.
+    spill: Option<WriterThread>,
 }
 
 /// What is read of the rows of one job.
@@ -62,7 +65,7 @@ struct Reading {
 
 impl Runner {
     pub(super) fn new(
-        (pipeline, draft): (Pipeline, Option<DraftModel>),
+        (pipeline, draft, spill): (Pipeline, Option<DraftModel>, Option<(Spill, WriterThread)>),
         shared: Arc<Shared>,
         options: ServiceOptions,
     ) -> Runner {
@@ -73,7 +76,7 @@ impl Runner {
         let limits = pipeline.limits();
         let (alone, beside_answers) = (limits.rows_per_step, options.prompt_rows_beside_answers);
         let prompt_rows = PromptRows { alone, beside_answers };
-        let scheduler = Scheduler::new(ScheduleLimits {
+        let mut scheduler = Scheduler::new(ScheduleLimits {
             model: ModelLimits { context: shared.context(), ..limits.clone() },
             spans: pipeline.limits().kv_layout(pipeline.spec()).spans(),
             cache: pipeline.cache(),
@@ -84,6 +87,10 @@ impl Runner {
             patience_seconds: options.patience_seconds,
             sharing: options.sharing,
             weights: options.weights,
+        });
+        let spill = spill.map(|(tier, writer)| {
+            scheduler.set_tier(Box::new(tier));
+            writer
         });
         Runner {
             steps,
@@ -99,6 +106,7 @@ impl Runner {
             panics,
             taking_in: Vec::new(),
             restarting: false,
+            spill,
         }
     }
 
@@ -108,10 +116,14 @@ impl Runner {
         loop {
             match panics.catch(|| self.turn(commands)) {
                 Ok(true) => {}
-                Ok(false) => return,
+                Ok(false) => break,
                 Err(_) => self.restart(),
             }
         }
+        if self.spill.as_ref().is_some_and(WriterThread::keeps_records) {
+            self.scheduler.keep_prefixes();
+        }
+        drop(self.spill.take());
     }
 
     /// Takes in what has come, and computes a step; `false` after the last job.
@@ -231,6 +243,9 @@ impl Runner {
         self.counted.step_rows += plan.step.tokens.len() as u64;
         self.counted.step_seconds += seconds;
         self.scheduler.set_prompt_rows(self.pace.rows(plan.step.tokens.len(), seconds));
+        if let Some(spill) = &self.shared.spill {
+            spill.set_row_seconds(self.pace.row_seconds);
+        }
         self.scheduler.commit(plan, results);
         self.taking_in.clear();
         self.restarting = false;

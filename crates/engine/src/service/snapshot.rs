@@ -1,6 +1,7 @@
 //! What the service is doing, as numbers.
 
 use super::schedule::TenantShare;
+use super::spill::SpillStatus;
 
 /// The service at one moment; counters only grow.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -69,6 +70,8 @@ pub struct Snapshot {
     pub drafted_tokens: u64,
     /// Of those, tokens that were accepted.
     pub accepted_tokens: u64,
+    /// The disk tier of the KV cache; nothing where there is none.
+    pub spill: Option<SpillStatus>,
     /// Every tenant that has something to do, or was just served.
     pub tenants: Vec<TenantShare>,
 }

@@ -1,7 +1,12 @@
 //! A model whose state is a hash of everything a sequence has seen, kept in the pages that a plan names.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
 use cascadia_engine::service::schedule::{PromptRows, ScheduleLimits, Sharing};
-use cascadia_model::{CachePages, ModelLimits, PAGE_TOKENS, PageClass, PerClass, Span, StageCache, StepPlan};
+use cascadia_model::{
+    CachePages, ModelLimits, PAGE_TOKENS, PageBytes, PageClass, PageId, PerClass, Span, StageCache, StageError,
+    StepPlan,
+};
 
 pub(crate) const VOCABULARY: u64 = 50;
 const PAGE: usize = PAGE_TOKENS as usize;
@@ -11,6 +16,10 @@ pub(crate) struct HashModel {
     pages: PerClass<Vec<[u64; PAGE]>>,
     spans: PerClass<Span>,
 }
+
+/// The same for those who copy its pages while it runs.
+#[derive(Clone)]
+pub(crate) struct SharedModel(Arc<Mutex<HashModel>>);
 
 /// Numbers that depend on a seed alone.
 pub(crate) struct Random(pub(crate) u64);
@@ -75,6 +84,42 @@ impl HashModel {
             }
         }
         out
+    }
+}
+
+impl SharedModel {
+    pub(crate) fn new(limits: &ScheduleLimits) -> SharedModel {
+        SharedModel(Arc::new(Mutex::new(HashModel::new(limits))))
+    }
+
+    pub(crate) fn run(&self, plan: &StepPlan) -> Vec<u32> {
+        self.model().run(plan)
+    }
+
+    /// Forgets what all pages hold.
+    pub(crate) fn reset(&self, limits: &ScheduleLimits) {
+        *self.model() = HashModel::new(limits);
+    }
+
+    fn model(&self) -> MutexGuard<'_, HashModel> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PageBytes for SharedModel {
+    fn page_bytes(&self, _: PageClass) -> usize {
+        8 * PAGE
+    }
+
+    fn copy_page(&self, class: PageClass, page: PageId) -> Vec<u8> {
+        self.model().pages[class][page as usize].iter().flat_map(|state| state.to_le_bytes()).collect()
+    }
+
+    fn fill_page(&self, class: PageClass, page: PageId, bytes: &[u8]) -> Result<(), StageError> {
+        let (states, _) = bytes.as_chunks::<8>();
+        let states: Vec<u64> = states.iter().map(|state| u64::from_le_bytes(*state)).collect();
+        self.model().pages[class][page as usize].copy_from_slice(&states);
+        Ok(())
     }
 }
 

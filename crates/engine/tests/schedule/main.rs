@@ -1,7 +1,10 @@
 //! The scheduler on a model of hashes: a lost, repeated or exchanged step changes every token after it.
 
+mod disk;
 mod fairness;
 mod hash_model;
 mod places;
 mod prefixes;
+mod restoring;
 mod simulation;
+mod spill;

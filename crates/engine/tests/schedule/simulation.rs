@@ -1,12 +1,15 @@
 //! Seeded arrivals, cancels, draft tokens and failures on tiny pools: no page leaks, every job ends once, with its own tokens.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use cascadia_engine::service::schedule::{Advance, Needs, Plan, PromptRows, ScheduleLimits, Scheduler, Work};
+use cascadia_engine::service::spill::{SpillHandle, SpillWriter};
 use cascadia_engine::service::{JobId, Priority, Tenant};
 use cascadia_model::{CachePages, ModelLimits, PAGE_TOKENS, PageClass, PerClass, StageCache};
 
-use crate::hash_model::{HashModel, Random, VOCABULARY, alone, limits, model, spans};
+use crate::disk::{Operation, TestDisk};
+use crate::hash_model::{Random, SharedModel, VOCABULARY, alone, limits, model, spans};
 
 /// A job with what it should become.
 struct Expected {
@@ -22,12 +25,20 @@ struct Flight {
     next: Vec<u32>,
 }
 
+/// A disk below the cache.
+struct Below {
+    disk: Arc<TestDisk>,
+    writer: SpillWriter,
+    handle: SpillHandle,
+}
+
 struct Simulation {
     seed: u64,
     random: Random,
     scheduler: Scheduler,
-    model: HashModel,
+    model: SharedModel,
     limits: ScheduleLimits,
+    below: Option<Below>,
     jobs: BTreeMap<JobId, Expected>,
     /// Positions of each sequence that stages hold, since it last ended.
     lengths: BTreeMap<JobId, u32>,
@@ -66,13 +77,63 @@ impl Simulation {
         Simulation {
             seed,
             scheduler: Scheduler::new(limits.clone()),
-            model: HashModel::new(&limits),
+            model: SharedModel::new(&limits),
             limits,
+            below: None,
             jobs: BTreeMap::new(),
             lengths: BTreeMap::new(),
             flights: VecDeque::new(),
             now: 0.0,
             random,
+        }
+    }
+
+    /// The same with a disk that has room for a few pages or for many.
+    fn with_disk(seed: u64) -> Simulation {
+        let mut simulation = Simulation::new(seed);
+        let disk = Arc::new(TestDisk::default());
+        let bytes = (4096 * (4 + simulation.random.below(60)), 4096 * (1 + simulation.random.below(20)));
+        let (tier, writer) = disk.tier(Arc::new(simulation.model.clone()), bytes);
+        let handle = tier.handle();
+        simulation.scheduler.set_tier(Box::new(tier));
+        simulation.below = Some(Below { disk, writer, handle });
+        simulation
+    }
+
+    /// What may happen to a disk between two steps: files are written or not, changed, removed; anything may fail.
+    fn disturb(&mut self) {
+        let (Some(below), random) = (&self.below, &mut self.random) else { return };
+        if random.one_in(2) {
+            below.writer.work();
+        }
+        let mut state = below.disk.state();
+        state.now += random.below(100) as f64 / 100.0;
+        state.read_seconds = random.below(30) as f64 / 1000.0;
+        if random.one_in(20) {
+            let operations = [Operation::Write, Operation::Read, Operation::Remove];
+            state.failing = operations.into_iter().filter(|_| random.one_in(4)).collect();
+        }
+        if state.files.is_empty() || !random.one_in(10) {
+            return;
+        }
+        let files = state.files.len() as u64;
+        let [one, other] = [random.below(files), random.below(files)];
+        let name = |at: u64| state.files.keys().nth(at as usize).expect("a file").clone();
+        let (one, other) = (name(one), name(other));
+        match random.below(4) {
+            0 => drop(state.files.remove(&one)),
+            1 => state.files.get_mut(&one).expect("a file").truncate(random.below(500) as usize),
+            2 => {
+                let file = state.files.get_mut(&one).expect("a file");
+                let at = random.below(file.len() as u64) as usize;
+                if let Some(byte) = file.get_mut(at) {
+                    *byte ^= 1;
+                }
+            }
+            _ => {
+                let file = state.files[&other].clone();
+                state.files.insert(one, file);
+            }
         }
     }
 
@@ -130,7 +191,9 @@ impl Simulation {
         let plan = self.scheduler.plan(self.now);
         self.scheduler.take_released().iter().for_each(|id| _ = self.lengths.remove(id));
         let Some(plan) = plan else {
-            assert!(self.scheduler.is_empty() || !self.flights.is_empty(), "seed {}: stuck", self.seed);
+            // With a disk, all may wait for pages to come back.
+            let waits = !self.flights.is_empty() || self.below.is_some();
+            assert!(self.scheduler.is_empty() || waits, "seed {}: stuck", self.seed);
             return;
         };
         assert!(plan.step.tokens.len() <= self.limits.model.rows_per_step as usize, "seed {}", self.seed);
@@ -157,7 +220,7 @@ impl Simulation {
         }
         if !older && self.random.one_in(40) {
             // Nothing of a lost stage may be used again.
-            self.model = HashModel::new(&self.limits);
+            self.model.reset(&self.limits);
             return self.scheduler.lose(plan);
         }
         if self.random.one_in(30) {
@@ -187,7 +250,7 @@ impl Simulation {
         self.scheduler.commit(plan, results);
     }
 
-    fn run(mut self) -> u64 {
+    fn run(mut self) -> Simulation {
         let (total, most) = (20 + self.random.below(20), 1 + self.random.below(2) as usize);
         let mut turns = 0;
         while (self.jobs.len() as u64) < total || !self.scheduler.is_empty() {
@@ -208,6 +271,7 @@ impl Simulation {
                 self.end(id);
             }
             self.plan();
+            self.disturb();
             if self.flights.len() >= most || self.random.one_in(2) {
                 self.land();
             }
@@ -218,12 +282,26 @@ impl Simulation {
             assert_eq!(pages.running(), 0, "seed {}: pages are still held", self.seed);
             assert_eq!(pages.free() + pages.cached(), pages.count(), "seed {}", self.seed);
         }
-        self.scheduler.counters().preemptions
+        self
     }
 }
 
 #[test]
 fn nothing_leaks_and_every_job_ends_with_its_own_tokens() {
-    let preemptions: u64 = (0..400).map(|seed| Simulation::new(seed).run()).sum();
+    let preemptions: u64 = (0..400).map(|seed| Simulation::new(seed).run().scheduler.counters().preemptions).sum();
     assert!(preemptions > 1000, "{preemptions} are too few to mean anything");
+}
+
+#[test]
+fn a_disk_that_fails_and_lies_changes_no_token() {
+    let mut totals = [0; 4];
+    for seed in 0..400 {
+        let simulation = Simulation::with_disk(seed).run();
+        let below = simulation.below.expect("it has a disk");
+        let status = below.handle.status().expect("the tier is there");
+        assert!(status.bytes <= status.most_bytes, "seed {seed}");
+        let counts = [status.restored, status.dropped, status.damaged, status.unreadable];
+        totals.iter_mut().zip(counts).for_each(|(total, count)| *total += count);
+    }
+    assert!(totals.iter().all(|total| *total > 100), "{totals:?} are too few to mean anything");
 }

@@ -15,7 +15,7 @@ use cascadia_engine::{
     CacheSize, Engine, EngineError, Flow, ModelText, OpenOptions, Outcome, Sampling, Session, Source, generate,
 };
 use cascadia_kernels::Pool;
-use cascadia_model::{CachePages, KvFormats};
+use cascadia_model::{CachePages, KvFormats, KvPolicy};
 
 /// The longest that a test waits for an update; far more than it should take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -29,7 +29,7 @@ pub(crate) struct Setup {
     pub(crate) rows_per_step: u32,
     pub(crate) threads: usize,
     pub(crate) options: ServiceOptions,
-    pub(crate) formats: KvFormats,
+    pub(crate) kv: KvPolicy,
 }
 
 /// What a test asks for, of a service or of a session.
@@ -80,10 +80,15 @@ pub(crate) fn rainier() -> PathBuf {
 
 /// A fixture that says it was made for 2048 tokens.
 pub(crate) fn long(name: &str) -> PathBuf {
+    made_for(name, 2048)
+}
+
+/// A fixture that says it was made for so many tokens.
+pub(crate) fn made_for(name: &str, tokens: u32) -> PathBuf {
     static MADE: Mutex<Option<tempfile::TempDir>> = Mutex::new(None);
     // One test makes it, the others wait for that.
     let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
-    let folder = made.get_or_insert_with(|| tempfile::tempdir().unwrap()).path().join(name);
+    let folder = made.get_or_insert_with(|| tempfile::tempdir().unwrap()).path().join(format!("{name}-{tokens}"));
     if folder.exists() {
         return folder;
     }
@@ -94,15 +99,15 @@ pub(crate) fn long(name: &str) -> PathBuf {
     }
     let config = fs::read_to_string(folder.join("config.json")).unwrap();
     let mut config: serde_json::Value = serde_json::from_str(&config).unwrap();
-    config["max_position_embeddings"] = 2048.into();
+    config["max_position_embeddings"] = tokens.into();
     fs::write(folder.join("config.json"), config.to_string()).unwrap();
     folder
 }
 
 impl Setup {
     pub(crate) fn new(model: PathBuf, context: u32, cache: CachePages) -> Setup {
-        let (options, formats) = (ServiceOptions::default(), KvFormats::Auto);
-        Setup { model, context, cache, rows_per_step: 128, threads: 2, options, formats }
+        let (options, kv) = (ServiceOptions::default(), KvPolicy::new(KvFormats::Exact));
+        Setup { model, context, cache, rows_per_step: 128, threads: 2, options, kv }
     }
 
     pub(crate) fn engine(&self, cache: CacheSize) -> Engine {
@@ -110,7 +115,7 @@ impl Setup {
             context: Some(self.context),
             rows_per_step: self.rows_per_step,
             cache,
-            formats: self.formats.clone(),
+            kv: self.kv.clone(),
             ..OpenOptions::new(Arc::new(Pool::new(self.threads)))
         };
         Engine::open(Source::Path(&self.model), &options).unwrap()

@@ -2,7 +2,7 @@
 
 use cascadia_engine::FinishReason;
 use cascadia_engine::service::{ServiceOptions, Snapshot, StepCosts, Tenant};
-use cascadia_model::{CacheFormat, CachePages, KvFormat, KvFormats, PageClass};
+use cascadia_model::{CacheFormat, CachePages, KvFormat, KvFormats, KvPolicy, PageClass};
 
 use crate::harness::{Leave, Request, Setup, hear, hold, job, long, rainier, request};
 
@@ -74,9 +74,9 @@ fn check(setup: &Setup, mix: &Mix, alone: &[Vec<u32>]) -> Snapshot {
     snapshot
 }
 
-fn check_ways(model: &str, cache: CachePages, formats: KvFormats) {
+fn check_ways(model: &str, cache: CachePages, kv: KvPolicy) {
     let mix = mix(64, 2000, 90, 96);
-    let setup = Setup { formats, ..Setup::new(long(model), 2048, cache) };
+    let setup = Setup { kv, ..Setup::new(long(model), 2048, cache) };
     let alone = setup.alone(&mix.requests);
     let ways = [(2, 128, 64, 8), (1, 64, 7, 0), (2, 33, 200, 16)];
     for (threads, rows_per_step, prompt_rows_beside_answers, draft_rows) in ways {
@@ -98,20 +98,26 @@ fn check_ways(model: &str, cache: CachePages, formats: KvFormats) {
 
 #[test]
 fn a_small_pool_changes_no_token() {
-    check_ways("llama3", CachePages::full(34), KvFormats::Auto);
+    check_ways("llama3", CachePages::full(34), KvPolicy::new(KvFormats::Exact));
 }
 
 #[test]
 fn windows_change_no_token() {
-    check_ways("gemma3", CachePages::full(34).with_window(12), KvFormats::Auto);
+    check_ways("gemma3", CachePages::full(34).with_window(12), KvPolicy::new(KvFormats::Exact));
 }
 
 #[test]
 fn quantised_caches_change_no_token() {
     let pages = |class| if class == PageClass::Full { 34 } else { 14 };
-    for format in [CacheFormat::Int8, CacheFormat::Int4] {
-        check_ways("gemma3", CachePages::new(pages), KvFormats::Uniform(KvFormat::both(format)));
-    }
+    let (keys, values) = (CacheFormat::Int8, CacheFormat::Int4);
+    let layers = [KvFormat { keys, values }, KvFormat::both(CacheFormat::Int3), KvFormat::both(CacheFormat::F32)];
+    let policies = [
+        KvPolicy::uniform(CacheFormat::Int8),
+        KvPolicy::uniform(CacheFormat::Int4),
+        KvPolicy { tail: 32, from: 0, formats: KvFormats::PerLayer(layers.to_vec()) },
+        KvPolicy { tail: 64, from: 200, ..KvPolicy::uniform(CacheFormat::Int2) },
+    ];
+    policies.into_iter().for_each(|policy| check_ways("gemma3", CachePages::new(pages), policy));
 }
 
 #[test]

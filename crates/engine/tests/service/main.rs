@@ -7,5 +7,7 @@ mod known;
 mod limits;
 mod panics;
 mod places;
+mod soak;
 mod speculation;
+mod spill;
 mod stages;

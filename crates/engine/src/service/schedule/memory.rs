@@ -4,6 +4,9 @@ use cascadia_model::{CachePages, PAGE_TOKENS, PageClass, PageId, PageRun, PerCla
 
 use super::pages::{Holder, Pages};
 use super::prefix::{NodeId, PrefixKey, PrefixTree};
+use super::tier::{Block, PageTier};
+
+mod restore;
 
 /// Page numbers and the prefix cache. Page ids are logical: every stage keeps its own bytes for the same id.
 #[derive(Debug)]
@@ -14,6 +17,8 @@ pub struct Memory {
     spans: PerClass<Span>,
     generation: u64,
     evictions: u64,
+    /// Where pages go that are given up for others.
+    tier: Option<Box<dyn PageTier>>,
 }
 
 /// What one sequence holds.
@@ -62,12 +67,25 @@ impl Memory {
             spans,
             generation: 0,
             evictions: 0,
+            tier: None,
         }
     }
 
+    /// Lets a tier keep pages that are given up for others.
+    pub fn set_tier(&mut self, tier: Box<dyn PageTier>) {
+        self.tier = Some(tier);
+    }
+
     /// All pages free, and nothing that was computed before is used again.
-    pub fn emptied(&self, cache: CachePages) -> Memory {
-        Memory { generation: self.generation + 1, evictions: self.evictions, ..Memory::new(cache, self.spans) }
+    pub fn emptied(mut self, cache: CachePages) -> Memory {
+        self.tier.iter_mut().for_each(|tier| tier.forget());
+        let (generation, evictions, tier) = (self.generation + 1, self.evictions, self.tier);
+        Memory { generation, evictions, tier, ..Memory::new(cache, self.spans) }
+    }
+
+    /// A step is planned.
+    pub fn begin_plan(&mut self) {
+        self.tier.iter_mut().for_each(|tier| tier.begin_plan());
     }
 
     /// Nothing yet, for a sequence with this key.
@@ -166,9 +184,16 @@ impl Memory {
     /// Nothing that is cached may be used again.
     pub fn forget(&mut self) {
         self.generation += 1;
+        self.tier.iter_mut().for_each(|tier| tier.forget());
         while let Some(node) = self.tree.oldest(|_, _| true) {
             self.evict(node);
         }
+    }
+
+    /// Lets the tier below keep everything that is cached, what was used last first.
+    pub fn keep_prefixes(&mut self) {
+        self.tier.iter_mut().for_each(|tier| tier.conclude());
+        self.tree.by_last_use().into_iter().for_each(|node| self.spill_all(node));
     }
 
     /// How often everything was forgotten.
@@ -274,7 +299,8 @@ impl Memory {
     fn take_page(&mut self, class: PageClass, key: PrefixKey, reach: Reach) -> Option<PageId> {
         while self.pages[class].free() == 0 {
             if self.newest(class).is_some() {
-                let page = self.tree.drop_oldest_page(class)?;
+                let (node, page) = self.tree.drop_oldest_page(class)?;
+                self.spill(node, class, page);
                 self.pages[class].release(page, Holder::Cached);
                 self.evictions += 1;
                 continue;
@@ -283,9 +309,26 @@ impl Memory {
             let may_lose =
                 |owner: PrefixKey, idle| reach == Reach::Everything || owner.salt == key.salt || idle > floor;
             let node = self.tree.oldest(may_lose)?;
+            self.spill_all(node);
             self.evict(node);
         }
         self.pages[class].take()
+    }
+
+    /// Lets the tier below keep all that a node keeps.
+    fn spill_all(&mut self, node: NodeId) {
+        for class in self.classes() {
+            self.tree.page(node, class).into_iter().for_each(|page| self.spill(node, class, page));
+        }
+    }
+
+    /// Lets the tier below keep a page of a node, unless everything was forgotten since it was computed.
+    fn spill(&mut self, node: NodeId, class: PageClass, page: PageId) {
+        let Some(tier) = &mut self.tier else { return };
+        let (owner, tokens) = self.tree.text(node);
+        if owner.generation == self.generation {
+            tier.keep(Block { owner, tokens: &tokens, class }, page);
+        }
     }
 
     fn evict(&mut self, node: NodeId) {

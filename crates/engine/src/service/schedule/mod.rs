@@ -12,6 +12,7 @@ mod restraint;
 mod scheduler;
 mod sequence;
 mod tenants;
+mod tier;
 
 pub use limits::{PromptRows, ScheduleCounters, ScheduleLimits, Sharing};
 pub use memory::{Holding, Memory, Reach};
@@ -21,3 +22,4 @@ pub use prefix::{NodeId, PrefixKey, PrefixTree};
 pub use scheduler::Scheduler;
 pub use sequence::{Needs, Work};
 pub use tenants::{Place, Served, TenantShare, Tenants, Yielding};
+pub use tier::{Block, Fetched, PageTier};

@@ -149,6 +149,24 @@ impl PrefixTree {
         self.node(id).pages[class]
     }
 
+    /// The key of a node, and the text from its first token up to the end of the node's page.
+    pub fn text(&self, id: NodeId) -> (PrefixKey, Vec<u32>) {
+        let mut nodes = vec![self.node(id)];
+        while let Some(parent) = nodes.last().and_then(|node| node.parent) {
+            nodes.push(self.node(parent));
+        }
+        let tokens = nodes.iter().rev().flat_map(|node| node.tokens.iter().copied());
+        (nodes[0].key, tokens.collect())
+    }
+
+    /// All nodes, the one used last first; nodes come before those that follow them in a text.
+    pub fn by_last_use(&self) -> Vec<NodeId> {
+        let used = self.nodes.iter().enumerate().filter_map(|(id, node)| Some((node.as_ref()?.used, id as NodeId)));
+        let mut used: Vec<(u64, NodeId)> = used.collect();
+        used.sort_unstable_by(|one, other| other.cmp(one));
+        used.into_iter().map(|(_, id)| id).collect()
+    }
+
     /// Nodes that could go, by key.
     pub fn idle(&self) -> impl Iterator<Item = (PrefixKey, u32)> {
         self.owners.iter().map(|(key, owner)| (*key, owner.idle))
@@ -167,11 +185,11 @@ impl PrefixTree {
     }
 
     /// Forgets the least recently used page of a class that no running sequence holds; its node stays.
-    pub fn drop_oldest_page(&mut self, class: PageClass) -> Option<PageId> {
+    pub fn drop_oldest_page(&mut self, class: PageClass) -> Option<(NodeId, PageId)> {
         let (_, id) = *self.idle_pages[class].first()?;
         let page = self.node(id).pages[class];
         self.refresh(id, |node| node.pages[class] = None);
-        page
+        Some((id, page?))
     }
 
     /// Forgets a node without children that nobody runs through; returns the pages that it kept.

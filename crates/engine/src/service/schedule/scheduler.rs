@@ -10,10 +10,11 @@ use super::limits::{PromptRows, ScheduleCounters, ScheduleLimits, Sharing};
 use super::memory::{Memory, Reach};
 use super::plan::{Advance, JobRows, Plan};
 use super::prefix::PrefixKey;
-use super::restraint::Restraint;
+use super::restraint::{Restraint, divide};
 use super::sequence::{Needs, Sequence, State, Work};
 use super::tenants::{Place, TenantShare, Tenants, Yielding};
-use crate::service::{JobId, Tenant};
+use super::tier::PageTier;
+use crate::service::JobId;
 
 /// Plans between a preemption and the next start of its tenant, so that a preempted sequence does not come back at once
 /// and push out another, or is pushed out again by the next short request.
@@ -25,9 +26,6 @@ const PLANS_PER_OLDEST: u64 = 8;
 /// Steps of those who took too much are not made shorter than this for others that may come: a prompt would pay for reading
 /// the weights too often.
 const LEAST_ROWS: u32 = 24;
-
-/// Who wants so many times as many rows as another tenant has to wait for it.
-const FAR_MORE: f64 = 2.0;
 
 /// With fewer rows of prompts than this, a step costs hardly less than with this many.
 const WORTHWHILE_ROWS: usize = 16;
@@ -148,6 +146,7 @@ impl Scheduler {
         self.now = now;
         self.plans += 1;
         self.tenants.tidy(now);
+        self.memory.begin_plan();
         self.start_waiting(now);
         let mut plan = Plan::default();
         plan.step.generation = self.memory.generation();
@@ -155,35 +154,11 @@ impl Scheduler {
         let alone = ready.iter().copied().find(|id| self.sequences[id].runs_alone());
         // Where there is no room for one that must run alone, others continue until there is.
         if alone.is_none_or(|id| self.place(id, self.limits.model.rows_per_step as usize, &mut plan) == 0) {
-            let (first, restrained) = self.divide(ready);
+            let (first, restrained) = divide(ready, &self.sequences, &self.tenants);
             self.place_all(first, usize::MAX, &mut plan);
             self.place_restrained(restrained, &mut plan);
         }
         (!plan.jobs.is_empty()).then_some(plan)
-    }
-
-    /// Divides sequences into those that get all the rows there are for them, and those of tenants that took more than their
-    /// share of the time: these get a few, so that the others' tokens are not late, and have turns. Where all took too
-    /// much, they are those who want far more rows than another. Nobody is restrained for others that are less urgent.
-    fn divide(&self, mut ready: Vec<JobId>) -> (Vec<JobId>, Vec<JobId>) {
-        let work = |id: &JobId| &self.sequences[id].work;
-        let took_too_much = |id: &JobId| self.tenants.took_too_much(work(id).tenant);
-        let mut wanted: BTreeMap<Tenant, f64> = BTreeMap::new();
-        for id in &ready {
-            let tenant = work(id).tenant;
-            *wanted.entry(tenant).or_default() += self.sequences[id].remaining() as f64 / self.tenants.weight(tenant);
-        }
-        let least = match ready.iter().all(took_too_much) {
-            true => FAR_MORE * wanted.values().copied().fold(f64::INFINITY, f64::min),
-            false => 0.0,
-        };
-        let is_heavy = |id: &JobId| took_too_much(id) && wanted[&work(id).tenant] >= least;
-        let urgent = ready.iter().filter(|id| !is_heavy(id)).map(|id| work(id).priority).max();
-        let mut restrained = ready.clone();
-        restrained.retain(|id| is_heavy(id) && urgent.is_some_and(|urgent| work(id).priority <= urgent));
-        restrained.sort_by_key(|id| (Reverse(work(id).priority), self.sequences[id].planned, *id));
-        ready.retain(|id| !restrained.contains(id));
-        (ready, restrained)
     }
 
     /// A few rows of tenants that took too much beside answers of others, and none beside a prompt of others, which makes the
@@ -299,11 +274,10 @@ impl Scheduler {
         let Some(sequence) = self.sequences.get_mut(&id).filter(|_| running < self.limits.parallel) else {
             return false;
         };
-        let holding = match sequence.work.needs {
-            Needs::NextToken if self.limits.cache == StageCache::Paged => {
-                self.memory.reuse(sequence.key, &sequence.work.tokens)
-            }
-            Needs::NextToken | Needs::EveryRow => self.memory.nothing(sequence.key),
+        let reuses = self.limits.cache == StageCache::Paged && sequence.work.needs == Needs::NextToken;
+        let holding = match reuses {
+            true => self.memory.reuse(sequence.key, &sequence.work.tokens),
+            false => self.memory.nothing(sequence.key),
         };
         let length = (sequence.work.tokens.len() + 1).min(self.limits.model.context as usize);
         if running > 0 && !self.memory.has_room(&holding, length, running) {
@@ -311,6 +285,9 @@ impl Scheduler {
             return false;
         }
         sequence.start(holding);
+        if reuses {
+            sequence.allow_reads();
+        }
         self.running.push(id);
         self.tenants.start((sequence.work.tenant, sequence.work.priority), id, now);
         true
@@ -348,10 +325,24 @@ impl Scheduler {
         }
     }
 
+    /// Brings back more of the beginning of a sequence that is kept below the cache.
+    fn restore(&mut self, id: JobId) {
+        let restores = |sequence: &&mut Sequence| sequence.state == State::Ready && sequence.restoring;
+        let Some(sequence) = self.sequences.get_mut(&id).filter(restores) else { return };
+        let (key, tokens, reads) = (sequence.key, &sequence.work.tokens, sequence.reads);
+        sequence.restoring = self.memory.restore(key, tokens, &mut sequence.reads);
+        if sequence.reads < reads {
+            let holding = self.memory.reuse(key, tokens);
+            self.memory.release(std::mem::take(&mut sequence.holding));
+            sequence.start(holding);
+        }
+    }
+
     /// Puts up to `rows` tokens of a sequence into the plan, and its draft tokens; returns the rows it got.
     fn place(&mut self, id: JobId, rows: usize, plan: &mut Plan) -> usize {
-        let ready = self.sequences.get(&id).filter(|sequence| sequence.state == State::Ready);
-        let Some(sequence) = ready else { return 0 };
+        self.restore(id);
+        let ready = |sequence: &&Sequence| sequence.state == State::Ready && !sequence.restoring;
+        let Some(sequence) = self.sequences.get(&id).filter(ready) else { return 0 };
         let room = self.limits.model.rows_per_step as usize - plan.step.tokens.len();
         let rows = rows.min(sequence.remaining()).min(room);
         let known_end = sequence.computed + rows;
@@ -550,6 +541,16 @@ impl Scheduler {
             self.tenants.wait((sequence.work.tenant, sequence.work.priority), id, (Place::Back, now));
             self.sequences.insert(id, sequence.restarted());
         }
+    }
+
+    /// Lets a tier keep pages that are given up for others, and bring them back.
+    pub fn set_tier(&mut self, tier: Box<dyn PageTier>) {
+        self.memory.set_tier(tier);
+    }
+
+    /// Lets that tier keep everything that is cached.
+    pub fn keep_prefixes(&mut self) {
+        self.memory.keep_prefixes();
     }
 
     /// Changes how many rows of prompts a step may have.

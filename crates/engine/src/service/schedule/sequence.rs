@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use cascadia_model::PAGE_TOKENS;
+use cascadia_model::{PAGE_TOKENS, PageClass};
 
 use super::memory::Holding;
 use super::prefix::PrefixKey;
@@ -57,6 +57,10 @@ pub(super) struct Sequence {
     /// The most it ever was; computing up to there again is waste.
     pub(super) reached: usize,
     pub(super) holding: Holding,
+    /// More of its beginning may be brought back before it is computed.
+    pub(super) restoring: bool,
+    /// Pages that may be read for that.
+    pub(super) reads: usize,
     /// How far it must have got before it may be put back for a tenant that runs nothing.
     turn_end: usize,
     /// Draft tokens that follow.
@@ -88,6 +92,8 @@ impl Sequence {
             computed: 0,
             reached: 0,
             holding: Holding::default(),
+            restoring: false,
+            reads: 0,
             turn_end: 0,
             draft: Vec::new(),
             begun: false,
@@ -116,6 +122,12 @@ impl Sequence {
         self.state = State::Ready;
         let again = self.reached.saturating_sub(self.computed);
         self.turn_end = self.reached.max(self.computed) + again.max(TURN_TOKENS);
+    }
+
+    /// Its beginning may be brought back, if that is kept below the cache: every page once.
+    pub(super) fn allow_reads(&mut self) {
+        self.restoring = true;
+        self.reads = PageClass::ALL.len() * self.work.tokens.len().div_ceil(PAGE_TOKENS as usize);
     }
 
     /// Whether it has got on far enough to be put back.
