@@ -165,8 +165,15 @@ def members():
     invitation = bytes(32) + bytes(16) + struct.pack("<QII", 1 << 40, 1, 14) + b"127.0.0.1:7420"
     coordinator = {"listen": "127.0.0.1:7420", "pushed": None, "own_stages": [0], "silent": True}
     worker = {"addresses": ["127.0.0.1:7420"], "coordinator": digest, "node": "node-00", "shards": [digest]}
+    follows = worker | {"targets": {"key": digest, "version": 1}, "stated": {
+        "fleet": digest, "number": 1, "coordinator_expires": 1 << 40, "targets_expires": 1 << 40,
+        "previous": [digest, digest], "previous_until": 9}}
+    key = {"pin": digest, "issued": 1, "expires": 1 << 40}
+    keys = [{"statement": {"fleet": digest, "number": 0, "coordinator": key, "targets": key, "previous_until": 1},
+             "old": ["0" * 192] * 2, "new": ["0" * 192] * 2}]
     return [b"\x00" + json.dumps(listed).encode(), b"\x01" + private, b"\x02" + invitation,
-            b"\x03" + json.dumps(coordinator).encode(), b"\x03" + json.dumps(worker).encode(), b"\x04[]",
+            b"\x03" + json.dumps(coordinator).encode(), b"\x03" + json.dumps(worker).encode(),
+            b"\x03" + json.dumps(follows).encode(), b"\x03" + json.dumps(keys).encode(), b"\x04[]",
             b"\x04cascadia audit log 1 0 " + b"0" * 64 + b"\n"]
 
 

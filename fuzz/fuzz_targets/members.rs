@@ -69,10 +69,15 @@ fn settings(bytes: &[u8]) {
         "worker/fleet.json",
         "worker/limits.json",
         "coordinator/status.json",
+        "coordinator/keys.json",
     ] {
         fs::create_dir_all(folder().join(name).parent().expect("a file has a folder")).expect("it can be made");
         with_file(name, bytes, |_| {
             let _ = (home.coordinator(), home.machines(), home.worker(), home.limits(), home.status());
+            // Without the file, keys would be made.
+            if name.ends_with("keys.json") {
+                assert!(home.keys().current().is_err(), "keys are taken that nobody has");
+            }
         });
     }
 }
@@ -82,6 +87,6 @@ fn records(bytes: &[u8]) {
     let _ = with_file("heads.json", bytes, Witnesses::read);
     fs::create_dir_all(folder().join("audit")).expect("it can be made");
     let _ = with_file("audit/00000000000000000000.log", bytes, |_| {
-        AuditLog::at(&folder().join("audit")).verify(Digest::of(b""), &[], &[])
+        AuditLog::at(&folder().join("audit")).verify(&[Digest::of(b"")], &[], &[])
     });
 }

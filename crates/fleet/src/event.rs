@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::{Digest, FleetPlan};
+use crate::{Digest, FleetKey, FleetPlan};
 
 /// Something that happened on a coordinator or a worker. `Display` puts it into a sentence.
 #[derive(Clone, Debug)]
@@ -31,6 +31,16 @@ pub enum FleetEvent {
     Rotated {
         /// Its name.
         node: String,
+    },
+    /// One of the fleet's own keys was replaced, because it was old enough.
+    KeyReplaced {
+        /// Which.
+        key: FleetKey,
+    },
+    /// The fleet's own keys should be replaced, and cannot be.
+    KeysNotReplaced {
+        /// What failed.
+        problem: String,
     },
     /// A machine has joined the fleet.
     Joined {
@@ -190,6 +200,8 @@ impl fmt::Display for FleetEvent {
                 write!(f, "This machine waits to be approved. Compare its code with the coordinator's:  {code}")
             }
             FleetEvent::Rotated { node } => write!(f, "{node} has a new key."),
+            FleetEvent::KeyReplaced { key } => write!(f, "The fleet has a new {}.", key.name()),
+            FleetEvent::KeysNotReplaced { problem } => write!(f, "The fleet's keys cannot be replaced: {problem}"),
             FleetEvent::Joined { node } => write!(f, "{node} has joined the fleet."),
             FleetEvent::TurnedAway { address, problem } => write!(f, "{address} was turned away: {problem}"),
             FleetEvent::Ready { node, stage } => write!(f, "{node} is ready for stage {stage}."),

@@ -4,7 +4,9 @@ use cascadia_model::StepPlan;
 
 use crate::MachineSpeed;
 use crate::audit::{SignedHead, parse_testimony, testimony_bytes};
+use crate::membership::listener::JoinedMessage;
 use crate::membership::rotation::Succession;
+use crate::membership::shown_keys::ShownKeys;
 use crate::wire::compress::decompress;
 use crate::wire::frame::Kind;
 use crate::wire::message::{Hello, MOST_MESSAGE, Offer, StageLimits, Writer, layers_computed, microseconds, reason};
@@ -19,9 +21,9 @@ pub fn rewrite(kind: Kind, bytes: &[u8]) -> Option<Vec<u8>> {
     match kind {
         Kind::Hello => Hello::parse(bytes).ok().map(|hello| hello.bytes()),
         Kind::Welcome => StageLimits::parse(bytes).ok().map(|limits| limits.bytes()),
-        Kind::Ready | Kind::Refused | Kind::Joined | Kind::Leaving => {
-            reason(bytes).ok().map(|text| Writer::default().text(&text).0)
-        }
+        Kind::Joined => JoinedMessage::parse(bytes).ok().map(|joined| joined.bytes()),
+        Kind::Keys => ShownKeys::parse(bytes).ok().map(|shown| shown.bytes()),
+        Kind::Ready | Kind::Refused | Kind::Leaving => reason(bytes).ok().map(|text| Writer::default().text(&text).0),
         Kind::Rows => microseconds(bytes).ok().map(|time| Writer::default().number(time).0),
         Kind::Pong => MachineSpeed::parse(bytes).ok().map(|speed| speed.bytes()),
         Kind::Offer => Offer::parse(bytes).ok().map(|offer| offer.bytes()),

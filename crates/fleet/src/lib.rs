@@ -31,10 +31,11 @@ pub use home::{
 };
 pub use json_file::{read_json, write_json};
 pub use membership::{
-    Announcement, Arrival, Identity, Invitation, JoinedFleet, Listener, Member, Members, PendingIdentity,
-    PendingMember, Quarantine, join, look_around,
+    Announcement, Arrival, DatedKey, FleetKey, FleetKeys, HeldKeys, Identity, Invitation, JoinedFleet, KEY_GRACE,
+    KeyPair, KeyStatement, KnownKeys, Listener, Member, Members, PendingIdentity, PendingMember, Quarantine, Rotation,
+    join, look_around,
 };
-pub use os::{Probe, Sandbox, SandboxPlaces, lower_priority};
+pub use os::{MemoryProbe, Probe, Sandbox, SandboxPlaces, lower_priority};
 pub use planning::{
     Candidate, Cost, FleetPlan, MOST_MACHINES, ModelCosts, PlannedStage, ReplanTimer, StageSplit, Suggestion, Task,
     holds_ends, layer_names, plan, plan_with_stages, possible_starts, predict, suggestions, tells_stage,

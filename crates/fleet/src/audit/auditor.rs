@@ -11,7 +11,7 @@ use super::record::{Decision, Entry, Verb};
 use super::seen::{ServedModel, WaitingRequests};
 use super::{AuditLog, Refusals, SignedHead, Witness};
 use crate::json_file::{read_json, write_json};
-use crate::{Clock, FleetError, Identity, Members};
+use crate::{Clock, Digest, FleetError, FleetKeys, Identity, Members};
 
 /// A head is signed after so many records, or so long after the one before if there is anything new.
 const HEAD_RECORDS: u64 = 1000;
@@ -25,6 +25,8 @@ const TICK: Duration = Duration::from_millis(500);
 pub struct Auditor {
     log: AuditLog,
     identity: Identity,
+    /// Where newer keys than that come from, if there can be any.
+    keys: Option<Arc<FleetKeys>>,
     refusals: Mutex<Refusals>,
     /// Of workers that did not countersign a head.
     doubts: Mutex<Refusals>,
@@ -57,7 +59,28 @@ impl Auditor {
     pub fn new(log: AuditLog, identity: Identity) -> Auditor {
         let [refusals, doubts] = [Verb::Connect, Verb::Witness].map(|verb| Mutex::new(Refusals::of(verb)));
         let (pending, seen, head) = (Mutex::default(), Mutex::default(), Mutex::new(None));
-        Auditor { log, identity, refusals, doubts, pending, seen, head, writing: Mutex::new(()) }
+        Auditor { log, identity, keys: None, refusals, doubts, pending, seen, head, writing: Mutex::new(()) }
+    }
+
+    /// The same with the keys of a fleet, which may be replaced meanwhile: every head is signed with the newest.
+    pub fn with_keys(self, keys: &Arc<FleetKeys>) -> Auditor {
+        Auditor { keys: Some(Arc::clone(keys)), ..self }
+    }
+
+    /// The coordinator's key.
+    fn identity(&self) -> Result<Identity, FleetError> {
+        match &self.keys {
+            Some(keys) => Ok(keys.current()?.keys().coordinator.clone()),
+            None => Ok(self.identity.clone()),
+        }
+    }
+
+    /// Whether the coordinator has or had this key.
+    fn had(&self, key: Digest) -> bool {
+        match &self.keys {
+            Some(keys) => keys.current().is_ok_and(|held| held.coordinator_pins().contains(&key)),
+            None => self.identity.pin() == key,
+        }
     }
 
     /// The clock of its log.
@@ -161,7 +184,7 @@ impl Auditor {
             }
         };
         if due {
-            let signed = SignedHead::new(&self.identity, position, self.clock().unix_seconds())?;
+            let signed = SignedHead::new(&self.identity()?, position, self.clock().unix_seconds())?;
             write_json(&self.log.folder().join("head.json"), &signed)?;
             *head = Some((signed, self.clock().now()));
         }
@@ -181,7 +204,8 @@ impl Auditor {
                 let worker = witness.seal.pin();
                 // auth: witness-signer, witness-node, witness-head
                 let is_its = members.name_of(worker).as_deref() == Some(node) && witness.is_signed_by(worker);
-                match is_its && witness.seen.is_signed_by(self.identity.pin()) {
+                let signer = witness.seen.seal.pin();
+                match is_its && witness.seen.is_signed_by(signer) && self.had(signer) {
                     true => {
                         replace(&mut hold(&self.pending).witnesses, WitnessedHead { node: node.to_owned(), witness })
                     }

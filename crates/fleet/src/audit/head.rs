@@ -8,9 +8,10 @@ use serde::{Deserialize, Serialize};
 use super::record::Position;
 use super::seal::{SEAL_BYTES, Seal};
 use crate::json_file::{read_json, write_json};
+use crate::membership::known_keys::KnownKeys;
 use crate::wire::link::LinkError;
 use crate::wire::message::{Reader, Writer, broken};
-use crate::{Digest, FleetError, Identity};
+use crate::{Clock, Digest, FleetError, Identity};
 
 /// What the two signatures are made for, so that they are of no use for anything else.
 const HEAD: &[u8] = b"cascadia fleet audit head, version 1";
@@ -131,14 +132,26 @@ pub(crate) fn parse_testimony(bytes: &[u8]) -> Result<Countersignature, LinkErro
 pub struct Witnesses {
     path: PathBuf,
     identity: Mutex<Identity>,
-    coordinator: Digest,
+    keys: Mutex<KnownKeys>,
+    clock: Clock,
     one_at_a_time: Mutex<()>,
 }
 
 impl Witnesses {
     /// What this machine remembers of its coordinator's log in a file.
     pub fn at(path: &Path, identity: Identity, coordinator: Digest) -> Witnesses {
-        Witnesses { path: path.to_owned(), identity: Mutex::new(identity), coordinator, one_at_a_time: Mutex::new(()) }
+        let (keys, clock) = (Mutex::new(KnownKeys::invited(coordinator)), Clock::default());
+        Witnesses { path: path.to_owned(), identity: Mutex::new(identity), keys, clock, one_at_a_time: Mutex::new(()) }
+    }
+
+    /// The same with keys that expire by another clock than the system's.
+    pub(crate) fn on_clock(self, clock: &Clock) -> Witnesses {
+        Witnesses { clock: clock.clone(), ..self }
+    }
+
+    /// Takes heads under these keys of the fleet from now on.
+    pub(crate) fn accept(&self, keys: KnownKeys) {
+        *self.keys.lock().unwrap_or_else(PoisonError::into_inner) = keys;
     }
 
     /// Signs with another key from now on.
@@ -154,8 +167,9 @@ impl Witnesses {
     /// Countersigns a head once it is remembered, unless the log it belongs to cannot be the one that was seen before.
     pub(crate) fn see(&self, head: SignedHead) -> Countersignature {
         let _one_at_a_time = self.one_at_a_time.lock().unwrap_or_else(PoisonError::into_inner);
-        // auth: head-signer
-        if !head.is_signed_by(self.coordinator) {
+        let (signer, keys) = (head.seal.pin(), *self.keys.lock().unwrap_or_else(PoisonError::into_inner));
+        // auth: head-signature, head-signer
+        if !head.is_signed_by(signer) || !keys.accepts_coordinator(signer, self.clock.unix_seconds()) {
             return Err("this head is not signed by its coordinator".to_owned());
         }
         let mut heads = Witnesses::read(&self.path).map_err(|error| error.to_string())?;

@@ -42,7 +42,7 @@ impl Office {
         let seen = Witnesses::read(&self.heads()).expect("it was written").into_iter().map(|witness| witness.seen);
         let remembered: Vec<SignedHead> = seen.collect();
         let own = self.log().own_heads().expect("it was written");
-        self.log().verify(self.coordinator.pin(), &own, &[remembered]).map_err(|error| error.to_string())
+        self.log().verify(&[self.coordinator.pin()], &own, &[remembered]).map_err(|error| error.to_string())
     }
 }
 
@@ -188,7 +188,7 @@ fn changes_that_leave_the_chain_as_it_is_need_no_head_to_be_noticed() {
     assert_eq!(office.verify().map(|verdict| verdict.end.count), Ok(4));
     let other = Office::open();
     let problem =
-        log.verify(office.coordinator.pin(), &[other.sign()], &[]).expect_err("it is of another log").to_string();
+        log.verify(&[office.coordinator.pin()], &[other.sign()], &[]).expect_err("it is of another log").to_string();
     assert!(problem.contains("not signed with this coordinator's key"), "{problem}");
 }
 
@@ -232,7 +232,7 @@ fn files_roll_over_and_old_ones_are_let_go_openly() {
     let files = log.files().expect("a folder");
     assert_eq!(files.len(), 3);
     let verify = |own: &[SignedHead], remembered: &[Vec<SignedHead>]| {
-        log.verify(office.coordinator.pin(), own, remembered).map_err(|error| error.to_string())
+        log.verify(&[office.coordinator.pin()], own, remembered).map_err(|error| error.to_string())
     };
     let verdict = verify(&heads[..3], &[heads.clone()]).expect("it is honest");
     assert!(verdict.begin.count > 50 && verdict.end.count > 100, "{verdict:?}");

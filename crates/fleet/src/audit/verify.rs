@@ -23,11 +23,11 @@ pub struct Verdict {
 
 impl AuditLog {
     /// Checks that every record is what was written, in the order in which it was, and that all records are there that
-    /// were ever signed. `own` heads lie beside the log, where whoever changes it can change them too; of what each
+    /// were ever signed with one of the coordinator's keys. `own` heads lie beside the log, where whoever changes it can change them too; of what each
     /// other machine has `remembered`, the newest must be in it.
     pub fn verify(
         &self,
-        coordinator: Digest,
+        coordinator: &[Digest],
         own: &[SignedHead],
         remembered: &[Vec<SignedHead>],
     ) -> Result<Verdict, FleetError> {
@@ -35,7 +35,7 @@ impl AuditLog {
         let mut signed: BTreeMap<u64, Vec<Digest>> = BTreeMap::new();
         for head in own.iter().chain(remembered.iter().flatten()) {
             let count = head.head.count;
-            if !head.is_signed_by(coordinator) {
+            if !coordinator.iter().any(|key| head.is_signed_by(*key)) {
                 return Err(refuse(format!("the head of {count} records was not signed with this coordinator's key")));
             }
             signed.entry(count).or_default().push(head.head.hash);

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -10,16 +11,21 @@ use super::arrivals::Arrivals;
 use super::known_machines::KnownMachines;
 use super::settings::{CoordinatorSettings, FleetStatus, WorkerSettings};
 use crate::event::{FleetEvent, Notify};
+use crate::membership::key_statement::FleetKey;
 use crate::{
-    Arrival, AuditLog, Auditor, Entry, FleetError, Identity, Listener, Manifest, Members, OwnerLimits, PendingIdentity,
-    SignedManifest, Verb, read_json, seconds_now, write_json,
+    Arrival, AuditLog, Auditor, Clock, Entry, FleetError, FleetKeys, Identity, Listener, Manifest, Members,
+    OwnerLimits, PendingIdentity, SignedManifest, Verb, read_json, seconds_now, write_json,
 };
+
+/// How often it is looked whether keys should be replaced.
+const KEY_CHECK: Duration = Duration::from_secs(3600);
 
 /// What a machine keeps of its fleet, and who is told what happens there.
 #[derive(Clone)]
 pub struct FleetHome {
     folder: PathBuf,
     notify: Notify,
+    keys: Arc<FleetKeys>,
     /// One for the whole process.
     auditor: OnceLock<Arc<Auditor>>,
 }
@@ -31,7 +37,9 @@ impl FleetHome {
         if folder.exists() && !folder.is_dir() {
             return Err(FleetError::file(&folder, "it is no folder; choose another place for the fleet's data"));
         }
-        Ok(FleetHome { folder, notify: Arc::new(|_| {}), auditor: OnceLock::new() })
+        let log = AuditLog::at(&folder.join("coordinator/audit"));
+        let keys = Arc::new(FleetKeys::at(&folder.join("coordinator")).audited(log));
+        Ok(FleetHome { folder, notify: Arc::new(|_| {}), keys, auditor: OnceLock::new() })
     }
 
     /// The same, telling `notify` of events.
@@ -49,19 +57,19 @@ impl FleetHome {
         &self.folder
     }
 
+    /// The keys of the fleet that this machine leads.
+    pub fn keys(&self) -> &Arc<FleetKeys> {
+        &self.keys
+    }
+
     /// The coordinator's key.
     pub fn coordinator_key(&self) -> Result<Identity, FleetError> {
-        Identity::open_or_make(&self.folder.join("coordinator/key"))
+        Ok(self.keys.current()?.keys().coordinator.clone())
     }
 
     /// The coordinator's key, not yet written if it is new.
     pub fn pending_coordinator_key(&self) -> Result<PendingIdentity, FleetError> {
-        Identity::prepare(&self.folder.join("coordinator/key"))
-    }
-
-    /// The key that signs what is pushed to workers.
-    pub fn targets_key(&self) -> Result<Identity, FleetError> {
-        Identity::open_or_make(&self.folder.join("coordinator/targets"))
+        Identity::prepare(&self.keys.path(FleetKey::Coordinator))
     }
 
     /// Signs the next push of a model. Its number is larger than that of every push before, also if the file in which the
@@ -71,7 +79,7 @@ impl FleetHome {
         let last: u64 = read_json(&path)?.unwrap_or_default();
         let version = last.saturating_add(1).max(seconds_now());
         write_json(&path, &version)?;
-        SignedManifest::new(manifest, version, &self.targets_key()?)
+        SignedManifest::new(manifest, version, &self.keys.current()?.keys().targets)
     }
 
     /// This machine's key as a worker, not yet written if it is new.
@@ -120,7 +128,7 @@ impl FleetHome {
         if let Some(auditor) = self.auditor.get() {
             return Ok(Arc::clone(auditor));
         }
-        let auditor = Arc::new(Auditor::new(self.audit_log(), self.coordinator_key()?));
+        let auditor = Arc::new(Auditor::new(self.audit_log(), self.coordinator_key()?).with_keys(&self.keys));
         let auditor = self.auditor.get_or_init(|| {
             auditor.run(audit_events(Arc::clone(&self.notify)));
             auditor
@@ -169,12 +177,13 @@ impl FleetHome {
 
     /// The same with a socket that listens already.
     pub fn receive(&self, listener: Listener, settings: &CoordinatorSettings) -> Result<Arrivals, FleetError> {
-        let mut listener = listener.with_targets(self.targets_key()?.pin());
+        let mut listener = listener.with_keys(&self.keys);
         if !settings.silent && !listener.address()?.ip().is_loopback() {
             // Workers that know the address need no announcement.
-            let announced = listener.announce(&self.coordinator_key()?);
+            let announced = listener.announce(self.keys.current()?.newest().fleet);
             announced.unwrap_or_else(|error| self.notify(FleetEvent::NotAnnounced { problem: error.to_string() }));
         }
+        self.keep_keys_new();
         let ((sender, arrivals), auditor) = (Arrivals::queue(), self.auditor()?);
         listener.run(move |arrival| {
             if let Arrival::TurnedAway { address, problem, .. } = &arrival {
@@ -183,6 +192,20 @@ impl FleetHome {
             sender.send(arrival);
         });
         Ok(arrivals)
+    }
+
+    /// Replaces the fleet's keys when they are old enough, for as long as the process runs.
+    fn keep_keys_new(&self) {
+        let (keys, notify) = (Arc::clone(&self.keys), Arc::clone(&self.notify));
+        Clock::system().spawn(move || -> ! {
+            loop {
+                match keys.rotate_due() {
+                    Ok(rotated) => rotated.iter().for_each(|key| notify(&FleetEvent::KeyReplaced { key: *key })),
+                    Err(error) => notify(&FleetEvent::KeysNotReplaced { problem: error.to_string() }),
+                }
+                Clock::system().sleep(KEY_CHECK);
+            }
+        });
     }
 
     /// How the fleet was when it last served; nothing if the power failed while that was written.

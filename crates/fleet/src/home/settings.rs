@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Digest, FleetPlan, KnownTargets, StageStatus};
+use crate::{Digest, FleetPlan, KnownKeys, StageStatus};
 
 /// What a coordinator remembers.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -28,17 +28,14 @@ pub struct CoordinatorSettings {
 pub struct WorkerSettings {
     /// Where its coordinator listens.
     pub addresses: Vec<String>,
-    /// The coordinator's key.
-    pub coordinator: Digest,
+    /// The keys of its fleet.
+    #[serde(flatten)]
+    pub keys: KnownKeys,
     /// What this machine is called there.
     pub node: String,
     /// The shards that it was sent and that were of use.
     #[serde(default)]
     pub shards: Vec<Digest>,
-    /// Whose signature it takes shards under, and the newest push. A machine that joined without knows it from the first
-    /// shard on that it is sent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub targets: Option<KnownTargets>,
 }
 
 /// How the machines of a fleet are while it serves.

@@ -9,26 +9,27 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use super::key_forgeries;
 use crate::audit::{Auditor, SignedHead, Witnesses, testimony_bytes};
 use crate::clock::Simulation;
 use crate::membership::invitation::proof;
 use crate::membership::members::{JoinRequest, Joining, KEY_EXPIRES, Standing};
 use crate::membership::rotation::Succession;
 use crate::shards::{KnownTargets, SignedManifest};
-use crate::{Arrival, AuditLog, Clock, Digest, Identity, Invitation, Listener, Members, Position, TcpLink};
+use crate::{Arrival, AuditLog, Clock, Digest, Identity, Invitation, KnownKeys, Listener, Members, Position, TcpLink};
 
 /// Whether what is shown is taken, with one thing forged or with nothing.
-type Case = fn(&Fleet, Forged) -> bool;
+pub(super) type Case = fn(&Fleet, Forged) -> bool;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Forged {
+pub(super) enum Forged {
     Yes,
     No,
 }
 
 impl Forged {
     /// The forged one of two things, or the right one.
-    fn or<T>(self, forged: T, right: T) -> T {
+    pub(super) fn or<T>(self, forged: T, right: T) -> T {
         if self == Forged::Yes { forged } else { right }
     }
 }
@@ -138,22 +139,28 @@ const CASES: &[(&str, Case)] = &[
     ("manifest-signature", |fleet, forged| {
         let right = fleet.manifest("targets", 7);
         let damaged = SignedManifest::of(vec![SHARD], 7, &fleet.key("thief").pretending_to_be(&fleet.key("targets")));
-        forged.or(damaged.expect("it signs"), right).check(SHARD, Some(fleet.targets(7))).is_ok()
+        forged.or(damaged.expect("it signs"), right).check(SHARD, &fleet.targets(7), 0).is_ok()
     }),
     ("manifest-key", |fleet, forged| {
-        fleet.manifest(forged.or("thief", "targets"), 7).check(SHARD, Some(fleet.targets(7))).is_ok()
+        fleet.manifest(forged.or("thief", "targets"), 7).check(SHARD, &fleet.targets(7), 0).is_ok()
     }),
     ("manifest-version", |fleet, forged| {
-        fleet.manifest("targets", 7).check(SHARD, Some(fleet.targets(forged.or(8, 7)))).is_ok()
+        fleet.manifest("targets", 7).check(SHARD, &fleet.targets(forged.or(8, 7)), 0).is_ok()
     }),
     ("manifest-shard", |fleet, forged| {
         let shard = forged.or(Digest::of(b"another"), SHARD);
-        fleet.manifest("targets", 7).check(shard, Some(fleet.targets(7))).is_ok()
+        fleet.manifest("targets", 7).check(shard, &fleet.targets(7), 0).is_ok()
     }),
     ("head-signer", |fleet, forged| {
         let head = fleet.head(forged.or("thief", "coordinator"));
         let pin = fleet.key("coordinator").pin();
         Witnesses::at(&fleet.path("heads.json"), fleet.key("node"), pin).see(head).is_ok()
+    }),
+    ("head-signature", |fleet, forged| {
+        let (coordinator, thief) = (fleet.key("coordinator"), fleet.key("thief"));
+        let signer = forged.or(thief.pretending_to_be(&coordinator), coordinator.clone());
+        let head = SignedHead::new(&signer, Position::START, 1).expect("it signs");
+        Witnesses::at(&fleet.path("heads.json"), fleet.key("node"), coordinator.pin()).see(head).is_ok()
     }),
     ("witness-signer", |fleet, forged| {
         let (node, thief) = (fleet.key("node"), fleet.key("thief"));
@@ -163,16 +170,16 @@ const CASES: &[(&str, Case)] = &[
     ("witness-head", |fleet, forged| fleet.witnessed(&fleet.key("node"), ("node", forged.or("thief", "coordinator")))),
 ];
 
-const SESSION: [u8; 32] = [1; 32];
+pub(super) const SESSION: [u8; 32] = [1; 32];
 const FLEET: Digest = Digest([3; 32]);
-const SHARD: Digest = Digest([4; 32]);
+pub(super) const SHARD: Digest = Digest([4; 32]);
 /// Seconds for which the invitation is open.
 const OPEN: u64 = 600;
 
 /// A fleet with the members `node` and `other`, in simulated time.
-struct Fleet {
+pub(super) struct Fleet {
     folder: tempfile::TempDir,
-    clock: Clock,
+    pub(super) clock: Clock,
     members: Arc<Members>,
     invitation: Invitation,
 }
@@ -191,11 +198,11 @@ impl Fleet {
         fleet
     }
 
-    fn path(&self, name: &str) -> std::path::PathBuf {
+    pub(super) fn path(&self, name: &str) -> std::path::PathBuf {
         self.folder.path().join(name)
     }
 
-    fn key(&self, name: &str) -> Identity {
+    pub(super) fn key(&self, name: &str) -> Identity {
         Identity::open_or_make(&self.path(&format!("{name}.key"))).expect("a key")
     }
 
@@ -250,15 +257,17 @@ impl Fleet {
         Succession::new(FLEET, &self.key(old), &self.key("new")).expect("it signs")
     }
 
-    fn manifest(&self, signer: &str, version: u64) -> SignedManifest {
+    pub(super) fn manifest(&self, signer: &str, version: u64) -> SignedManifest {
         SignedManifest::of(vec![SHARD], version, &self.key(signer)).expect("it signs")
     }
 
-    fn targets(&self, version: u64) -> KnownTargets {
-        KnownTargets { key: self.key("targets").pin(), version }
+    /// What a member knows that has taken a shard of this push.
+    fn targets(&self, version: u64) -> KnownKeys {
+        let targets = Some(KnownTargets { key: self.key("targets").pin(), version });
+        KnownKeys { targets, ..KnownKeys::invited(FLEET) }
     }
 
-    fn head(&self, signer: &str) -> SignedHead {
+    pub(super) fn head(&self, signer: &str) -> SignedHead {
         SignedHead::new(&self.key(signer), Position::START, 1).expect("it signs")
     }
 
@@ -274,6 +283,10 @@ impl Fleet {
     }
 }
 
+fn cases() -> impl Iterator<Item = &'static (&'static str, Case)> {
+    CASES.iter().chain(key_forgeries::CASES)
+}
+
 #[test]
 fn every_check_refuses_what_only_it_can_refuse() {
     let taken = |case: &Case, forged: Forged| {
@@ -282,9 +295,9 @@ fn every_check_refuses_what_only_it_can_refuse() {
         simulation.finish();
         taken
     };
-    let names = |forged: Forged| CASES.iter().filter(move |(_, case)| taken(case, forged)).map(|(name, _)| *name);
+    let names = |forged: Forged| cases().filter(move |(_, case)| taken(case, forged)).map(|(name, _)| *name);
     assert_eq!(names(Forged::Yes).collect::<Vec<_>>(), [""; 0], "these forgeries were taken");
-    assert_eq!(names(Forged::No).count(), CASES.len(), "nothing else is refused");
+    assert_eq!(names(Forged::No).collect::<Vec<_>>(), cases().map(|(name, _)| *name).collect::<Vec<_>>());
 }
 
 #[test]
@@ -304,6 +317,6 @@ fn every_check_has_a_forgery() {
             }
         }
     }
-    let forged: BTreeSet<String> = CASES.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let forged: BTreeSet<String> = cases().map(|(name, _)| (*name).to_owned()).collect();
     assert_eq!(marked, forged);
 }

@@ -110,6 +110,28 @@ impl Identity {
         Identity::open_or_make(&next_to(path))
     }
 
+    /// The key of this digest, which is in a file or lies beside it to take its place, and then does so. An error if it is
+    /// neither.
+    pub(crate) fn settle(path: &Path, pin: Digest) -> Result<Identity, FleetError> {
+        let find = |path: &Path| -> Result<Option<Identity>, FleetError> {
+            Ok(Some(Identity::prepare(path)?.identity).filter(|found| found.pin == pin))
+        };
+        if let Some(found) = find(path)? {
+            return Ok(found);
+        }
+        let replaced = match find(&next_to(path))? {
+            Some(_) => Identity::replace(path),
+            None => {
+                Err(FleetError::file(path, "it is not the key that this fleet states; restore the folder as it was"))
+            }
+        };
+        // Another process may have been faster.
+        match find(path)? {
+            Some(found) => Ok(found),
+            None => Err(replaced.err().unwrap_or_else(Identity::unusable)),
+        }
+    }
+
     /// What others know it by: the digest of its public key.
     pub fn pin(&self) -> Digest {
         self.pin

@@ -12,15 +12,18 @@ use crate::audit::{Refusals, Verb};
 use crate::membership::approval::{await_approval, code};
 use crate::membership::connection_slots::ConnectionSlots;
 use crate::membership::discovery::{Announcement, announce};
+use crate::membership::fleet_keys::{FleetKeys, HeldKeys};
 use crate::membership::handshakes::{HandshakePlace, Handshakes};
 use crate::membership::invitation::proof;
+use crate::membership::key_statement::SignedKeys;
+use crate::membership::known_keys::KnownKeys;
 use crate::membership::members::{JoinRequest, Joining, KEY_EXPIRES, Standing};
 use crate::membership::rotation::offer_rotation;
 use crate::wire::frame::{Bounds, Frame, Kind, Outgoing, Wait, receive};
 use crate::wire::link::LinkError;
-use crate::wire::message::{MOST_MESSAGE, Reader, Writer, reason, refuse};
+use crate::wire::message::{MOST_MESSAGE, Reader, Writer, broken, reason, refuse};
 use crate::wire::tcp::HANDSHAKE;
-use crate::wire::tls::{self, Purpose};
+use crate::wire::tls::{self, MaySpeak, Purpose};
 use crate::wire::verbs::Expecting;
 use crate::{Clock, Digest, FleetError, Identity, Invitation, Members, PendingIdentity, PendingMember, TcpLink};
 
@@ -33,11 +36,9 @@ const JOINING: Duration = Duration::from_secs(30);
 /// A port that members connect to.
 pub struct Listener {
     socket: TcpListener,
-    config: Arc<ServerConfig>,
-    /// The digest of the coordinator's key.
-    pin: Digest,
-    /// The digest of the key that signs what is pushed, if there is one.
-    targets: Option<Digest>,
+    identity: Identity,
+    /// Where newer keys than that come from, if there can be any.
+    keys: Option<Arc<FleetKeys>>,
     members: Arc<Members>,
     /// How machines of the local network find it, if they should.
     announcement: Option<Announcement>,
@@ -86,16 +87,13 @@ impl Listener {
         let name = Path::new(address);
         let addresses: Vec<SocketAddr> = address.to_socket_addrs().map_err(FleetError::io("look up", name))?.collect();
         let socket = TcpListener::bind(&addresses[..]).map_err(FleetError::io("listen at", name))?;
-        let asked = Arc::clone(&members);
-        // One whose key is too old is told so.
-        let may_speak = Arc::new(move |key: Digest| asked.standing(key) != Standing::Unknown || asked.invites());
-        let config = tls::server(identity, may_speak).map_err(|error| FleetError::file(name, error.to_string()))?;
-        Ok(Listener { socket, config, pin: identity.pin(), targets: None, members, announcement: None })
+        Ok(Listener { socket, identity: identity.clone(), keys: None, members, announcement: None })
     }
 
-    /// The same, telling machines that join which key signs what they will be sent.
-    pub fn with_targets(self, targets: Digest) -> Listener {
-        Listener { targets: Some(targets), ..self }
+    /// The same with the keys of a fleet, which may be replaced while it listens: every connection is answered with the
+    /// newest.
+    pub fn with_keys(self, keys: &Arc<FleetKeys>) -> Listener {
+        Listener { keys: Some(Arc::clone(keys)), ..self }
     }
 
     /// Where it listens.
@@ -103,17 +101,18 @@ impl Listener {
         self.socket.local_addr().map_err(FleetError::io("ask for", Path::new("the port")))
     }
 
-    /// Lets machines of the local network find it by the coordinator's key.
-    pub fn announce(&mut self, identity: &Identity) -> Result<(), FleetError> {
-        self.announcement = Some(announce(identity.pin(), self.address()?)?);
+    /// Lets machines of the local network find it by the first key of the fleet, which stays its name.
+    pub fn announce(&mut self, fleet: Digest) -> Result<(), FleetError> {
+        self.announcement = Some(announce(fleet, self.address()?)?);
         Ok(())
     }
 
     /// Tells `arrive` of everyone who comes, each on a thread of its own, until the program ends.
     pub fn run(self, arrive: impl Fn(Arrival) + Send + Sync + 'static) {
-        let Listener { socket, config, pin, targets, members, announcement } = self;
+        let Listener { socket, identity, keys, members, announcement } = self;
         let (admitted, refusals) = (ConnectionSlots::default(), Mutex::new(Refusals::of(Verb::Connect)));
-        let reception = Arc::new(Reception { config, pin, targets, members, admitted, refusals, arrive });
+        let config = Mutex::default();
+        let reception = Arc::new(Reception { identity, keys, config, members, admitted, refusals, arrive });
         let handshakes = Handshakes::default();
         thread::spawn(move || {
             let _announcement = announcement;
@@ -135,9 +134,10 @@ impl Listener {
 
 /// What every connection that may prove itself needs.
 struct Reception<F> {
-    config: Arc<ServerConfig>,
-    pin: Digest,
-    targets: Option<Digest>,
+    identity: Identity,
+    keys: Option<Arc<FleetKeys>>,
+    /// How connections are answered, and with which key.
+    config: Mutex<Option<(Digest, Arc<ServerConfig>)>>,
     members: Arc<Members>,
     admitted: ConnectionSlots,
     refusals: Mutex<Refusals>,
@@ -192,9 +192,29 @@ impl<F: Fn(Arrival)> Reception<F> {
 
     /// Tells a machine that it is a member, and of which name.
     fn welcome(&self, link: &mut TcpLink, node: &str) -> Result<(), String> {
-        let message = JoinedFleet { node: node.to_owned(), targets: self.targets }.bytes();
+        let keys = self.held()?.map(|held| *held.signed());
+        let message = JoinedMessage { node: node.to_owned(), keys }.bytes();
         let sent = Outgoing::message(Kind::Joined, &message).send(link, &mut Vec::new());
         sent.map(|_| ()).map_err(|error| error.to_string())
+    }
+
+    /// The newest keys of the fleet, if it has other than the one that it began to listen with.
+    fn held(&self) -> Result<Option<Arc<HeldKeys>>, String> {
+        self.keys.as_ref().map(|keys| keys.current().map_err(|error| error.to_string())).transpose()
+    }
+
+    /// How a connection is answered with the newest keys, and with which key.
+    fn config(&self, held: Option<&HeldKeys>) -> Result<(Digest, Arc<ServerConfig>), String> {
+        let identity = held.map_or(&self.identity, |held| &held.keys().coordinator);
+        let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((pin, config)) = config.as_ref().filter(|(pin, _)| *pin == identity.pin()) {
+            return Ok((*pin, Arc::clone(config)));
+        }
+        let asked = Arc::clone(&self.members);
+        // One whose key is too old is told so.
+        let may_speak = Arc::new(move |key: Digest| asked.standing(key) != Standing::Unknown || asked.invites());
+        let made = tls::server(identity, may_speak).map_err(|error| error.to_string())?;
+        Ok(config.insert((identity.pin(), made)).clone())
     }
 
     fn turned_away(&self, address: SocketAddr, problem: String) -> Arrival {
@@ -206,7 +226,9 @@ impl<F: Fn(Arrival)> Reception<F> {
     fn answer(&self, socket: TcpStream) -> Result<Answer, String> {
         // So long in all, whatever is proved in that time.
         let deadline = Clock::system().now() + HANDSHAKE;
-        let mut link = TcpLink::accept(socket, &self.config, deadline).map_err(|error| error.to_string())?;
+        let held = self.held()?;
+        let (pin, config) = self.config(held.as_deref())?;
+        let mut link = TcpLink::accept(socket, &config, deadline).map_err(|error| error.to_string())?;
         let key = link.peer().ok_or("it showed no key")?;
         // auth: member-standing
         let node = match self.members.standing(key) {
@@ -216,7 +238,7 @@ impl<F: Fn(Arrival)> Reception<F> {
                 return Err(expired(&node));
             }
             // It is told nothing: who was not invited learns nothing of who is.
-            Standing::Unknown => return self.take_in(link, key, deadline),
+            Standing::Unknown => return self.take_in(link, (pin, key), deadline),
         };
         // Where that cannot be written, both its keys are good until it can.
         let _ = self.members.came(key);
@@ -227,15 +249,18 @@ impl<F: Fn(Arrival)> Reception<F> {
                 self.welcome(&mut link, &node)?;
                 Ok(Answer::Arrived(Arrival::Joined { node }))
             }
-            Purpose::Rotate => match offer_rotation(&mut link, &self.members, (self.pin, key))? {
-                true => Ok(Answer::Arrived(Arrival::Rotated { node })),
-                false => Ok(Answer::Checked),
-            },
+            Purpose::Rotate => {
+                show_keys(&mut link, held.as_deref())?;
+                match offer_rotation(&mut link, &self.members, (pin, key))? {
+                    true => Ok(Answer::Arrived(Arrival::Rotated { node })),
+                    false => Ok(Answer::Checked),
+                }
+            }
         }
     }
 
-    /// Takes in a machine that proves an invitation.
-    fn take_in(&self, mut link: TcpLink, key: Digest, deadline: Instant) -> Result<Answer, String> {
+    /// Takes in a machine that proves an invitation, on a connection with these keys of the coordinator and the machine.
+    fn take_in(&self, mut link: TcpLink, (pin, key): (Digest, Digest), deadline: Instant) -> Result<Answer, String> {
         let mut frame = Frame::default();
         let bounds = Bounds::table(Expecting::Proof, MOST_MESSAGE);
         let wait = Wait::Until { end: deadline, silence: HANDSHAKE };
@@ -248,7 +273,7 @@ impl<F: Fn(Arrival)> Reception<F> {
         };
         let (wanted, proof) = read(&mut reader).map_err(|error| error.to_string())?;
         let session = link.secret().map_err(|error| error.to_string())?;
-        let code = code(&session, self.pin, key);
+        let code = code(&session, pin, key);
         let request = JoinRequest { wanted: &wanted, key, session: &session, proof: &proof, code };
         match self.members.join(request).map_err(|error| error.to_string())? {
             None => Err("it was not invited, or its invitation is used up".to_owned()),
@@ -267,6 +292,14 @@ impl<F: Fn(Arrival)> Reception<F> {
         drop(refusals.over(now));
         refusals.count(&address.ip().to_string(), problem, now).is_some()
     }
+}
+
+/// Shows a member which keys the fleet has.
+fn show_keys(link: &mut TcpLink, held: Option<&HeldKeys>) -> Result<(), String> {
+    let held = held.ok_or("this coordinator does not state its keys")?;
+    let session = link.secret().map_err(|error| error.to_string())?;
+    let shown = held.shown(&session).map_err(|error| error.to_string())?;
+    shown.send(link).map_err(|error| error.to_string())
 }
 
 /// What a connection came to.
@@ -292,21 +325,42 @@ fn expired(node: &str) -> String {
 pub struct JoinedFleet {
     /// The name that it has there.
     pub node: String,
-    /// The digest of the key that signs what it will be sent, if there is one.
-    pub targets: Option<Digest>,
+    /// The keys that it has.
+    pub keys: KnownKeys,
 }
 
-impl JoinedFleet {
-    fn bytes(&self) -> Vec<u8> {
-        let targets = self.targets.unwrap_or(Digest([0; 32]));
-        Writer::default().text(&self.node).number(self.targets.is_some().into()).bytes(&targets.0).0
+/// What a machine is told when it joins.
+pub(crate) struct JoinedMessage {
+    node: String,
+    /// The newest statement of the fleet's keys, if it makes any.
+    keys: Option<SignedKeys>,
+}
+
+impl JoinedMessage {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let writer = Writer::default().text(&self.node).number(self.keys.is_some().into());
+        self.keys.iter().fold(writer, |writer, keys| keys.write(writer)).0
     }
 
-    fn parse(bytes: &[u8]) -> Result<JoinedFleet, LinkError> {
+    pub(crate) fn parse(bytes: &[u8]) -> Result<JoinedMessage, LinkError> {
         let mut reader = Reader(bytes);
-        let (node, has_targets, targets) = (reader.text()?, reader.number()?, Digest(reader.array()?));
+        let (node, count) = (reader.text()?, reader.number()?);
+        let keys = match count {
+            0 => None,
+            1 => Some(SignedKeys::read(&mut reader)?),
+            _ => return Err(broken()),
+        };
         reader.end()?;
-        Ok(JoinedFleet { node, targets: (has_targets == 1).then_some(targets) })
+        Ok(JoinedMessage { node, keys })
+    }
+
+    /// What is learned from it with an invitation.
+    fn learned(self, coordinator: Digest, now: u64) -> Result<JoinedFleet, String> {
+        let keys = match &self.keys {
+            Some(keys) => KnownKeys::joined(coordinator, keys, now)?,
+            None => KnownKeys::invited(coordinator),
+        };
+        Ok(JoinedFleet { node: self.node, keys })
     }
 }
 
@@ -324,8 +378,15 @@ pub fn join(
     if Clock::system().unix_seconds() >= invitation.expires {
         return Err(refuse("it has expired; ask for a new one".to_owned()));
     }
-    let failed = |error: LinkError| refuse(format!("{error}; is the coordinator waiting for machines to join?"));
-    let keys = (identity, invitation.coordinator);
+    let failed = |error: LinkError| match error {
+        LinkError::UnknownKey => refuse(
+            "whoever answers at its address has another key; if the coordinator's was replaced, ask for a new one"
+                .to_owned(),
+        ),
+        error => refuse(format!("{error}; is the coordinator waiting for machines to join?")),
+    };
+    let pin = invitation.coordinator;
+    let keys = (identity, Arc::new(move |key| key == pin) as MaySpeak);
     let mut link = TcpLink::dial_for(Purpose::Join, &invitation.addresses, keys).map_err(failed)?;
     let session = link.secret().map_err(failed)?;
     let proof = proof(&invitation.proof_key(), &session, identity.pin());
@@ -346,7 +407,10 @@ pub fn join(
                 let problem = reason(frame.table()).map_err(failed)?;
                 return Err(refuse(format!("the coordinator says: {problem}")));
             }
-            _ => return JoinedFleet::parse(frame.table()).map_err(failed),
+            _ => {
+                let joined = JoinedMessage::parse(frame.table()).map_err(failed)?;
+                return joined.learned(pin, Clock::system().unix_seconds()).map_err(refuse);
+            }
         }
     }
 }

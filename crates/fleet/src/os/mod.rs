@@ -1,11 +1,13 @@
 //! What the operating system tells of disks, memory, processors and time, how it shares them, and what it forbids.
 
+mod memory_probe;
 mod probe;
 mod sandbox;
 
 use std::path::Path;
 
 use chrono::{Local, Timelike};
+pub use memory_probe::MemoryProbe;
 pub use probe::Probe;
 pub use sandbox::{Sandbox, SandboxPlaces};
 
@@ -32,17 +34,8 @@ pub(crate) fn hour() -> u32 {
 }
 
 /// Bytes of memory that programs may still take; nothing where the system does not say.
-#[cfg(target_os = "linux")]
 pub(crate) fn free_memory() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
-}
-
-/// Bytes of memory that programs may still take; nothing where the system does not say.
-#[cfg(not(target_os = "linux"))]
-pub(crate) fn free_memory() -> Option<u64> {
-    None
+    MemoryProbe::at(Path::new("/")).free()
 }
 
 #[cfg(unix)]

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use cascadia_model::{KvFormats, ModelSpec};
+use cascadia_model::{KvPolicy, ModelSpec};
 use serde::{Deserialize, Serialize};
 
 use crate::json_file::write_json;
@@ -79,7 +79,7 @@ impl Numerics {
     /// The numbers of a model.
     pub fn of(spec: &ModelSpec) -> Numerics {
         Numerics {
-            cache: KvFormats::Auto.describe(spec),
+            cache: KvPolicy::default().describe(spec),
             hidden_width: spec.hidden_width() as u32,
             layers: spec.layers.len() as u32,
             context: spec.context,

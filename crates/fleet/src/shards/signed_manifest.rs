@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::audit::{SEAL_BYTES, Seal};
 use crate::wire::link::LinkError;
 use crate::wire::message::{Reader, Writer};
-use crate::{Digest, FleetError, Identity, Manifest};
+use crate::{Digest, FleetError, Identity, KnownKeys, Manifest};
 
 /// What the signature is made for, so that it is of no use for anything else.
 const MANIFEST: &[u8] = b"cascadia fleet manifest of a push, version 1";
@@ -45,11 +45,12 @@ impl SignedManifest {
         Ok(SignedManifest { version, shards, seal })
     }
 
-    /// What a worker knows after it has taken this shard; an error if it may not take it.
-    pub(crate) fn check(&self, shard: Digest, known: Option<KnownTargets>) -> Result<KnownTargets, String> {
-        let key = self.seal.pin();
+    /// What a worker knows after it has taken this shard at a time in seconds since 1970; an error if it may not take it.
+    pub(crate) fn check(&self, shard: Digest, keys: &KnownKeys, now: u64) -> Result<KnownTargets, String> {
+        let (key, known) = (self.seal.pin(), keys.targets);
+        keys.check_targets_expiry(now)?;
         // auth: manifest-signature, manifest-key
-        if !self.seal.holds(&message(self.version, &self.shards)) || known.is_some_and(|known| known.key != key) {
+        if !self.seal.holds(&message(self.version, &self.shards)) || !keys.accepts_targets(key, now) {
             let remedy = "push from its coordinator, or let this machine leave and join again";
             return Err(format!("the model is not signed with the targets key of this machine's fleet; {remedy}"));
         }
@@ -62,7 +63,8 @@ impl SignedManifest {
         }
         // auth: manifest-shard
         match self.shards.contains(&shard) {
-            true => Ok(KnownTargets { key, version: self.version }),
+            // One that is signed with the key before does not make it the newest again.
+            true => Ok(KnownTargets { key: known.map_or(key, |known| known.key), version: self.version }),
             false => Err(format!("shard {} is none of the model that was signed; export it again", shard.short())),
         }
     }
@@ -97,17 +99,19 @@ mod tests {
         let signed = |version: u64, key: &Identity| SignedManifest::of(shards.clone(), version, key).expect("it signs");
         let known = |version: u64| Some(KnownTargets { key: targets.pin(), version });
         let right = signed(7, &targets);
-        let check = |what: &str, signed: &SignedManifest, known: Option<KnownTargets>, problem: Option<&str>| {
-            // As a worker hears it.
-            let bytes = signed.write(Writer::default()).0;
-            let heard = SignedManifest::read(&mut Reader(&bytes)).expect("it can be read");
-            assert_eq!(&heard, signed, "{what}");
-            match (heard.check(shards[1], known), problem) {
-                (Ok(after), None) => assert_eq!(after, KnownTargets { key: targets.pin(), version: 7 }, "{what}"),
-                (Err(error), Some(problem)) => assert!(error.contains(problem), "{what}: {error}"),
-                (checked, _) => panic!("{what}: {checked:?}"),
-            }
-        };
+        let check =
+            |what: &str, signed: &SignedManifest, targets_known: Option<KnownTargets>, problem: Option<&str>| {
+                let keys = KnownKeys { targets: targets_known, ..KnownKeys::invited(other.pin()) };
+                // As a worker hears it.
+                let bytes = signed.write(Writer::default()).0;
+                let heard = SignedManifest::read(&mut Reader(&bytes)).expect("it can be read");
+                assert_eq!(&heard, signed, "{what}");
+                match (heard.check(shards[1], &keys, 0), problem) {
+                    (Ok(after), None) => assert_eq!(after, KnownTargets { key: targets.pin(), version: 7 }, "{what}"),
+                    (Err(error), Some(problem)) => assert!(error.contains(problem), "{what}: {error}"),
+                    (checked, _) => panic!("{what}: {checked:?}"),
+                }
+            };
         check("a machine that joined an older fleet keeps the key that it sees", &right, None, None);
         check("a later push", &right, known(6), None);
         check("another shard of the same push", &right, known(7), None);

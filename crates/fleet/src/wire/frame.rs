@@ -8,7 +8,7 @@ use crate::wire::verbs::Expecting;
 /// Bytes before the payload of a frame.
 pub const HEADER_BYTES: usize = 20;
 /// The version of everything on the wire.
-pub const WIRE_VERSION: u8 = 5;
+pub const WIRE_VERSION: u8 = 6;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,10 +59,12 @@ pub enum Kind {
     Succeed = 21,
     /// The coordinator has remembered it.
     Succeeded = 22,
+    /// The keys that the fleet has had, each signed with the ones before.
+    Keys = 23,
 }
 
 /// All of them.
-pub const KINDS: [Kind; 22] = [
+pub const KINDS: [Kind; 23] = [
     Kind::Hello,
     Kind::Welcome,
     Kind::Ready,
@@ -85,6 +87,7 @@ pub const KINDS: [Kind; 22] = [
     Kind::Rotate,
     Kind::Succeed,
     Kind::Succeeded,
+    Kind::Keys,
 ];
 
 /// What stands before a payload.

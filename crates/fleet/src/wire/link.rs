@@ -24,6 +24,9 @@ pub enum LinkError {
     /// Nothing came in time.
     #[error("it did not answer in time")]
     TimedOut,
+    /// The other end has proved a key, and it is not one that may take part.
+    #[error("the other end's key is not known here")]
+    UnknownKey,
     /// The other end does not keep to the protocol, or the system refused.
     #[error("{0}")]
     Broken(String),

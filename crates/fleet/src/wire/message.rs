@@ -1,7 +1,7 @@
 //! The payloads of frames that are not steps: plain fields one after the other, read with every length checked.
 
 use cascadia_kernels::ActivationPrecision;
-use cascadia_model::{CacheFormat, CachePages, KvFormat, KvFormats, ModelLimits, PageClass};
+use cascadia_model::{CacheFormat, CachePages, KvFormat, KvFormats, KvPolicy, ModelLimits, PageClass};
 
 use crate::wire::codec::RowFormat;
 use crate::wire::frame::{Kind, Outgoing};
@@ -152,15 +152,17 @@ impl Offer {
 
 impl StageLimits {
     pub(crate) fn bytes(&self) -> Vec<u8> {
-        let ModelLimits { context, rows_per_step, cache, formats, activations } = &self.model;
+        let ModelLimits { context, rows_per_step, cache, kv, activations } = &self.model;
         let limits = Writer::default().number(*context).number(*rows_per_step);
         let limits = PageClass::ALL.into_iter().fold(limits, |limits, class| limits.number(cache.of(class)));
-        let formats: &[KvFormat] = match formats {
-            KvFormats::Auto => &[],
-            KvFormats::Uniform(format) => std::slice::from_ref(format),
-            KvFormats::PerLayer(formats) => formats,
+        let (kind, formats): (u32, &[KvFormat]) = match &kv.formats {
+            KvFormats::Auto => (AUTO, &[]),
+            KvFormats::Exact => (EXACT, &[]),
+            KvFormats::Uniform(format) => (UNIFORM, std::slice::from_ref(format)),
+            KvFormats::PerLayer(formats) => (PER_LAYER, formats),
         };
-        let limits = limits.number(self.wire as u32).number(*activations as u32).number(formats.len() as u32);
+        let limits = limits.number(self.wire as u32).number(*activations as u32).number(kv.tail).number(kv.from);
+        let limits = limits.number(kind).number(formats.len() as u32);
         let format = |limits: Writer, format: &KvFormat| limits.bytes(&[format.keys as u8, format.values as u8]);
         formats.iter().fold(limits, format).0
     }
@@ -173,17 +175,27 @@ impl StageLimits {
         let wire = reader.number()?;
         let wire = RowFormat::numbered(wire).ok_or_else(|| LinkError::Broken(unknown("rows are to be sent", wire)))?;
         let activations = activation_precision(reader.number()?)?;
-        let count = reader.number()?.min(MOST_LAYERS);
+        let (tail, from) = (reader.number()?, reader.number()?);
+        let (kind, count) = (reader.number()?, reader.number()?.min(MOST_LAYERS));
         let formats = (0..count).map(|_| kv_format(reader.array()?)).collect::<Result<Vec<_>, LinkError>>()?;
         reader.end()?;
-        let formats = match formats.as_slice() {
-            [] => KvFormats::Auto,
-            [format] => KvFormats::Uniform(*format),
-            _ => KvFormats::PerLayer(formats),
+        let formats = match (kind, formats.as_slice()) {
+            (AUTO, []) => KvFormats::Auto,
+            (EXACT, []) => KvFormats::Exact,
+            (UNIFORM, [format]) => KvFormats::Uniform(*format),
+            (PER_LAYER, _) => KvFormats::PerLayer(formats),
+            _ => return Err(LinkError::Broken(unknown("keys and values are to be cached", kind))),
         };
-        Ok(StageLimits { model: ModelLimits { context, rows_per_step, cache, formats, activations }, wire })
+        let kv = KvPolicy { formats, tail, from };
+        Ok(StageLimits { model: ModelLimits { context, rows_per_step, cache, kv, activations }, wire })
     }
 }
+
+/// How the formats of a cache are told.
+const AUTO: u32 = 0;
+const EXACT: u32 = 1;
+const UNIFORM: u32 = 2;
+const PER_LAYER: u32 = 3;
 
 /// Tells the other end why it is of no use; gives the error that this is.
 pub(crate) fn refuse(link: &mut dyn Link, problem: String) -> LinkError {

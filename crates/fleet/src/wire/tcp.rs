@@ -10,7 +10,7 @@ use rustls::{ClientConnection, Connection, ServerConfig, ServerConnection};
 use zeroize::Zeroizing;
 
 use crate::wire::link::{Link, LinkError};
-use crate::wire::tls::{self, Purpose};
+use crate::wire::tls::{self, MaySpeak, Purpose, UNKNOWN_KEY};
 use crate::{Clock, Digest, Identity};
 
 /// How long a connection may take to prove its key.
@@ -31,16 +31,16 @@ pub struct TcpLink {
 impl TcpLink {
     /// Connects to the coordinator with this key, at the first of its addresses that answers.
     pub fn dial(addresses: &[String], identity: &Identity, coordinator: Digest) -> Result<TcpLink, LinkError> {
-        TcpLink::dial_for(Purpose::Work, addresses, (identity, coordinator))
+        TcpLink::dial_for(Purpose::Work, addresses, (identity, Arc::new(move |key| key == coordinator)))
     }
 
-    /// The same for another purpose than to work.
+    /// The same for another purpose than to work, and with whoever has one of the keys that may speak.
     pub(crate) fn dial_for(
         purpose: Purpose,
         addresses: &[String],
-        (identity, coordinator): (&Identity, Digest),
+        (identity, may_speak): (&Identity, MaySpeak),
     ) -> Result<TcpLink, LinkError> {
-        let config = tls::client(identity, coordinator, purpose).map_err(broken)?;
+        let config = tls::client(identity, may_speak, purpose).map_err(broken)?;
         let mut problem = LinkError::Broken("the coordinator has no address".to_owned());
         for address in addresses {
             let resolved = address.to_socket_addrs().map(Iterator::collect::<Vec<SocketAddr>>);
@@ -52,10 +52,15 @@ impl TcpLink {
                         let connection = ClientConnection::new(Arc::clone(&config), name).map_err(broken)?;
                         match TcpLink::prove(socket, connection.into(), Clock::system().now() + HANDSHAKE) {
                             Ok(link) => return Ok(link),
-                            Err(error) => problem = error,
+                            // Of several addresses, the one at which somebody answered tells most.
+                            Err(error) if problem != LinkError::UnknownKey => problem = error,
+                            Err(_) => {}
                         }
                     }
-                    Err(error) => problem = LinkError::Broken(format!("{address}: {error}")),
+                    Err(error) if problem != LinkError::UnknownKey => {
+                        problem = LinkError::Broken(format!("{address}: {error}"));
+                    }
+                    Err(_) => {}
                 }
             }
         }
@@ -124,7 +129,7 @@ impl TcpLink {
             Err(error) => {
                 // The peer is told by an alert, if it still listens.
                 let _ = self.flush(deadline);
-                Err(broken(error))
+                Err(if error == UNKNOWN_KEY { LinkError::UnknownKey } else { broken(error) })
             }
         }
     }

@@ -11,7 +11,8 @@ use rustls::server::AlwaysResolvesServerRawPublicKeys;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::version::TLS13;
 use rustls::{
-    ClientConfig, DigitallySignedStruct, DistinguishedName, Error, PeerIncompatible, ServerConfig, SignatureScheme,
+    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, PeerIncompatible, ServerConfig,
+    SignatureScheme,
 };
 
 use crate::{Digest, Identity};
@@ -23,7 +24,7 @@ pub(crate) enum Purpose {
     Work,
     /// A machine wants to become a member.
     Join,
-    /// A worker asks whether it should have a new key.
+    /// A worker asks which keys its fleet has, and whether it should have a new one itself.
     Rotate,
 }
 
@@ -47,6 +48,9 @@ impl Purpose {
 /// Whether a key may speak at all.
 pub(crate) type MaySpeak = Arc<dyn Fn(Digest) -> bool + Send + Sync>;
 
+/// What a key ends a handshake with that may not speak.
+pub(crate) const UNKNOWN_KEY: Error = Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure);
+
 /// Lets through the keys that `may_speak` knows.
 struct Keys {
     may_speak: MaySpeak,
@@ -64,7 +68,7 @@ impl Keys {
         // auth: member-key, coordinator-pin
         match (self.may_speak)(Digest::of(key)) {
             true => Ok(()),
-            false => Err(Error::General("the other end's key is not known here".to_owned())),
+            false => Err(UNKNOWN_KEY),
         }
     }
 
@@ -177,9 +181,9 @@ pub(crate) fn server(identity: &Identity, may_speak: MaySpeak) -> Result<Arc<Ser
     Ok(Arc::new(config))
 }
 
-/// How a worker connects to the coordinator with this key.
-pub(crate) fn client(identity: &Identity, coordinator: Digest, purpose: Purpose) -> Result<Arc<ClientConfig>, Error> {
-    let keys = keys(Arc::new(move |pin| pin == coordinator));
+/// How a worker connects to a coordinator with one of the keys that may speak.
+pub(crate) fn client(identity: &Identity, may_speak: MaySpeak, purpose: Purpose) -> Result<Arc<ClientConfig>, Error> {
+    let keys = keys(may_speak);
     let config = ClientConfig::builder_with_provider(Arc::clone(&keys.provider)).with_protocol_versions(&[&TLS13])?;
     let own = Arc::new(AlwaysResolvesClientRawPublicKeys::new(identity.key()));
     let mut config = config.dangerous().with_custom_certificate_verifier(keys).with_client_cert_resolver(own);

@@ -11,6 +11,8 @@ pub enum Role {
     Worker,
     /// A machine that is no member, while an invitation is open.
     Stranger,
+    /// A machine whose key has yet to be found in the statements that it shows.
+    Successor,
 }
 
 /// What the one who listens is waiting for.
@@ -20,6 +22,8 @@ pub enum Expecting {
     Proof,
     /// The coordinator takes this machine in.
     Welcome,
+    /// Whoever answers for the coordinator shows which keys it has.
+    Keys,
     /// The coordinator says whether this worker should have a new key, and that it has remembered one.
     Rotation,
     /// A worker shows its new key.
@@ -43,9 +47,10 @@ pub enum Expecting {
 }
 
 /// Everything that may be said on a connection of the fleet. There is no verb for a path, an address or a program.
-pub const VERBS: [(Expecting, Role, &[Kind]); 12] = [
+pub const VERBS: [(Expecting, Role, &[Kind]); 13] = [
     (Expecting::Proof, Role::Stranger, &[Kind::Join]),
     (Expecting::Welcome, Role::Coordinator, &[Kind::Joined, Kind::Pending, Kind::Refused]),
+    (Expecting::Keys, Role::Successor, &[Kind::Keys, Kind::Refused]),
     (Expecting::Rotation, Role::Coordinator, &[Kind::Rotate, Kind::Succeeded, Kind::Refused]),
     (Expecting::Succession, Role::Worker, &[Kind::Succeed]),
     (Expecting::Greeting, Role::Worker, &[Kind::Hello]),

@@ -12,6 +12,11 @@ const QUIET: Duration = Duration::from_secs(30);
 /// So many readings in a row must find the owner busy: a moment's work sends nobody away.
 const BUSY_READINGS: u32 = 3;
 
+/// The share of the memory from which on a worker releases what it does not compute with.
+const MEMORY_SHED: f64 = 0.92;
+/// The share of the memory from which on it computes nothing and takes no shard.
+const MEMORY_REFUSE: f64 = 0.95;
+
 /// The limits that an owner sets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -132,12 +137,39 @@ struct State {
     spoke: Option<Instant>,
     /// Readings in a row that found the owner busy.
     busy: u32,
+    /// Whether what is not needed should be released.
+    sheds_memory: bool,
+    /// Why it has no memory left to take part with.
+    full: Option<String>,
+    /// When a machine that has none left last had too little to come back.
+    was_full: Option<Instant>,
 }
 
 impl Availability {
     /// Why the machine should not take part; nothing if it should.
     pub fn reason(&self) -> Option<String> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).reason.clone()
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.reason.clone().or_else(|| state.full.clone())
+    }
+
+    /// Whether memory is so short that what does not compute should be released.
+    pub fn sheds_memory(&self) -> bool {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).sheds_memory
+    }
+
+    /// Takes in which share of the memory is used now, where that is known. The machine leaves before there is none, so
+    /// that the system need not end anyone, and comes back after a while in which there was enough.
+    pub fn update_memory(&self, used: Option<f64>, now: Instant) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.sheds_memory = used.is_some_and(|used| used >= MEMORY_SHED);
+        if let Some(used) = used.filter(|used| *used >= MEMORY_REFUSE) {
+            state.full = Some(format!("its memory is nearly used up: {:.0} %", 100.0 * used));
+        }
+        if state.full.is_some() && state.sheds_memory {
+            state.was_full = Some(now);
+        } else if state.was_full.is_none_or(|was| now.saturating_duration_since(was) >= QUIET) {
+            state.full = None;
+        }
     }
 
     /// Takes in what the system says now. The machine leaves at once, and comes back after a while of quiet.
@@ -206,6 +238,36 @@ mod tests {
         check("0-24", &[0, 12, 23], &[]);
         for wrong in ["", "8", "8-8", "24-0", "8-25", "-1-8", "a-b", "18-8-9"] {
             assert!(wrong.parse::<Hours>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_machine_sheds_before_it_leaves_and_comes_back_once_there_is_room() {
+        let (turn, begin) = (Availability::default(), Clock::system().now());
+        // What is read at which second: whether it sheds, and whether it takes part.
+        let readings = [
+            (Some(0.5), 0, false, true),
+            (Some(0.919), 1, false, true),
+            (Some(0.92), 2, true, true),
+            (Some(0.949), 3, true, true),
+            (Some(0.91), 4, false, true),
+            (Some(0.95), 5, true, false),
+            (Some(0.93), 40, true, false),
+            (Some(0.5), 69, false, false),
+            (Some(0.5), 70, false, true),
+            (Some(1.2), 71, true, false),
+            // A system that no longer says anything keeps nobody away for ever.
+            (None, 101, false, true),
+        ];
+        for (used, second, sheds, takes_part) in readings {
+            turn.update_memory(used, begin + Duration::from_secs(second));
+            let reason = turn.reason();
+            assert_eq!(
+                (turn.sheds_memory(), reason.is_none()),
+                (sheds, takes_part),
+                "{used:?} at {second}: {reason:?}"
+            );
+            assert!(reason.is_none_or(|reason| reason.contains("its memory is nearly used up")));
         }
     }
 

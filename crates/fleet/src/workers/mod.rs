@@ -1,7 +1,10 @@
 //! The machines that compute: the worker itself, and how the coordinator keeps track of connected workers.
 
 pub(crate) mod availability;
+mod dialler;
 pub(crate) mod heartbeat;
+#[cfg(test)]
+mod key_tests;
 pub(crate) mod machine;
 pub(crate) mod model_workers;
 mod owner;
@@ -11,6 +14,7 @@ pub(crate) mod reconnect;
 pub(crate) mod registry;
 pub(crate) mod stage_workers;
 pub(crate) mod worker;
+mod worker_keys;
 pub(crate) mod worker_link;
 
 pub use availability::{Availability, Hours, OwnerLimits, Reading};

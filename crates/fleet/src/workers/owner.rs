@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use crate::{Availability, Clock, FleetError, OwnerLimits, Probe, Reading, os};
+use crate::{Availability, Clock, FleetError, MemoryProbe, OwnerLimits, Probe, Reading, os};
 
 /// The time between two readings of the machine.
 const INTERVAL: Duration = Duration::from_secs(2);
+/// The time between two looks at its memory, which may fill faster than anything else changes.
+const MEMORY_INTERVAL: Duration = Duration::from_millis(250);
 /// How busy a machine is takes a moment to see.
 const MOMENT: Duration = Duration::from_millis(200);
 
@@ -21,14 +23,20 @@ pub fn lent_threads(limits: &OwnerLimits) -> Result<Option<u32>, FleetError> {
 /// Reads the machine on a thread of its own; the result says whether it should take part, for as long as it is held.
 pub fn watch_owner(limits: OwnerLimits) -> Arc<Availability> {
     let clock = Clock::system();
-    let (availability, mut probe) = (Arc::new(Availability::default()), Probe::at(Path::new("/")));
+    let (mut probe, memory) = (Probe::at(Path::new("/")), MemoryProbe::at(Path::new("/")));
+    let availability = Arc::new(Availability::default());
     availability.update(&limits, &probe.read(Some(os::hour())), clock.now());
-    let watched = Arc::downgrade(&availability);
+    availability.update_memory(memory.used(), clock.now());
+    let (watched, mut next) = (Arc::downgrade(&availability), clock.now() + INTERVAL);
     clock.spawn(move || {
         while let Some(watched) = watched.upgrade() {
-            watched.update(&limits, &probe.read(Some(os::hour())), clock.now());
+            watched.update_memory(memory.used(), clock.now());
+            if clock.now() >= next {
+                watched.update(&limits, &probe.read(Some(os::hour())), clock.now());
+                next = clock.now() + INTERVAL;
+            }
             drop(watched);
-            clock.sleep(INTERVAL);
+            clock.sleep(MEMORY_INTERVAL);
         }
     });
     availability

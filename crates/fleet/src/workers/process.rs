@@ -1,42 +1,35 @@
 //! A worker as it runs: one connection for each shard it holds, and one that waits for the next shard to be sent.
 
 use std::fs::File;
-use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use cascadia_kernels::{OpsSlot, Pool};
 use cascadia_weights::WeightPages;
 
 use crate::clock::Monitor;
 use crate::event::FleetEvent;
-use crate::membership::rotation::{ASKING, ask_rotation};
+use crate::membership::rotation::ASKING;
 use crate::shards::scrub::{PERIOD, ScrubRate};
 use crate::shards::shard::{ShardOptions, open_shard};
 use crate::shards::store::Store;
 use crate::wire::link::LinkError;
 use crate::wire::message::{Hello, Offer};
 use crate::wire::tcp::TcpLink;
-use crate::wire::tls::Purpose;
 use crate::workers::availability::Availability;
+use crate::workers::dialler::Dialler;
 use crate::workers::machine::MachineSpeed;
 use crate::workers::owner::{lent_threads, watch_owner};
 use crate::workers::reconnect::Reconnect;
 use crate::workers::worker::{Assignment, WorkerStage, greet_measured};
-use crate::{
-    Digest, FleetError, FleetHome, Identity, KnownTargets, Sandbox, SandboxPlaces, Witnesses, WorkerSettings,
-    look_around, os,
-};
+use crate::workers::worker_keys::WorkerKeys;
+use crate::{Digest, FleetError, FleetHome, KnownTargets, Sandbox, SandboxPlaces, os};
 
 /// The version that coordinator and worker must share.
 const PROGRAM: &str = env!("CARGO_PKG_VERSION");
 /// Bytes of shards that are kept unless the owner says otherwise.
 const DISK: u64 = 50_000_000_000;
-
-/// How long to listen for where the coordinator is now.
-const LOOKING: Duration = Duration::from_secs(1);
 
 /// Shards that a worker holds at a time: those it computes, and those that will take their place.
 const MOST_SLOTS: usize = 4;
@@ -65,14 +58,11 @@ pub struct WorkerOptions {
 /// A running worker. Each of its shards has a connection of its own.
 pub struct WorkerProcess {
     home: FleetHome,
-    identity: Mutex<Identity>,
-    addresses: Vec<String>,
-    settings: Mutex<WorkerSettings>,
+    /// Where its coordinator is, and what it remembers of it.
+    coordinator: Dialler,
     store: Store,
     /// What a coordinator that plans is told.
     speed: MachineSpeed,
-    /// What is remembered of the coordinator's audit log.
-    witnesses: Arc<Witnesses>,
     /// Whether the owner lends the machine now.
     availability: Arc<Availability>,
     memory: Option<u64>,
@@ -83,9 +73,6 @@ pub struct WorkerProcess {
     /// Notified when a shard is added, so that nobody should pause, or when the worker is stopped.
     slots: Monitor<ShardSlots>,
     last_note: Mutex<String>,
-    stopped: AtomicBool,
-    /// Open connections, to be cut by a stop.
-    sockets: Mutex<Vec<TcpStream>>,
     _lock: File,
 }
 
@@ -125,7 +112,6 @@ impl WorkerProcess {
     pub fn start(home: FleetHome, options: WorkerOptions) -> Result<Arc<WorkerProcess>, FleetError> {
         let settings = home.worker()?;
         let lock = home.lock_worker()?;
-        let identity = home.worker_key()?;
         let limits = home.limits()?;
         let availability = watch_owner(limits.clone());
         let threads = lent_threads(&limits)?;
@@ -136,25 +122,22 @@ impl WorkerProcess {
         let shards = first_shards(&home, shard.as_deref(), &settings.shards, &store)?;
         let free = MachineSpeed::measure_here(&pool());
         let speed = MachineSpeed { memory_bytes: memory.unwrap_or(u64::MAX).min(free.memory_bytes), ..free };
-        let witnesses = Arc::new(Witnesses::at(&home.heads(), identity.clone(), settings.coordinator));
+        let slots = Monitor::default();
+        let addresses = coordinator.map_or_else(|| settings.addresses.clone(), |address| vec![address]);
+        let coordinator = Dialler::new(WorkerKeys::open(&home, settings, slots.clock())?, addresses);
         let worker = Arc::new(WorkerProcess {
-            addresses: coordinator.map_or_else(|| settings.addresses.clone(), |address| vec![address]),
             home,
-            identity: Mutex::new(identity),
-            settings: Mutex::new(settings),
+            coordinator,
             store,
             speed,
-            witnesses,
             availability,
             memory,
             pool,
             ops,
             pages,
             sandbox,
-            slots: Monitor::default(),
+            slots,
             last_note: Mutex::default(),
-            stopped: AtomicBool::new(false),
-            sockets: Mutex::default(),
             _lock: lock,
         });
         for path in shards {
@@ -162,7 +145,7 @@ impl WorkerProcess {
             worker.add(worker.open(&path)?, bytes);
         }
         let asking = Arc::clone(&worker);
-        worker.slots.clock().spawn(move || asking.keep_key());
+        worker.slots.clock().spawn(move || asking.keep_keys());
         let scrubbing = Arc::clone(&worker);
         worker.slots.clock().spawn(move || scrubbing.scrub_again());
         Ok(worker)
@@ -182,16 +165,12 @@ impl WorkerProcess {
 
     /// What this machine is called in its fleet.
     pub fn node(&self) -> String {
-        self.settings().node.clone()
+        self.keys().settings().node.clone()
     }
 
     /// Ends all connections at once, as if the machine had lost its power, and makes no more.
     pub fn stop(&self) {
-        self.stopped.store(true, Ordering::SeqCst);
-        for socket in lock(&self.sockets).drain(..) {
-            // One that has ended already cannot be shut down.
-            let _ = socket.shutdown(Shutdown::Both);
-        }
+        self.coordinator.stop();
         // Locked, so that nobody who is about to wait misses it.
         drop(self.slots.lock());
         self.slots.notify();
@@ -204,7 +183,7 @@ impl WorkerProcess {
         let (memory, pages, sandbox) = (self.memory, self.pages, self.sandbox);
         let options = ShardOptions { program: PROGRAM.to_owned(), pool, ops, memory, pages, sandbox };
         let stage = open_shard(path, options)?;
-        Ok(stage.with_witnesses(Arc::clone(&self.witnesses)).with_availability(Arc::clone(&self.availability)))
+        Ok(stage.with_witnesses(Arc::clone(self.keys().witnesses())).with_availability(Arc::clone(&self.availability)))
     }
 
     /// Holds a shard ready from now on, on a thread of its own.
@@ -228,13 +207,13 @@ impl WorkerProcess {
 
     /// Works for the coordinator, and connects again whenever the connection is lost, for as long as there is a use.
     fn connect_again(self: &Arc<WorkerProcess>, mut held: Option<(u64, WorkerStage)>) {
-        let (mut reconnect, coordinator) = (Reconnect::default(), self.settings().coordinator);
+        let mut reconnect = Reconnect::default();
         let clock = self.slots.clock();
         while !self.is_stopped() {
             let (begin, next) = (clock.now(), self.slots.lock().next);
             let ended = match self.availability.reason() {
                 Some(reason) => Ended::lost(format!("this machine takes no part now, because {reason}")),
-                None => match self.dial(coordinator, Purpose::Work) {
+                None => match self.coordinator.dial() {
                     Ok(mut link) => self.serve(&mut link, held.as_mut()),
                     Err(error) => Ended::lost(format!("cannot reach the coordinator: {error}")),
                 },
@@ -247,7 +226,8 @@ impl WorkerProcess {
                 return;
             }
             let pause = reconnect.ended(clock.since(begin), ended.refused);
-            if let Some((_, stage)) = held.as_mut().filter(|_| reconnect.became_unneeded()) {
+            let is_spare = reconnect.became_unneeded() || self.availability.sheds_memory();
+            if let Some((_, stage)) = held.as_mut().filter(|_| is_spare) {
                 stage.unload();
             }
             let (mut slots, end) = (self.slots.lock(), clock.now() + pause);
@@ -257,23 +237,13 @@ impl WorkerProcess {
         }
     }
 
-    /// Asks the coordinator now and then whether this machine should have a new key, and uses it from then on.
-    fn keep_key(&self) {
+    /// Asks the coordinator now and then for newer keys.
+    fn keep_keys(&self) {
         let clock = self.slots.clock();
         while !self.is_stopped() {
-            let coordinator = self.settings().coordinator;
-            // Whoever cannot be reached is asked again; other connections tell of that.
-            if let Ok(mut link) = self.dial(coordinator, Purpose::Rotate) {
-                let identity = lock(&self.identity).clone();
-                match ask_rotation(&mut link, (&self.home.worker_key_path(), &identity), coordinator) {
-                    Ok(None) => {}
-                    Ok(Some(new)) => {
-                        self.witnesses.sign_with(new.clone());
-                        *lock(&self.identity) = new;
-                        self.say("this machine has a new key");
-                    }
-                    Err(problem) => self.say(&problem),
-                }
+            // Of a coordinator that cannot be reached, other connections tell.
+            if let Ok(Err(problem)) = self.coordinator.ask() {
+                self.say(&problem);
             }
             let (mut slots, end) = (self.slots.lock(), clock.now() + ASKING);
             while !self.is_stopped() && clock.now() < end {
@@ -282,31 +252,16 @@ impl WorkerProcess {
         }
     }
 
-    /// Connects to the coordinator: where it was, else where somebody in the local network says that it is now.
-    fn dial(&self, coordinator: Digest, purpose: Purpose) -> Result<TcpLink, LinkError> {
-        let identity = lock(&self.identity).clone();
-        let keys = (&identity, coordinator);
-        let link = TcpLink::dial_for(purpose, &self.addresses, keys).or_else(|error| {
-            // One that was on this machine cannot have moved.
-            let moved = !self.addresses.iter().all(|address| is_here(address));
-            let heard = if moved { look_around(coordinator, LOOKING) } else { Vec::new() };
-            TcpLink::dial_for(purpose, &heard, keys).map_err(|_| error)
-        })?;
-        let mut sockets = lock(&self.sockets);
-        sockets.retain(|socket| socket.peer_addr().is_ok());
-        sockets.extend(link.socket());
-        drop(sockets);
-        // A stop that came just before has not seen this connection.
-        if self.is_stopped() { Err(LinkError::Closed) } else { Ok(link) }
-    }
-
     /// Does what the coordinator wants on one connection; says how that ended.
     fn serve(self: &Arc<WorkerProcess>, link: &mut TcpLink, held: Option<&mut (u64, WorkerStage)>) -> Ended {
         let hello = match &held {
             Some((_, stage)) => stage.hello.clone(),
             None => Hello { program: PROGRAM.to_owned(), shard: None, sandbox: self.sandbox },
         };
-        match (greet_measured(link, &hello, (&self.speed, &self.availability)), held) {
+        // A stage that waits holds a cache of sequences that have ended.
+        let is_loaded = held.as_ref().is_some_and(|(_, stage)| stage.is_loaded());
+        let may_wait = || self.availability.reason().is_none() && !(is_loaded && self.availability.sheds_memory());
+        match (greet_measured(link, &hello, (&self.speed, &may_wait)), held) {
             (Ok(Assignment::Load { epoch, limits }), Some((number, stage))) => {
                 self.home.notify(FleetEvent::Computing { node: self.node() });
                 self.change(*number, |slot| slot.computes = true);
@@ -335,9 +290,9 @@ impl WorkerProcess {
 
     /// Takes the shard that is offered, and holds it ready.
     fn take(self: &Arc<WorkerProcess>, link: &mut TcpLink, offer: &Offer) -> Result<(), LinkError> {
-        let known = self.settings().targets;
-        let targets = match offer.signed.check(offer.digest, known).and_then(|now| self.make_room(offer).map(|()| now))
-        {
+        let (keys, now) = (self.keys().known(), self.slots.clock().unix_seconds());
+        let checked = offer.signed.check(offer.digest, &keys, now);
+        let targets = match checked.and_then(|targets| self.make_room(offer).map(|()| targets)) {
             Ok(targets) => targets,
             Err(problem) => return Err(Offer::refuse(link, problem)),
         };
@@ -355,7 +310,13 @@ impl WorkerProcess {
 
     /// Makes sure that one more shard may be held, or says why not.
     fn make_room(&self, offer: &Offer) -> Result<(), String> {
+        if let Some(reason) = self.availability.reason() {
+            return Err(format!("it takes no shard now, because {reason}; push again when that is over"));
+        }
         let mut slots = self.slots.lock();
+        if self.availability.sheds_memory() {
+            slots.all.retain(|slot| slot.computes);
+        }
         let computed: u64 = slots.all.iter().filter(|slot| slot.computes).map(|slot| slot.bytes).sum();
         let together = computed.saturating_add(offer.bytes);
         if let Some(memory) = self.memory.filter(|memory| computed > 0 && together > *memory) {
@@ -443,14 +404,14 @@ impl WorkerProcess {
         let mut shards: Vec<Digest> = self.slots.lock().all.iter().map(|slot| slot.shard).collect();
         shards.dedup();
         shards.extend(received.map(|(shard, _)| shard).filter(|received| !shards.contains(received)));
-        let mut settings = self.settings();
-        settings.shards = shards;
-        if let Some((_, KnownTargets { key, version })) = received {
-            // Another push may have come to its end meanwhile.
-            let newest = settings.targets.map_or(version, |known| known.version.max(version));
-            settings.targets = Some(KnownTargets { key, version: newest });
-        }
-        let written = self.home.set_worker(&settings);
+        let written = self.keys().change(|settings| {
+            settings.shards = shards;
+            if let Some((_, targets)) = received {
+                // Another push may have come to its end meanwhile, and another key may have been learned.
+                let known = settings.keys.targets.get_or_insert(targets);
+                known.version = known.version.max(targets.version);
+            }
+        });
         written.map_err(|error| format!("cannot write down which shards are here: {error}"))
     }
 
@@ -463,23 +424,18 @@ impl WorkerProcess {
         }
     }
 
-    fn is_stopped(&self) -> bool {
-        self.stopped.load(Ordering::SeqCst)
+    fn keys(&self) -> &WorkerKeys {
+        &self.coordinator.keys
     }
 
-    fn settings(&self) -> MutexGuard<'_, WorkerSettings> {
-        lock(&self.settings)
+    fn is_stopped(&self) -> bool {
+        self.coordinator.is_stopped()
     }
 }
 
 /// Nothing behind these locks can be left half done.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Whether an address is one of this machine itself.
-fn is_here(address: &str) -> bool {
-    address.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback())
 }
 
 /// The shards to begin with: the one that was asked for, or those that were sent. Without any, the coordinator sends

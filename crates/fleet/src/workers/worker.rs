@@ -93,6 +93,11 @@ impl WorkerStage {
         self.loaded = None;
     }
 
+    /// Whether it takes memory.
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.loaded.is_some()
+    }
+
     /// Serves a coordinator until the link ends; the error says how it did.
     pub fn serve(&mut self, link: &mut dyn Link) -> LinkError {
         match greet(link, &self.hello) {
@@ -185,15 +190,14 @@ pub enum Assignment {
 
 /// Says who this is, and waits for what the coordinator wants.
 pub fn greet(link: &mut dyn Link, hello: &Hello) -> Result<Assignment, LinkError> {
-    greet_measured(link, hello, (&MachineSpeed::default(), &Availability::default()))
+    greet_measured(link, hello, (&MachineSpeed::default(), &|| true))
 }
 
-/// The same for a machine that has measured itself, and says so when the coordinator asks, for as long as it is
-/// available.
+/// The same for a machine that has measured itself, and says so when the coordinator asks, for as long as it may wait.
 pub fn greet_measured(
     link: &mut dyn Link,
     hello: &Hello,
-    (speed, availability): (&MachineSpeed, &Availability),
+    (speed, may_wait): (&MachineSpeed, &dyn Fn() -> bool),
 ) -> Result<Assignment, LinkError> {
     let (mut frame, mut buffer) = (Frame::default(), Vec::new());
     Outgoing::message(Kind::Hello, &hello.bytes()).send(link, &mut buffer)?;
@@ -203,7 +207,7 @@ pub fn greet_measured(
             break;
         }
         // Nothing should be sent to a machine that its owner needs.
-        if availability.reason().is_some() {
+        if !may_wait() {
             return Err(LinkError::Closed);
         }
         Outgoing::message(Kind::Pong, &speed.bytes()).send(link, &mut buffer)?;

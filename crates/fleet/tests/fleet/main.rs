@@ -10,6 +10,7 @@ mod harness;
 mod hash_model;
 mod kill_points;
 mod many_losses;
+mod memory_pressure;
 mod planning;
 mod pushing;
 mod recheck;

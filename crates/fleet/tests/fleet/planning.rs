@@ -5,8 +5,8 @@ use std::thread;
 
 use cascadia_fleet::link::{channel_pair, fair};
 use cascadia_fleet::{
-    Availability, Candidate, Cost, FleetPlan, Hello, LinkSpeed, MOST_MACHINES, MachineSpeed, ModelCosts, PendingWorker,
-    Sandbox, Task, greet_measured, plan, plan_with_stages, predict,
+    Candidate, Cost, FleetPlan, Hello, LinkSpeed, MOST_MACHINES, MachineSpeed, ModelCosts, PendingWorker, Sandbox,
+    Task, greet_measured, plan, plan_with_stages, predict,
 };
 
 use crate::hash_model::Chance;
@@ -170,7 +170,7 @@ fn a_worker_tells_its_speed_and_shows_that_of_its_link() {
     let speed = speed(&mut Chance(1));
     let worker = thread::spawn(move || {
         let hello = Hello { program: "test".to_owned(), shard: None, sandbox: Sandbox::None };
-        greet_measured(&mut there, &hello, (&speed, &Availability::default())).err().map(|error| error.to_string())
+        greet_measured(&mut there, &hello, (&speed, &|| true)).err().map(|error| error.to_string())
     });
     let mut pending_worker = PendingWorker::hear(Box::new(here), "node-00").expect("it says hello");
     let (told, link) = pending_worker.measure().expect("it answers");

@@ -7,8 +7,8 @@ use std::time::Duration;
 use cascadia_fleet::frame::Kind;
 use cascadia_fleet::link::{ChannelLink, LinkFaults, channel_pair, fair};
 use cascadia_fleet::{
-    Admission, Assignment, Availability, Clock, Hello, MachineSpeed, Sandbox, SignedShard, Store, WorkerRegistry,
-    greet, greet_measured,
+    Admission, Assignment, Clock, Hello, MachineSpeed, Sandbox, SignedShard, Store, WorkerRegistry, greet,
+    greet_measured,
 };
 
 use crate::harness::PROGRAM;
@@ -37,8 +37,7 @@ fn wait(
 #[test]
 fn who_waits_is_measured_and_who_is_gone_is_released() {
     let (registry, patience) = (WorkerRegistry::default(), Duration::from_secs(60));
-    let measured =
-        |mut link: ChannelLink| drop(greet_measured(&mut link, &hello(), (&SPEED, &Availability::default())));
+    let measured = |mut link: ChannelLink| drop(greet_measured(&mut link, &hello(), (&SPEED, &|| true)));
     for node in ["one", "other", "stranger"] {
         wait(&registry, node, [fair(), fair()], measured);
     }

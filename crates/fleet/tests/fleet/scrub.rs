@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use cascadia_fleet::link::{fair, timed_pair};
 use cascadia_fleet::{
-    AuditLog, Auditor, Digest, FleetEvent, FleetHome, Identity, RemoteStage, Sandbox, Store, Verb, WorkerOptions,
-    WorkerProcess, WorkerSettings, WorkerStage,
+    AuditLog, Auditor, Digest, FleetEvent, FleetHome, Identity, KnownKeys, RemoteStage, Sandbox, Store, Verb,
+    WorkerOptions, WorkerProcess, WorkerSettings, WorkerStage,
 };
 use cascadia_kernels::{OpsSlot, Pool};
 use cascadia_model::Stage;
@@ -32,8 +32,8 @@ fn a_damaged_shard_is_removed_and_forgotten() {
     }
     // Nobody listens there.
     let (addresses, node) = (vec!["127.0.0.1:9".to_owned()], "node".to_owned());
-    let settings =
-        WorkerSettings { addresses, coordinator: Digest::of(b"key"), node, shards: shards.clone(), targets: None };
+    let keys = KnownKeys::invited(Digest::of(b"key"));
+    let settings = WorkerSettings { addresses, keys, node, shards: shards.clone() };
     home.set_worker(&settings).expect("it can be written");
     let options = WorkerOptions {
         shard: None,
