@@ -2,7 +2,7 @@
 
 use cascadia_fleet::{Cost, ModelCosts, possible_starts};
 use cascadia_kernels::Dtype;
-use cascadia_model::{CacheDemand, CachePages, FeedForwardSpec, KvFormats, KvLayout, ModelSpec, gguf_export};
+use cascadia_model::{CacheDemand, CachePages, FeedForwardSpec, KvLayout, KvPolicy, ModelSpec, gguf_export};
 use cascadia_quantize::Recipe;
 use cascadia_weights::{FileKind, ModelFiles};
 
@@ -11,23 +11,30 @@ use crate::CoordinatorError;
 /// Tensors of which a row uses only some experts.
 const EXPERTS: &str = "_exps";
 
-/// The costs of a model once it has these formats (`None`: those it has), with a cache for this demand.
+/// The costs of a model once it has these formats (`None`: those it has), with a cache for this demand, stored like
+/// this.
 pub fn model_costs(
     files: &ModelFiles,
     recipe: Option<&Recipe>,
-    demand: &CacheDemand,
+    (demand, policy): (&CacheDemand, &KvPolicy),
 ) -> Result<ModelCosts, CoordinatorError> {
     let spec = ModelSpec::from_files(files)?;
     let tensors = tensors(files, &spec)?;
     let named = tensors.iter().map(|(name, shape, _)| (name.as_str(), shape.as_slice()));
     let recipe = recipe.map(|recipe| recipe.clone().for_model(named)).transpose()?;
-    let layout = KvLayout::whole(&spec, &KvFormats::Auto);
+    let written = |name: &str, shape: &[u64], dtype| recipe.as_ref().map_or(dtype, |recipe| recipe.dtype(name, shape));
+    // How caches are stored depends on the format of most weights of a layer, as it will be then.
+    let of_layer = tensors.iter().filter(|(name, shape, _)| name.starts_with("blk.0.") && shape.len() > 1);
+    let largest = of_layer.max_by_key(|(_, shape, _)| shape.iter().copied().fold(1, u64::saturating_mul));
+    let weights = largest.map_or(spec.weights, |(name, shape, dtype)| written(name, shape, *dtype));
+    let spec = ModelSpec { weights, ..spec };
+    let layout = KvLayout::whole(&spec, policy);
     let cache_bytes = CachePages::whole(&layout, demand).bytes(&layout) / spec.layers.len().max(1) as u64;
     let mut layers = vec![Cost { cache_bytes, ..Cost::default() }; spec.layers.len()];
     let mut ends = Cost::default();
     let tied = !tensors.iter().any(|(name, ..)| name == "output.weight");
     for (name, shape, dtype) in &tensors {
-        let dtype = recipe.as_ref().map_or(*dtype, |recipe| recipe.dtype(name, shape));
+        let dtype = written(name, shape, *dtype);
         let numbers = shape.iter().try_fold(1u64, |product, size| product.checked_mul(*size));
         let columns = shape.last().copied().unwrap_or(1);
         let row_bytes = dtype.row_bytes(columns);

@@ -4,7 +4,7 @@ use cascadia_fleet::{
     Candidate, FleetHome, FleetPlan, MachineSpeed, StageSplit, Suggestion, Task, candidates, plan, suggestions,
 };
 use cascadia_kernels::Pool;
-use cascadia_model::{CacheDemand, ModelSpec};
+use cascadia_model::{CacheDemand, KvPolicy, ModelSpec};
 use cascadia_weights::ModelFiles;
 
 use crate::{CoordinatorError, Machines, model_costs, recipe};
@@ -25,6 +25,8 @@ pub struct PlanDemand<'a> {
     pub context: Option<u32>,
     /// Users at a time.
     pub users: u32,
+    /// How their caches are stored.
+    pub kv: &'a KvPolicy,
 }
 
 /// The best plan for these machines, the first of which may be the coordinator, and what would help.
@@ -36,7 +38,7 @@ pub fn plan_model(
     let spec = ModelSpec::from_files(files)?;
     let context = demand.context.unwrap_or(DEFAULT_CONTEXT).min(spec.context);
     let cache = CacheDemand { context, rows_per_step: ROWS_PER_STEP.min(context), sequences: demand.users };
-    let model = model_costs(files, recipe(demand.precision)?.as_ref(), &cache)?;
+    let model = model_costs(files, recipe(demand.precision)?.as_ref(), (&cache, demand.kv))?;
     let task = Task { model: &model, coordinator, machines, users: demand.users };
     let found = plan(&task)?;
     let suggestions = suggestions(&task, &found);

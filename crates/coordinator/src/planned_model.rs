@@ -8,7 +8,7 @@ use cascadia_fleet::{
     Candidate, Digest, FleetEvent, FleetPlan, HERE, KnownMachines, MachineSpeed, Manifest, Shard, candidates, remember,
 };
 use cascadia_kernels::Pool;
-use cascadia_model::ModelSpec;
+use cascadia_model::{KvPolicy, ModelSpec};
 use cascadia_weights::{ModelFiles, WeightsError};
 
 use crate::export::{ExportJob, KEEP};
@@ -40,6 +40,8 @@ pub struct PlannedModel {
     pub context: Option<u32>,
     /// Users at a time.
     pub users: u32,
+    /// How their caches are stored.
+    pub kv: KvPolicy,
 }
 
 /// A model that was split for machines.
@@ -110,7 +112,7 @@ impl PlannedModel {
         let (mut steady, held_back) = (connected.clone(), coordinator.quarantine().held_back(clock.now()));
         steady.retain(|node, _| !held_back.contains_key(node));
         let here = MachineSpeed::measure_here(pool);
-        let demand = PlanDemand { precision, context: self.context, users: self.users };
+        let demand = PlanDemand { precision, context: self.context, users: self.users, kv: &self.kv };
         let plan = |machines: &KnownMachines| {
             let mut machines = candidates(with_here.then_some(here), machines);
             keep_stages(&mut machines, coordinator);
