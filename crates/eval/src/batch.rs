@@ -49,18 +49,10 @@ pub fn measure_batch(files: &Arc<ModelFiles>, plan: &BatchPlan, options: &LoadOp
     let layout = options.limits.kv_layout(&spec);
     let cache = CachePages::whole(&layout, &CacheDemand { context, rows_per_step, sequences: plan.sequences as u32 });
     let options = LoadOptions { limits: ModelLimits { cache, ..options.limits.clone() }, ..options.clone() };
-    let pipeline = Pipeline::new(load(files, &options).map_err(EngineError::from)?, &options);
-    let rows: Vec<u32> = (0..plan.sequences as u32).collect();
-    let per_sequence = ReservedPages::per_sequence(&layout, options.limits.context, options.limits.rows_per_step);
-    let mut batch = Batch { pipeline, per_sequence, plan: StepPlan::default(), logits: Vec::new() };
+    let mut batch = Batch::new(Pipeline::new(load(files, &options).map_err(EngineError::from)?, &options));
     let tokens = synthetic_tokens(spec.vocabulary, plan.context() * plan.sequences);
     for sequence in 0..plan.sequences {
-        let own = &tokens[sequence * plan.prompt..(sequence + 1) * plan.prompt];
-        for (index, chunk) in own.chunks(rows_per_step as usize).enumerate() {
-            let start = index * rows_per_step as usize;
-            batch.set(chunk, [(sequence, start, chunk.len())].into_iter());
-            batch.step()?;
-        }
+        batch.prefill(sequence, &tokens[sequence * plan.prompt..(sequence + 1) * plan.prompt])?;
     }
     let mut speeds = Vec::new();
     // The first one warms up and is not counted.
@@ -68,10 +60,7 @@ pub fn measure_batch(files: &Arc<ModelFiles>, plan: &BatchPlan, options: &LoadOp
         let begin = Instant::now();
         for step in 0..plan.generate {
             let at = step * plan.sequences;
-            let places = (0..plan.sequences).map(|sequence| (sequence, plan.prompt + step, 1));
-            batch.set(&tokens[at..at + plan.sequences], places);
-            batch.step()?;
-            batch.pipeline.logits(&batch.plan, &rows, &mut batch.logits).map_err(EngineError::from)?;
+            batch.decode(plan.prompt + step, &tokens[at..at + plan.sequences])?;
         }
         speeds.push((plan.sequences * plan.generate) as f64 / begin.elapsed().as_secs_f64().max(1e-9));
     }
@@ -79,8 +68,8 @@ pub fn measure_batch(files: &Arc<ModelFiles>, plan: &BatchPlan, options: &LoadOp
     Ok(Spread::of(speeds))
 }
 
-/// A model and the step it runs.
-struct Batch {
+/// Sequences of equal length on one model, each with its own part of the cache.
+pub(crate) struct Batch {
     pipeline: Pipeline,
     plan: StepPlan,
     logits: Vec<f32>,
@@ -89,6 +78,31 @@ struct Batch {
 }
 
 impl Batch {
+    /// Empty sequences on a model whose cache has room for all of them.
+    pub(crate) fn new(pipeline: Pipeline) -> Batch {
+        let limits = pipeline.limits();
+        let layout = limits.kv_layout(pipeline.spec());
+        let per_sequence = ReservedPages::per_sequence(&layout, limits.context, limits.rows_per_step);
+        Batch { pipeline, plan: StepPlan::default(), logits: Vec::new(), per_sequence }
+    }
+
+    /// Computes a whole sequence anew, and the logits of its last token.
+    pub(crate) fn prefill(&mut self, sequence: usize, tokens: &[u32]) -> Result<(), EngineError> {
+        let rows = self.pipeline.limits().rows_per_step as usize;
+        for (index, chunk) in tokens.chunks(rows).enumerate() {
+            self.set(chunk, [(sequence, index * rows, chunk.len())].into_iter());
+            self.pipeline.run(&self.plan)?;
+        }
+        self.logits_of(&[self.plan.tokens.len().saturating_sub(1) as u32])
+    }
+
+    /// Computes the next token of every sequence in one step, and its logits.
+    pub(crate) fn decode(&mut self, position: usize, tokens: &[u32]) -> Result<(), EngineError> {
+        self.set(tokens, (0..tokens.len()).map(|sequence| (sequence, position, 1)));
+        self.pipeline.run(&self.plan)?;
+        self.logits_of(&(0..tokens.len() as u32).collect::<Vec<_>>())
+    }
+
     /// The next step computes `tokens`, which belong to (sequence, position, rows) in order.
     fn set(&mut self, mut tokens: &[u32], places: impl Iterator<Item = (usize, usize, usize)>) {
         self.plan = StepPlan::default();
@@ -100,7 +114,7 @@ impl Batch {
         }
     }
 
-    fn step(&mut self) -> Result<(), EngineError> {
-        Ok(self.pipeline.run(&self.plan)?)
+    fn logits_of(&mut self, rows: &[u32]) -> Result<(), EngineError> {
+        Ok(self.pipeline.logits(&self.plan, rows, &mut self.logits)?)
     }
 }

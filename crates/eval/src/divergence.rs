@@ -56,7 +56,7 @@ impl Reference {
             progress(done, windows.len());
             window.feed(session, |logits, target| {
                 score.add(logits, target)?;
-                expected.push(Expected::of(logits, target, KEPT)?);
+                expected.push(Expected::of(logits, target)?);
                 Ok(())
             })?;
         }
@@ -76,46 +76,106 @@ impl Reference {
         &self,
         session: &mut Session,
         windows: usize,
-        mut progress: impl FnMut(usize, usize),
+        progress: impl FnMut(usize, usize),
     ) -> Result<Divergence, EvalError> {
+        let mut sums = Sums::default();
+        self.compare_each(session, windows, progress, |_, compared| sums.count(&compared))?;
+        Ok(sums.finish())
+    }
+
+    /// Compares a model on the beginnings of all windows: one result for each length, over the tokens within it.
+    pub fn compare_beginnings(
+        &self,
+        session: &mut Session,
+        lengths: &[usize],
+        progress: impl FnMut(usize, usize),
+    ) -> Result<Vec<Divergence>, EvalError> {
+        let mut sums: Vec<(usize, Sums)> = lengths.iter().map(|&length| (length, Sums::default())).collect();
+        self.compare_each(session, self.cut.windows, progress, |position, compared| {
+            sums.iter_mut().filter(|(length, _)| position < *length).for_each(|(_, sums)| sums.count(&compared));
+        })?;
+        Ok(sums.iter().map(|(_, sums)| sums.finish()).collect())
+    }
+
+    /// Compares a model token by token; `each` hears positions within windows.
+    fn compare_each(
+        &self,
+        session: &mut Session,
+        windows: usize,
+        mut progress: impl FnMut(usize, usize),
+        mut each: impl FnMut(usize, Compared),
+    ) -> Result<(), EvalError> {
         let vocabulary = session.spec().vocabulary;
         if vocabulary != self.vocabulary {
             let allowed = "that of the model to compare with";
             return Err(EvalError::Option { name: "vocabulary", value: vocabulary, allowed });
         }
         let cut = TextWindows { windows: windows.max(1), ..self.cut };
-        let (mut sums, mut expected) = (Sums::default(), self.expected.iter());
         let windows = cut.cut(&self.tokens)?;
         for (done, window) in windows.iter().enumerate() {
             progress(done, windows.len());
+            let mut expected = self.expected[done * cut.window..].iter().enumerate();
             window.feed(session, |logits, target| {
-                sums.add(expected.next().expect("one for every token"), logits, target)
+                let (position, expected) = expected.next().expect("one for every token");
+                each(position, expected.compare(logits, target)?);
+                Ok(())
             })?;
         }
         progress(windows.len(), windows.len());
-        Ok(sums.finish())
+        Ok(())
     }
 }
 
-/// What the reference said about one token: its likeliest tokens with their log-probabilities, the likeliest first.
-struct Expected {
+/// What the reference said about one token.
+pub(crate) struct Expected {
+    /// Its likeliest tokens with their logits, the likeliest first.
     likely: Vec<(u32, f32)>,
+    /// By how much these exceed log-probabilities.
+    log_total: f64,
+    /// The log-probability of the token that follows.
     target: f64,
 }
 
+/// One token that the reference and the model have predicted.
+pub(crate) struct Compared {
+    /// Log-probability of the token, and whether it was ranked first: by the model, and by the reference.
+    own: (f64, bool),
+    reference: (f64, bool),
+    divergence: f64,
+    same_top: bool,
+}
+
 impl Expected {
-    fn of(logits: &[f32], target: u32, kept: usize) -> Result<Expected, EngineError> {
+    /// Of a prediction of the reference.
+    pub(crate) fn of(logits: &[f32], target: u32) -> Result<Expected, EngineError> {
+        Expected::keeping(KEPT, logits, target)
+    }
+
+    fn keeping(kept: usize, logits: &[f32], target: u32) -> Result<Expected, EngineError> {
         let prediction = Prediction::of(logits)?;
-        let log_probability = |logit: f32| (f64::from(logit) - prediction.log_total) as f32;
-        let mut likely: Vec<(u32, f32)> = (0..).zip(logits.iter().map(|&logit| log_probability(logit))).collect();
+        let mut likely: Vec<(u32, f32)> = (0..).zip(logits.iter().copied()).collect();
         if kept < likely.len() {
             likely.select_nth_unstable_by(kept, |a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
             likely.truncate(kept);
+            // There is one of these for every token of a text.
+            likely.shrink_to_fit();
         }
         if let Some(place) = likely.iter().position(|(id, _)| *id == prediction.top) {
             likely.swap(0, place);
         }
-        Ok(Expected { likely, target: prediction.log_probability(logits, target) })
+        let log_total = prediction.log_total;
+        Ok(Expected { likely, log_total, target: prediction.log_probability(logits, target) })
+    }
+
+    /// What the model says about the same token. Equal logits have no divergence at all.
+    pub(crate) fn compare(&self, logits: &[f32], target: u32) -> Result<Compared, EngineError> {
+        let prediction = Prediction::of(logits)?;
+        Ok(Compared {
+            own: (prediction.log_probability(logits, target), prediction.top == target),
+            reference: (self.target, self.top() == Some(target)),
+            divergence: self.divergence(logits, &prediction),
+            same_top: self.top() == Some(prediction.top),
+        })
     }
 
     fn top(&self) -> Option<u32> {
@@ -126,7 +186,7 @@ impl Expected {
     fn divergence(&self, logits: &[f32], other: &Prediction) -> f64 {
         let (mut sum, mut own_rest, mut other_rest) = (0.0, 1.0, 1.0);
         for &(id, own) in &self.likely {
-            let (own, other) = (f64::from(own), other.log_probability(logits, id));
+            let (own, other) = (f64::from(own) - self.log_total, other.log_probability(logits, id));
             let probability = own.exp();
             if probability > 0.0 {
                 sum += probability * (own - other);
@@ -144,8 +204,9 @@ impl Expected {
 /// Probabilities below this may be nothing but rounding.
 const ROUNDING: f64 = 1e-6;
 
+/// Sums over compared tokens.
 #[derive(Default)]
-struct Sums {
+pub(crate) struct Sums {
     score: Score,
     reference: Score,
     divergence: f64,
@@ -153,16 +214,15 @@ struct Sums {
 }
 
 impl Sums {
-    fn add(&mut self, expected: &Expected, logits: &[f32], target: u32) -> Result<(), EngineError> {
-        let prediction = Prediction::of(logits)?;
-        self.score.count(prediction.log_probability(logits, target), prediction.top == target);
-        self.reference.count(expected.target, expected.top() == Some(target));
-        self.divergence += expected.divergence(logits, &prediction);
-        self.same_top += usize::from(expected.top() == Some(prediction.top));
-        Ok(())
+    pub(crate) fn count(&mut self, compared: &Compared) {
+        self.score.count(compared.own.0, compared.own.1);
+        self.reference.count(compared.reference.0, compared.reference.1);
+        self.divergence += compared.divergence;
+        self.same_top += usize::from(compared.same_top);
     }
 
-    fn finish(&self) -> Divergence {
+    /// What was found about at least one token.
+    pub(crate) fn finish(&self) -> Divergence {
         let score = self.score.finish();
         let tokens = score.tokens as f64;
         Divergence {
@@ -187,11 +247,23 @@ mod tests {
         let exact = term(0.1, 0.2) + term(0.5, 0.4) + term(0.2, 0.3) + term(0.2, 0.1);
         let lumped = term(0.5, 0.4) + term(0.2, 0.3) + term(0.3, 0.3);
         for (kept, result) in [(4, exact), (9, exact), (2, lumped)] {
-            let expected = Expected::of(&own, 2, kept).unwrap();
+            let expected = Expected::keeping(kept, &own, 2).unwrap();
             let divergence = expected.divergence(&other, &Prediction::of(&other).unwrap());
             assert!((divergence - result).abs() < 1e-6, "{kept}: {divergence} instead of {result}");
             assert_eq!(expected.top(), Some(1));
             assert!((expected.target - 0.2_f64.ln()).abs() < 1e-6);
         }
+    }
+
+    #[test]
+    fn equal_predictions_have_exactly_no_divergence() {
+        // Logits of all sizes, more than are kept.
+        let logits: Vec<f32> = (0..1000).map(|id| ((id * 7919 % 1000) as f32).sqrt() * 0.37 - 3.0).collect();
+        let (mut sums, expected) = (Sums::default(), Expected::of(&logits, 5).unwrap());
+        let compared = expected.compare(&logits, 5).unwrap();
+        assert_eq!((compared.divergence, compared.same_top), (0.0, true));
+        sums.count(&compared);
+        let found = sums.finish();
+        assert_eq!((found.divergence, found.perplexity_growth(), found.same_top), (0.0, 0.0, 1.0));
     }
 }

@@ -52,6 +52,14 @@ pub enum EvalError {
         /// What the operating system says.
         source: std::io::Error,
     },
+    /// A file is no report, or none that can be compared.
+    #[error("cannot use the report {}: {problem}; give one that `cascadia eval … --out` wrote", path.display())]
+    Report {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong about it.
+        problem: String,
+    },
     /// The result cannot be written.
     #[error("cannot write {}: {source}; check that the folder exists and has space", path.display())]
     Write {

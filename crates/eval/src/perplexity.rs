@@ -46,18 +46,24 @@ pub(crate) struct Prediction {
     pub(crate) log_total: f64,
 }
 
+/// The likeliest token and its logit; an error when the logits cannot be ranked.
+pub(crate) fn likeliest(logits: &[f32]) -> Result<(u32, f32), EngineError> {
+    let (mut top, mut best) = (0, f32::NEG_INFINITY);
+    for (id, &logit) in logits.iter().enumerate() {
+        if logit.is_nan() || logit == f32::INFINITY {
+            return Err(EngineError::BrokenLogits { token: id });
+        }
+        if logit > best {
+            (top, best) = (id as u32, logit);
+        }
+    }
+    Ok((top, best))
+}
+
 impl Prediction {
     /// An error when the logits cannot be ranked.
     pub(crate) fn of(logits: &[f32]) -> Result<Prediction, EngineError> {
-        let (mut best, mut top) = (f32::NEG_INFINITY, 0);
-        for (id, &logit) in logits.iter().enumerate() {
-            if logit.is_nan() || logit == f32::INFINITY {
-                return Err(EngineError::BrokenLogits { token: id });
-            }
-            if logit > best {
-                (best, top) = (logit, id as u32);
-            }
-        }
+        let (top, best) = likeliest(logits)?;
         let best = f64::from(best);
         let sum: f64 = logits.iter().map(|&logit| (f64::from(logit) - best).exp()).sum();
         Ok(Prediction { top, log_total: best + sum.ln() })

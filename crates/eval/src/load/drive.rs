@@ -7,10 +7,10 @@ use std::thread::{Builder, Scope, sleep};
 use std::time::{Duration, Instant};
 
 use super::client::{Client, ClientOptions};
-use super::random::Random;
 use super::record::Record;
 use super::workload::Workload;
 use crate::EvalError;
+use crate::random::Random;
 
 /// Requests that may be in flight at once in an open loop.
 const MOST_IN_FLIGHT: usize = 4096;

@@ -3,7 +3,6 @@
 mod client;
 mod drive;
 mod plot;
-mod random;
 mod record;
 mod sse;
 mod summary;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::random::Random;
+use crate::random::Random;
 
 /// Common words, most of them one token in most vocabularies.
 const WORDS: [&str; 64] = [

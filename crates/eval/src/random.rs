@@ -1,20 +1,20 @@
 //! Pseudo-random numbers that are the same for the same seed.
 
 /// A stream of numbers; splitmix64.
-pub(super) struct Random {
+pub(crate) struct Random {
     state: u64,
 }
 
 impl Random {
     /// The stream of this number under a seed; streams do not resemble each other.
-    pub(super) fn new(seed: u64, stream: u64) -> Random {
+    pub(crate) fn new(seed: u64, stream: u64) -> Random {
         let mut random = Random { state: seed };
         random.state = random.next() ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         random.next();
         random
     }
 
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.state;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -23,17 +23,17 @@ impl Random {
     }
 
     /// From 0 to 1, without 1.
-    pub(super) fn unit(&mut self) -> f64 {
+    pub(crate) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// From 0 to `end`, without `end`; 0 when that is 0.
-    pub(super) fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         ((self.unit() * end as f64) as u64).min(end.saturating_sub(1))
     }
 
     /// The time between two events of a Poisson process.
-    pub(super) fn pause(&mut self, per_second: f64) -> f64 {
+    pub(crate) fn pause(&mut self, per_second: f64) -> f64 {
         -(1.0 - self.unit()).ln() / per_second
     }
 }
