@@ -9,6 +9,7 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use cascadia_engine::service::schedule::TenantShare;
+use cascadia_engine::service::spill::SpillStatus;
 use cascadia_engine::service::{Snapshot, Tenant};
 use cascadia_text::FormatWork;
 use serde_json::{Value, json};
@@ -76,6 +77,27 @@ const NUMBERS: &[Number<Snapshot>] = &[
     ("accepted_tokens_total", MetricKind::Counter, "Draft tokens that were accepted.", |s| s.accepted_tokens as f64),
 ];
 
+/// The disk tier of the KV cache, where there is one.
+const SPILL_NUMBERS: &[Number<SpillStatus>] = &[
+    ("spill_on", MetricKind::Gauge, "Whether the disk is used at the moment.", |s| {
+        f64::from(u8::from(s.problem.is_none()))
+    }),
+    ("spill_pages", MetricKind::Gauge, "Pages of the KV cache on disk.", |s| s.records as f64),
+    ("spill_bytes", MetricKind::Gauge, "Bytes of them.", |s| s.bytes as f64),
+    ("spill_most_bytes", MetricKind::Gauge, "The most bytes on disk.", |s| s.most_bytes as f64),
+    ("spill_waiting_bytes", MetricKind::Gauge, "Bytes that wait to be written.", |s| s.waiting_bytes as f64),
+    ("spill_written_total", MetricKind::Counter, "Pages written to disk.", |s| s.written as f64),
+    ("spill_written_bytes_total", MetricKind::Counter, "Bytes of them.", |s| s.written_bytes as f64),
+    ("spill_dropped_total", MetricKind::Counter, "Pages lost: the disk was too slow or not used.", |s| {
+        s.dropped as f64
+    }),
+    ("spill_restored_total", MetricKind::Counter, "Pages that came back into memory.", |s| s.restored as f64),
+    ("spill_restored_bytes_total", MetricKind::Counter, "Bytes of them.", |s| s.restored_bytes as f64),
+    ("spill_absent_total", MetricKind::Counter, "Prompts whose next page was not on disk.", |s| s.absent as f64),
+    ("spill_damaged_total", MetricKind::Counter, "Records that were not what was written.", |s| s.damaged as f64),
+    ("spill_unreadable_total", MetricKind::Counter, "Records that the disk did not read.", |s| s.unreadable as f64),
+];
+
 /// What structured output costs, which all steps share.
 const FORMAT_NUMBERS: &[Number<FormatWork>] = &[
     ("format_tokens_total", MetricKind::Counter, "Tokens that had to fit an output format.", |w| w.tokens as f64),
@@ -120,6 +142,7 @@ pub(crate) async fn status(State(app): State<Arc<App>>, Extension(caller): Exten
         "requests_in_flight": load(&metrics.in_flight),
         "responses": metrics.responses.iter().map(load).collect::<Vec<u64>>(),
         "service": numbers,
+        "spill": snapshot.spill.as_ref().map(spill),
         "tenants": own_share(&snapshot.tenants, caller.tenant),
         "latencies": latencies.collect::<serde_json::Map<_, _>>(),
         "on_fleet": app.fleet.is_some(),
@@ -128,6 +151,14 @@ pub(crate) async fn status(State(app): State<Arc<App>>, Extension(caller): Exten
         "prefix_hit_rate":
             ratio(snapshot.reused_tokens as f64, snapshot.reused_tokens as f64 + snapshot.prompt_tokens as f64),
     }))
+}
+
+/// The disk tier: its numbers, and why it is not used.
+fn spill(status: &SpillStatus) -> Value {
+    let numbers = values(SPILL_NUMBERS, status).map(|(name, value)| (name.to_owned(), value.into()));
+    let mut object: serde_json::Map<String, Value> = numbers.collect();
+    object.insert("problem".to_owned(), json!(status.problem));
+    object.into()
 }
 
 /// What a tenant may see of who is served: itself, by a hash of its name, which stays in the key file. What all have
@@ -160,6 +191,9 @@ fn prometheus(snapshot: &Snapshot, work: &FormatWork, metrics: &Metrics) -> Stri
     let mut out = String::new();
     NUMBERS.iter().for_each(|(name, kind, help, value)| number(&mut out, (name, *kind, help), value(snapshot)));
     FORMAT_NUMBERS.iter().for_each(|(name, kind, help, value)| number(&mut out, (name, *kind, help), value(work)));
+    if let Some(status) = &snapshot.spill {
+        SPILL_NUMBERS.iter().for_each(|(name, kind, help, value)| number(&mut out, (name, *kind, help), value(status)));
+    }
     number(&mut out, ("connections", MetricKind::Gauge, "Open connections."), load(&metrics.connections) as f64);
     let in_flight = ("requests_in_flight", MetricKind::Gauge, "Requests whose response is not complete.");
     number(&mut out, in_flight, load(&metrics.in_flight) as f64);
@@ -216,6 +250,20 @@ fn ratio(of: f64, whole: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_disk_that_is_not_used_says_why() {
+        let problem = Some("cannot write a file: no space left".to_owned());
+        let status = SpillStatus { problem, records: 3, damaged: 2, ..SpillStatus::default() };
+        let shown = spill(&status);
+        assert_eq!(shown["problem"], "cannot write a file: no space left");
+        assert_eq!([&shown["spill_on"], &shown["spill_pages"], &shown["spill_damaged_total"]], [0.0, 3.0, 2.0]);
+        let snapshot = Snapshot { spill: Some(status), ..Snapshot::default() };
+        let text = prometheus(&snapshot, &FormatWork::default(), &Metrics::default());
+        assert!(text.contains("\ncascadia_spill_on 0\n") && text.contains("\ncascadia_spill_pages 3\n"), "{text}");
+        let without = prometheus(&Snapshot::default(), &FormatWork::default(), &Metrics::default());
+        assert!(!without.contains("spill"), "there is none");
+    }
 
     #[test]
     fn a_tenant_sees_itself_alone() {
