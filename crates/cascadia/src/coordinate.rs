@@ -94,7 +94,7 @@ impl Fleet {
     /// Plans a model over this machine and all members whose speed is known, without exporting it.
     pub fn plan(&self, source: impl Into<ModelSource>, builder: &ModelBuilder) -> Result<FleetPlan, Error> {
         let files = source.into().files()?;
-        let demand = PlanDemand { precision: KEEP, context: builder.context, users: builder.parallel };
+        let demand = PlanDemand { precision: KEEP, context: builder.context, users: builder.parallel, kv: &builder.kv };
         Ok(plan_for_known_machines(self.home(), &files, &demand, &builder.threads.pool())?)
     }
 
@@ -115,8 +115,8 @@ impl ModelBuilder {
     /// A model that is planned over machines of a fleet, for the context and the requests of this builder.
     pub fn planned(&self, source: impl Into<ModelSource>, machines: Machines) -> FirstModel {
         let source = source.into();
-        let (name, context, users) = (source.name(), self.context, self.parallel);
-        FirstModel::Planned(PlannedModel { name, open: Arc::new(move || source.files()), machines, context, users })
+        let (name, context, users, kv) = (source.name(), self.context, self.parallel, self.kv.clone());
+        FirstModel::Planned(PlannedModel { name, open: Arc::new(move || source.files()), machines, context, users, kv })
     }
 }
 

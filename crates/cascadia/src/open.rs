@@ -4,10 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cascadia_engine::service::schedule::Sharing;
+use cascadia_engine::service::spill::{QUEUE_BYTES, SpillOptions};
 use cascadia_engine::service::{Service, ServiceHandle, ServiceOptions};
 use cascadia_engine::{CacheSize, Engine, ModelText, OpenOptions};
 use cascadia_kernels::ActivationPrecision;
-use cascadia_model::KvFormats;
+use cascadia_model::KvPolicy;
 #[cfg(feature = "quantize")]
 use cascadia_quantize::{QuantizedCache, Recipe};
 use cascadia_weights::{ModelFiles, WeightPages};
@@ -47,7 +48,7 @@ pub struct ModelBuilder {
     pub(crate) threads: Threads,
     kernels: Kernels,
     activations: ActivationPrecision,
-    kv_formats: KvFormats,
+    pub(crate) kv: KvPolicy,
     pub(crate) context: Option<u32>,
     memory: Option<u64>,
     reserved: u64,
@@ -81,7 +82,7 @@ impl Model {
             threads,
             kernels,
             activations: ActivationPrecision::default(),
-            kv_formats: KvFormats::default(),
+            kv: KvPolicy::default(),
             context: None,
             memory: None,
             reserved: 0,
@@ -143,10 +144,10 @@ impl ModelBuilder {
         ModelBuilder { activations: precision, ..self }
     }
 
-    /// Caches keys and values like this; by default as the weights suggest. Integers take less memory and round all but the
-    /// newest tokens. On a fleet, all machines cache with what is set here.
-    pub fn kv_formats(self, formats: KvFormats) -> ModelBuilder {
-        ModelBuilder { kv_formats: formats, ..self }
+    /// Caches keys and values like this; see [`KvFormats::Auto`](cascadia_model::KvFormats::Auto) for the default. Integers take
+    /// less memory and round all but the newest tokens. On a fleet, all machines cache with what is set here.
+    pub fn kv_policy(self, policy: KvPolicy) -> ModelBuilder {
+        ModelBuilder { kv: policy, ..self }
     }
 
     /// Allows so many tokens of prompt and answer together; the model's own limit, up to 4096, by default.
@@ -198,6 +199,21 @@ impl ModelBuilder {
         self
     }
 
+    /// Writes pages of the KV cache that memory has no room for to this folder, encrypted, so many bytes at most, and reads them
+    /// back when a prompt continues their text. No other model may spill to the folder. Not offered on a fleet.
+    pub fn spill(mut self, folder: impl AsRef<Path>, bytes: u64) -> ModelBuilder {
+        let (folder, keep_prefixes, model) = (folder.as_ref().to_owned(), false, String::new());
+        self.options.spill = Some(SpillOptions { folder, bytes, keep_prefixes, model });
+        self
+    }
+
+    /// Keeps what was spilled, with its key, for the next time that the model is opened, and spills cached prompts when it is
+    /// closed. Does nothing without [`ModelBuilder::spill`].
+    pub fn keep_prefixes(mut self) -> ModelBuilder {
+        self.options.spill.iter_mut().for_each(|spill| spill.keep_prefixes = true);
+        self
+    }
+
     /// Renders conversations with this template instead of the model's own.
     pub fn template(self, source: String) -> ModelBuilder {
         ModelBuilder { template: Some(source), ..self }
@@ -219,7 +235,12 @@ impl ModelBuilder {
             None => source,
         };
         let engine = Engine::from_files(source.files()?, &options)?;
-        self.start(source.name(), engine, (None, draft))
+        let digest = match &source {
+            // It has no time at which it was written.
+            ModelSource::Embedded { gguf, .. } => Some(blake3::hash(gguf).to_hex().to_string()),
+            ModelSource::Path(_) => None,
+        };
+        self.start(source.name(), engine, (digest, draft))
     }
 
     /// The options of the engine, with the draft model's memory taken off.
@@ -227,19 +248,11 @@ impl ModelBuilder {
         let cache = CacheSize::Rest(self.parallel);
         let pool = self.threads.pool();
         let ops = self.kernels.slot(pool.threads());
-        let (context, memory, reserved) = (self.context, self.memory, self.reserved);
-        let (activations, formats, pages) = (self.activations, self.kv_formats.clone(), self.pages);
-        let mut options = OpenOptions {
-            context,
-            memory,
-            reserved,
-            activations,
-            formats,
-            pages,
-            cache,
-            ops,
-            ..OpenOptions::new(pool)
-        };
+        let waiting = if self.options.spill.is_some() { QUEUE_BYTES } else { 0 };
+        let (context, memory, reserved) = (self.context, self.memory, self.reserved.saturating_add(waiting));
+        let (activations, kv, pages) = (self.activations, self.kv.clone(), self.pages);
+        let mut options =
+            OpenOptions { context, memory, reserved, activations, kv, pages, cache, ops, ..OpenOptions::new(pool) };
         let draft = self.draft.as_ref().map(|draft| open_draft(draft, &options)).transpose()?;
         if let (Some(draft), Some(memory)) = (&draft, &mut options.memory) {
             *memory = memory.saturating_sub(draft.memory_bytes());
@@ -260,7 +273,8 @@ impl ModelBuilder {
             text = text.with_template(template.clone());
         }
         let (info, text) = (ModelInfo::of(engine.files(), digest), Arc::new(text));
-        let options = ServiceOptions { parallel: self.parallel, ..self.options.clone() };
+        let mut options = ServiceOptions { parallel: self.parallel, ..self.options.clone() };
+        options.spill.iter_mut().for_each(|spill| spill.model.clone_from(&info.digest));
         let queue = options.queue;
         let service = match draft {
             None => Service::start(engine, Arc::clone(&text), options)?,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::thread;
 
 use cascadia_fleet::{
-    FleetError, FleetEvent, FleetHome, Invitation, JoinedFleet, KnownTargets, OwnerLimits, Sandbox, WorkerOptions,
-    WorkerProcess, WorkerSettings, join,
+    FleetError, FleetEvent, FleetHome, Invitation, JoinedFleet, OwnerLimits, Sandbox, WorkerOptions, WorkerProcess,
+    WorkerSettings, join,
 };
 use cascadia_weights::WeightPages;
 
@@ -77,10 +77,9 @@ impl WorkerBuilder {
             return Err(FleetError::InUse { problem }.into());
         }
         let show = |code: &str| self.home.notify(FleetEvent::AwaitsApproval { code: code.to_owned() });
-        let JoinedFleet { node, targets } = join(invitation, &self.home.pending_worker_key()?, name, show)?;
-        let Invitation { addresses, coordinator, .. } = invitation.clone();
-        let (targets, shards) = (targets.map(|key| KnownTargets { key, version: 0 }), Vec::new());
-        self.home.set_worker(&WorkerSettings { addresses, coordinator, node: node.clone(), shards, targets })?;
+        let JoinedFleet { node, keys } = join(invitation, &self.home.pending_worker_key()?, name, show)?;
+        let (addresses, shards) = (invitation.addresses.clone(), Vec::new());
+        self.home.set_worker(&WorkerSettings { addresses, keys, node: node.clone(), shards })?;
         Ok(node)
     }
 

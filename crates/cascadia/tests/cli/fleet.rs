@@ -69,6 +69,62 @@ fn the_four_commands_give_the_answers_of_one_machine() {
 }
 
 #[test]
+fn the_keys_of_a_fleet_are_replaced_while_it_answers() {
+    let test_fleet = TestFleet::with_machines(2);
+    let (coordinator, shards) = (test_fleet.at("coordinator"), test_fleet.at("shards"));
+    let done = cascadia(&["export", &fixture("llama3"), "--stages", "1", "--precision", "keep", "--out", &shards]);
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    let worker = test_fleet.worker(0);
+    test_fleet.push(&shards, &["node-00:stage-0"]).succeeds();
+    let fleet = test_fleet.serve("all");
+    let expected = fleet.complete(PROMPT, 24);
+    let rotate = || {
+        let which = ["--coordinator", "--targets", "--grace", "0h", "--home", &coordinator];
+        let done = cascadia(&[&["fleet", "rotate"], &which[..]].concat());
+        assert!(done.code == 0 && done.stderr.contains("new coordinator key"), "{}", done.stderr);
+    };
+    let replace = |parts: usize| {
+        if parts == 3 {
+            rotate();
+        }
+    };
+    let invitation = || cascadia(&["fleet", "invite", "--home", &coordinator]).stdout;
+    let join =
+        |line: &str, name: &str| cascadia(&["join", line.trim(), "--name", name, "--home", &test_fleet.at(name)]);
+    let early = invitation();
+    assert_eq!(fleet.stream(PROMPT, 24, replace), expected);
+    let refused = join(&early, "early");
+    assert!(refused.code == 1 && refused.stderr.contains("has another key"), "{}", refused.stderr);
+    let joined = join(&invitation(), "late");
+    assert_eq!(joined.code, 0, "{}", joined.stderr);
+    // A worker that was away follows from the key that it knows to the newest.
+    let status = || json(&cascadia(&["fleet", "status", "--json", "--home", &coordinator]));
+    let computes = |node: &str| status()["serving"]["stages"][0]["node"] == *node;
+    drop(worker);
+    until(|| (!computes("node-00")).then_some(()));
+    rotate();
+    let worker = test_fleet.worker(0);
+    worker.line("the coordinator has a new key, signed with the old one");
+    // It waits until there is something to compute.
+    until(|| (status()["serving"]["stages"][0]["spares"][0] == "node-00").then_some(()));
+    assert_eq!(fleet.complete(PROMPT, 24), expected);
+    until(|| computes("node-00").then_some(()));
+    // What is pushed is signed with a key that the other one has yet to learn.
+    let standby = test_fleet.worker(1);
+    test_fleet.push(&shards, &["node-01:stage-0"]).succeeds();
+    standby.line("the fleet has a new targets key, signed with the old one");
+    let status = status();
+    let keys = &status["keys"];
+    assert!(keys["number"] == 2 && keys["targets"]["issued"] == keys["coordinator"]["issued"], "{keys}");
+    let shown = cascadia(&["fleet", "status", "--home", &coordinator]).stdout;
+    assert!(shown.contains("coordinator key  0 days old, expires in"), "{shown}");
+    let shown = cascadia(&["audit", "show", "--home", &coordinator]).stdout;
+    assert_eq!(shown.matches("coordinator key and targets key, statement").count(), 2, "{shown}");
+    let done = cascadia(&["audit", "verify", "--home", &coordinator]);
+    assert_eq!(done.code, 0, "{}", done.stderr);
+}
+
+#[test]
 fn the_coordinator_runs_a_stage_itself() {
     let test_fleet = TestFleet::with_machines(1);
     let (coordinator, shards) = (test_fleet.at("coordinator"), test_fleet.at("shards"));
@@ -210,10 +266,15 @@ fn a_push_is_not_stopped_by_one_machine_nor_a_worker_by_what_it_kept() {
     worker.line("is damaged or gone; push it again");
     test_fleet.push(&shards, &["node-01:stage-0"]).succeeds();
     worker.line("received shard");
-    // Whoever has the coordinator's key, and not the one that signs what is pushed, cannot push.
-    std::fs::remove_file(test_fleet.at("coordinator/coordinator/targets")).unwrap();
-    let refused = test_fleet.push(&shards, &["node-01:stage-0"]).fails();
-    assert!(refused.contains("not signed with the targets key"), "{refused}");
+    // Whoever has the coordinator's key, and not the one that signs what is pushed, cannot push: with what the fleet
+    // states it is noticed at once, and what it states itself helps nothing with the worker.
+    for (lost, problem) in
+        [("targets", "not the key that this fleet states"), ("keys.json", "not signed with the targets key")]
+    {
+        std::fs::remove_file(test_fleet.at(&format!("coordinator/coordinator/{lost}"))).unwrap();
+        let refused = test_fleet.push(&shards, &["node-01:stage-0"]).fails();
+        assert!(refused.contains(problem), "{refused}");
+    }
     let done = cascadia(&["worker", "start", "--home", &test_fleet.home(2), "--shard", "/nowhere/stag-0"]);
     assert!(done.code == 1 && done.stderr.contains("there is no /nowhere/stag-0"), "{}", done.stderr);
 }
@@ -313,7 +374,7 @@ fn a_machine_joins_once_both_screens_show_the_same_code() {
 #[test]
 fn failing_commands_make_no_folder() {
     let folder = tempfile::tempdir().unwrap();
-    let commands: [&[&str]; 16] = [
+    let commands: [&[&str]; 17] = [
         &["fleet", "invite"],
         &["fleet", "approve", "node-00"],
         &["fleet", "init", "--listen", "no such address"],
@@ -321,6 +382,7 @@ fn failing_commands_make_no_folder() {
         &["fleet", "status"],
         &["fleet", "revoke", "node-00"],
         &["fleet", "trust", "node-00"],
+        &["fleet", "rotate", "--coordinator"],
         &["join", "cas1-nonsense"],
         &["leave"],
         &["worker", "start"],

@@ -3,6 +3,7 @@
 mod audit;
 mod bad_input;
 mod disk;
+mod evaluate;
 mod fleet;
 mod hub;
 #[path = "../../../hub/tests/hub/hub_server.rs"]
@@ -19,6 +20,8 @@ mod program;
 mod replan;
 mod resume;
 mod run;
+#[cfg(unix)]
+mod spill;
 mod test_fleet;
 mod tokenize;
 
@@ -26,12 +29,17 @@ use program::{cascadia, json};
 
 #[test]
 fn every_command_has_help_with_an_example() {
-    let commands: [&[&str]; 28] = [
+    let commands: [&[&str]; 33] = [
         &[],
         &["run"],
         &["inspect"],
         &["eval", "perplexity"],
         &["eval", "logits"],
+        &["eval", "latency"],
+        &["eval", "memory"],
+        &["eval", "drift"],
+        &["eval", "accumulation"],
+        &["eval", "compare"],
         &["bench"],
         &["bench", "serve"],
         &["bench", "chaos"],
@@ -71,11 +79,16 @@ fn every_command_has_help_with_an_example() {
 
 #[test]
 fn the_contract_of_names_is_kept() {
-    let flags: [(&[&str], &[&str]); 10] = [
+    let flags: [(&[&str], &[&str]); 15] = [
         (&["run"], &["--prompt", "-p", "-n", "--temp", "--top-p", "--seed", "--system", "--raw", "--json"]),
         (&["inspect"], &["--ctx", "--json"]),
         (&["eval", "perplexity"], &["--text", "--windows", "--window", "--json"]),
         (&["eval", "logits"], &["--tokens", "--out"]),
+        (&["eval", "latency"], &["--contexts", "--users", "--kv", "--json", "--out", "--html"]),
+        (&["eval", "memory"], &["--context", "--kv", "--json", "--out", "--html"]),
+        (&["eval", "drift"], &["--text", "--kv", "--contexts", "--json", "--out", "--html"]),
+        (&["eval", "accumulation"], &["--text", "--kv", "--refresh", "--json", "--out", "--html"]),
+        (&["eval", "compare"], &["--tolerance", "--json", "--out", "--html"]),
         (&["bench"], &["--prompt", "--gen", "--depth", "--threads", "--repeat", "--json"]),
         (
             &["bench", "serve"],
@@ -85,7 +98,20 @@ fn the_contract_of_names_is_kept() {
         (&["tokenize"], &["--prompt", "--plain", "--no-bos", "--template", "--json"]),
         (
             &["serve"],
-            &["--host", "--port", "--ctx", "--memory", "--queue", "--keys", "--tls-cert", "--tls-key", "--config"],
+            &[
+                "--host",
+                "--port",
+                "--ctx",
+                "--memory",
+                "--spill",
+                "--spill-size",
+                "--keep-prefixes",
+                "--queue",
+                "--keys",
+                "--tls-cert",
+                "--tls-key",
+                "--config",
+            ],
         ),
         (&["keys", "new"], &["--file", "--name", "--tenant", "--priority", "--max-requests", "--max-tokens"]),
     ];

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use cascadia::fleet::OwnerLimits;
+use cascadia::fleet::{FleetKey, OwnerLimits, Rotation};
 use cascadia::{
     EMBEDDED_MODEL, Error, ExportOptions, FinishReason, Fleet, GenerateOptions, Message, Model, Worker, export,
 };
@@ -97,4 +97,13 @@ fn a_pushed_model_runs_here_and_on_a_worker() {
     assert_eq!(answer(&opened, PROMPTS[0]), answer(&model(), PROMPTS[0]));
     let nodes: Vec<_> = fleet.stages().into_iter().filter_map(|stage| stage.node).collect();
     assert_eq!(nodes, ["attic", "here"]);
+    // Both keys of the fleet are replaced in the middle of an answer.
+    let long = options().max_tokens(200);
+    let mut generation = opened.generate_with(PROMPTS[1], &long).expect("it is accepted");
+    let begin = generation.by_ref().take(4).map(|delta| delta.expect("it is answered").text).collect::<String>();
+    let rotation = Rotation { which: &FleetKey::ALL, grace: Duration::ZERO, who: "admin" };
+    let number = fleet.home().keys().rotate(rotation).expect("it is written").newest().number;
+    let rest = generation.text().expect("it is answered");
+    let expected = model().generate_with(PROMPTS[1], &long).expect("it is accepted").text().expect("it is answered");
+    assert_eq!((number, begin + &rest), (1, expected));
 }

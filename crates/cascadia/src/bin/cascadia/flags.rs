@@ -5,13 +5,14 @@ use std::str::FromStr;
 
 use cascadia_engine::OpenOptions;
 use cascadia_kernels::{ActivationPrecision, Reading, ReadingError};
-use cascadia_model::{CacheFormat, KvFormat, KvFormats};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 
 mod audit;
 mod chaos;
+mod eval;
 mod fleet;
+mod kv;
 mod load;
 mod output;
 mod pages;
@@ -21,11 +22,16 @@ mod serve;
 
 pub use audit::{AuditCommand, AuditShowFlags, AuditVerifyFlags};
 pub use chaos::{ChaosFlags, Fault};
+pub use eval::{
+    AccumulationFlags, CompareFlags, DriftFlags, EvalCommand, LatencyFlags, LogitsFlags, MeasuredModelFlags,
+    MemoryFlags, PerplexityFlags, ReportFlags,
+};
 pub use fleet::{
     ExportFlags, FleetCommand, FleetDecisionFlags, FleetInitFlags, FleetInviteFlags, FleetPushFlags, FleetRevokeFlags,
     FleetRotateFlags, FleetStatusFlags, FleetTrustFlags, HomeFlags, JoinFlags, LeaveFlags, Priority, StageCount,
     WorkerCommand, WorkerFlags, WorkerHeadFlags, WorkerLimitsFlags,
 };
+pub use kv::KvChoice;
 pub use load::LoadFlags;
 pub use output::OutputFlags;
 pub use pages::{NumaChoice, PageFlags};
@@ -58,7 +64,7 @@ pub enum Command {
     Keys(KeysCommand),
     /// Show a model's architecture, tensor formats, tokenizer and memory needs.
     Inspect(InspectFlags),
-    /// Measure model quality: perplexity, KL divergence, logits.
+    /// Measure quality, latency and memory of a model, and compare reports.
     #[command(subcommand)]
     Eval(EvalCommand),
     /// Measure speed: prefill and decode, a machine, a server, or failover of a fleet.
@@ -224,52 +230,22 @@ impl FromStr for KernelChoice {
 }
 
 /// Flags for what tokens depend on besides the model.
-#[derive(Debug, Clone, Copy, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct NumericsFlags {
     /// Precision of activations where they meet quantised weights. int8 is fast. int16 computes what the weights say, at
     /// about two thirds of the speed; prompts take up to twice as long.
     #[arg(long, value_name = "PRECISION", default_value = "int8")]
     pub activations: ActivationChoice,
-    /// How the KV cache stores all but the newest 128 tokens. int8 halves its memory, int4 takes a quarter and costs some
-    /// quality; auto follows the weights.
-    #[arg(long, value_name = "FORMAT", default_value = "auto")]
+    /// How the KV cache stores all but the newest tokens: auto, exact, quality, balanced, max, a format (f32, f16, bf16,
+    /// fp8, int8, int4, int3, int2), formats of keys and values (int8/int4), or a policy file (.toml).
+    #[arg(long, value_name = "POLICY", default_value = "auto")]
     pub kv: KvChoice,
 }
 
 impl NumericsFlags {
     /// The options with what these flags say.
-    pub(crate) fn apply(self, options: OpenOptions) -> OpenOptions {
-        OpenOptions { activations: self.activations.into(), formats: self.kv.into(), ..options }
-    }
-}
-
-/// A value of `--kv`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum KvChoice {
-    /// Two bytes a number for quantised weights, four for others.
-    #[default]
-    Auto,
-    /// Four bytes a number.
-    F32,
-    /// Two bytes a number.
-    F16,
-    /// A byte a number.
-    Int8,
-    /// Half a byte a number.
-    Int4,
-}
-
-impl From<KvChoice> for KvFormats {
-    fn from(choice: KvChoice) -> KvFormats {
-        let format = match choice {
-            KvChoice::Auto => return KvFormats::Auto,
-            KvChoice::F32 => CacheFormat::F32,
-            KvChoice::F16 => CacheFormat::F16,
-            KvChoice::Int8 => CacheFormat::Int8,
-            KvChoice::Int4 => CacheFormat::Int4,
-        };
-        KvFormats::Uniform(KvFormat::both(format))
+    pub(crate) fn apply(&self, options: OpenOptions) -> anyhow::Result<OpenOptions> {
+        Ok(OpenOptions { activations: self.activations.into(), kv: self.kv.policy()?, ..options })
     }
 }
 
@@ -324,72 +300,6 @@ pub struct InspectFlags {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub ctx: Option<u32>,
     /// Print the result as one JSON object.
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// Measurements of `eval`.
-#[derive(Debug, Subcommand)]
-pub enum EvalCommand {
-    /// Perplexity of a text: windows of equal length, each starting with BOS, every token scored.
-    Perplexity(PerplexityFlags),
-    /// Write the logits of every position to a float32 .npy file, to compare with another implementation.
-    Logits(LogitsFlags),
-}
-
-/// Flags of `eval perplexity`.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  cascadia eval perplexity model.gguf --text books.txt --windows 16\n  \
-    cascadia eval perplexity q4_k_m.gguf q5_k_m.gguf --text books.txt --against model.gguf")]
-pub struct PerplexityFlags {
-    /// A .gguf file, a model folder, or org/name on the Hugging Face Hub. Several are compared.
-    #[arg(value_name = "MODEL", required = true)]
-    pub models: Vec<String>,
-    /// Text file to score.
-    #[arg(long, value_name = "FILE")]
-    pub text: PathBuf,
-    /// Reference model, such as the unquantised one. Adds the Kullback-Leibler divergence from it.
-    #[arg(long, value_name = "MODEL")]
-    pub against: Option<String>,
-    /// Maximum number of windows to score.
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
-    pub windows: u32,
-    /// Tokens per window.
-    #[arg(long, value_name = "N", default_value_t = 1023, value_parser = clap::value_parser!(u32).range(1..))]
-    pub window: u32,
-    /// Compute threads and kernels.
-    #[command(flatten)]
-    pub compute: ComputeFlags,
-    /// Numerics.
-    #[command(flatten)]
-    pub numerics: NumericsFlags,
-    /// Print the result as one JSON object.
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// Flags of `eval logits`.
-#[derive(Debug, Args)]
-#[command(after_help = "Example:\n  cascadia eval logits model/ --tokens 1,15,7 --out logits.npy")]
-pub struct LogitsFlags {
-    /// A .gguf file, a model folder, or org/name on the Hugging Face Hub. No tokenizer is needed.
-    pub model: String,
-    /// Token ids, comma-separated.
-    #[arg(long, value_name = "IDS", value_delimiter = ',', required = true)]
-    pub tokens: Vec<u32>,
-    /// Output file, of shape (positions, vocabulary).
-    #[arg(long, value_name = "FILE.npy")]
-    pub out: PathBuf,
-    /// Maximum tokens per step. The result does not depend on it.
-    #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
-    pub chunk: u32,
-    /// Compute threads and kernels.
-    #[command(flatten)]
-    pub compute: ComputeFlags,
-    /// Numerics.
-    #[command(flatten)]
-    pub numerics: NumericsFlags,
-    /// Print a summary of what was written as one JSON object.
     #[arg(long)]
     pub json: bool,
 }

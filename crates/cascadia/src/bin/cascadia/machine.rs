@@ -60,7 +60,7 @@ impl PageFlags {
 
 /// How to open a model as the flags say; what they leave open is left to the model.
 pub(crate) fn open_options(flags: &MachineFlags) -> anyhow::Result<OpenOptions> {
-    let (pages, options) = (flags.pages.prepare()?, flags.numerics.apply(flags.compute.open_options()));
+    let (pages, options) = (flags.pages.prepare()?, flags.numerics.apply(flags.compute.open_options())?);
     Ok(OpenOptions { context: flags.ctx, memory: flags.memory, pages, ..options })
 }
 

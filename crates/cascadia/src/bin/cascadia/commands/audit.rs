@@ -26,7 +26,7 @@ pub(crate) fn verify(flags: &AuditVerifyFlags) -> anyhow::Result<()> {
     }
     // A log that is gone while a key is here is not what was signed, and says so.
     home.coordinator()?;
-    let verdict = log.verify(home.coordinator_key()?.pin(), &log.own_heads()?, &remembered)?;
+    let verdict = log.verify(&home.keys().current()?.coordinator_pins(), &log.own_heads()?, &remembered)?;
     let Verdict { begin, end, torn, heads } = verdict;
     let forgotten = begin.count;
     if flags.json {

@@ -22,7 +22,8 @@ pub(crate) fn export(flags: &ExportFlags) -> anyhow::Result<()> {
         Some(StageCount::Count(count)) => StageSplit::even(&spec, count)?,
         Some(StageCount::Auto) => {
             let home = home(flags.home.home.as_deref())?;
-            let demand = PlanDemand { precision: &flags.precision, context: None, users: DEFAULT_USERS };
+            let kv = &flags.kv.policy()?;
+            let demand = PlanDemand { precision: &flags.precision, context: None, users: DEFAULT_USERS, kv };
             let found = plan_for_known_machines(&home, &files, &demand, &pool)?;
             remark(plan_table(&found, &[]).trim_end());
             split_as_planned(&spec, &found)?

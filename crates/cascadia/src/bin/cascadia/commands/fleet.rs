@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
 use cascadia_fleet::{
-    Arrival, CoordinatorSettings, FleetError, FleetEvent, HERE, Invitation, Listener, Manifest, Members, PushJob,
-    PushRequest, SeenRequests, Shard, default_address, reachable, receive_workers, seconds_now,
+    Arrival, CoordinatorSettings, FleetError, FleetEvent, FleetHome, FleetKey, HERE, Invitation, Listener, Manifest,
+    Members, PushJob, PushRequest, Rotation, SeenRequests, Shard, default_address, reachable, receive_workers,
+    seconds_now,
 };
 
 use crate::flags::{
@@ -34,14 +35,13 @@ pub(crate) fn init(flags: &FleetInitFlags) -> anyhow::Result<()> {
         }
     };
     key.keep()?;
-    let targets = home.targets_key()?.pin();
     let silent = flags.no_announce;
     home.set_coordinator(&CoordinatorSettings { listen: listen.clone(), silent, ..known.unwrap_or_default() })?;
     let addresses = if flags.address.is_empty() { reachable(&listen) } else { flags.address.clone() };
-    let invitation = Invitation::new(addresses, key.identity().pin(), seconds_now() + 60 * flags.minutes)?;
+    let invitation = Invitation::new(addresses, home.coordinator_key()?.pin(), seconds_now() + 60 * flags.minutes)?;
     open(&members, &invitation, (flags.uses, flags.approve))?;
     print(&format!("{invitation}\n"))?;
-    let Some(listener) = listener.map(|listener| listener.with_targets(targets)) else { return Ok(()) };
+    let Some(listener) = listener.map(|listener| listener.with_keys(home.keys())) else { return Ok(()) };
     remark("Run this on the other machine, while this one waits:  cascadia join <that line>");
     let (sender, joined) = channel();
     let (sender, auditor) = (Mutex::new(sender), home.auditor()?);
@@ -155,16 +155,38 @@ pub(crate) fn trust(flags: &FleetTrustFlags) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Wants machines to have new keys, which they make themselves.
+/// Replaces the fleet's own keys, and wants machines to have new ones, which they make themselves.
 pub(crate) fn rotate(flags: &FleetRotateFlags) -> anyhow::Result<()> {
     let members = coordinator_members(flags.home.home.as_deref())?;
+    let asked = [(FleetKey::Coordinator, flags.coordinator), (FleetKey::Targets, flags.targets)];
+    let which: Vec<FleetKey> = asked.into_iter().filter(|(_, is_asked)| *is_asked).map(|(key, _)| key).collect();
+    if !which.is_empty() {
+        replace_keys(&home(flags.home.home.as_deref())?, &which, flags.grace)?;
+    }
+    let Some(node) = &flags.node else { return Ok(()) };
     let all = || Ok::<_, FleetError>(members.all()?.into_iter().map(|member| member.name).collect());
-    let nodes: Vec<String> = if flags.node == "all" { all()? } else { vec![flags.node.clone()] };
+    let nodes: Vec<String> = if node == "all" { all()? } else { vec![node.clone()] };
     for node in nodes {
         if !members.rotate(&node)? {
             return Err(unknown(&members, &node)?.into());
         }
         remark(&format!("{node} makes a new key within about a minute after it is connected to this coordinator."));
+    }
+    Ok(())
+}
+
+/// Replaces keys of the fleet that this machine leads.
+fn replace_keys(home: &FleetHome, which: &[FleetKey], grace: Duration) -> anyhow::Result<()> {
+    let held = home.keys().rotate(Rotation { which, grace, who: "admin" })?;
+    for key in which {
+        remark(&format!("The fleet has a new {}: {}.", key.name(), held.newest().key(*key).pin.short()));
+    }
+    remark(
+        "Workers that are connected learn it within about a minute, the others when they next connect; until then the old \
+        ones lead them to it.",
+    );
+    if which.contains(&FleetKey::Coordinator) {
+        remark("Invitations that were printed before are of no more use; print new ones with `cascadia fleet invite`.");
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use cascadia_fleet::{FleetStatus, HERE, Member, PendingMember, StageStatus, seconds_now};
+use cascadia_fleet::{FleetKey, FleetStatus, HERE, KeyStatement, Member, PendingMember, StageStatus, seconds_now};
 use serde_json::{Value, json};
 
 use crate::flags::FleetStatusFlags;
@@ -20,13 +20,17 @@ pub(crate) fn status(flags: &FleetStatusFlags) -> anyhow::Result<()> {
     loop {
         let (members, pending) = (home.members().all()?, home.members().pending()?);
         let status = home.status()?.filter(|status| seconds_now().abs_diff(status.time) <= CURRENT);
+        // On a disk that fails, all else can still be shown.
+        let keys = home.keys().current().ok().map(|held| *held.newest());
         if flags.json {
             let names: Vec<&str> = members.iter().map(|member| member.name.as_str()).collect();
             let waits = |waits: &PendingMember| json!({ "name": waits.name, "code": waits.code });
             let waiting: Vec<Value> = pending.iter().map(waits).collect();
-            return Ok(print_json(&json!({ "machines": names, "pending": waiting, "serving": status }))?);
+            let object = json!({ "machines": names, "pending": waiting, "serving": status, "keys": keys });
+            return Ok(print_json(&object)?);
         }
-        let text = table(&members, status.as_ref()) + &waiting(&pending);
+        let dated = keys.map(|keys| key_ages(&keys, seconds_now())).unwrap_or_default();
+        let text = table(&members, status.as_ref()) + &waiting(&pending) + &dated;
         if !flags.watch {
             return Ok(print(&text)?);
         }
@@ -74,6 +78,25 @@ fn table(members: &[Member], status: Option<&FleetStatus>) -> String {
         text += &format!("{:<16} {}\n", member.name, role(member));
     }
     text
+}
+
+/// How old the fleet's own keys are.
+fn key_ages(keys: &KeyStatement, now: u64) -> String {
+    const DAY: u64 = 86_400;
+    let line = |which: FleetKey| {
+        let key = keys.key(which);
+        let (age, left) = (now.saturating_sub(key.issued) / DAY, key.expires.saturating_sub(now) / DAY);
+        let state = match now < key.expires {
+            true => format!("{age} days old, expires in {left} days"),
+            false => {
+                "expired, so that workers refuse it; replace it with `cascadia fleet rotate --coordinator --targets`, \
+                and let them leave and join again"
+                    .to_owned()
+            }
+        };
+        format!("{:<16} {state}\n", which.name())
+    };
+    FleetKey::ALL.map(line).concat()
 }
 
 fn waiting(pending: &[PendingMember]) -> String {

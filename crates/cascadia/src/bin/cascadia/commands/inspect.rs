@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use cascadia::measured_choices;
 use cascadia_engine::ModelText;
-use cascadia_model::{KvFormats, KvLayout, ModelSpec, remembered_readings};
+use cascadia_model::{KvLayout, KvPolicy, ModelSpec, remembered_readings};
 use cascadia_weights::{FileKind, MetadataValue, ModelFiles};
 use serde_json::{Map, Value, json};
 
@@ -66,7 +66,7 @@ fn kind(files: &ModelFiles) -> &'static str {
 
 fn memory(files: &ModelFiles, spec: &ModelSpec, context: Option<u32>) -> Value {
     let context = context.unwrap_or(spec.context);
-    let (weights, cache) = (files.weight_bytes(), KvLayout::whole(spec, &KvFormats::Auto).sequence_bytes(context));
+    let (weights, cache) = (files.weight_bytes(), KvLayout::whole(spec, &KvPolicy::default()).sequence_bytes(context));
     json!({
         "context": context,
         "weights_bytes": weights,

@@ -3,13 +3,12 @@
 mod audit;
 mod bench;
 mod chat;
+mod eval;
 mod export;
 mod fleet;
 mod fleet_status;
 mod inspect;
 mod keys;
-mod logits;
-mod perplexity;
 mod plan;
 mod quantize;
 mod run;
@@ -21,7 +20,7 @@ mod worker_limits;
 
 pub(crate) use plan::plan_table;
 
-use crate::flags::{AuditCommand, Command, EvalCommand, Flags, FleetCommand, KeysCommand, WorkerCommand};
+use crate::flags::{AuditCommand, Command, Flags, FleetCommand, KeysCommand, WorkerCommand};
 
 /// Runs the command that the flags ask for.
 pub(crate) fn execute(flags: Flags) -> anyhow::Result<()> {
@@ -32,8 +31,7 @@ pub(crate) fn execute(flags: Flags) -> anyhow::Result<()> {
         Command::Keys(KeysCommand::List(flags)) => keys::list(&flags),
         Command::Keys(KeysCommand::Revoke(flags)) => keys::revoke(&flags),
         Command::Inspect(flags) => inspect::inspect(&flags),
-        Command::Eval(EvalCommand::Perplexity(flags)) => perplexity::perplexity(&flags),
-        Command::Eval(EvalCommand::Logits(flags)) => logits::logits(&flags),
+        Command::Eval(command) => eval::eval(&command),
         Command::Bench(flags) => bench::bench(&flags),
         Command::Quantize(flags) => quantize::quantize(&flags),
         Command::Export(flags) => export::export(&flags),

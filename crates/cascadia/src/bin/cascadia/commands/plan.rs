@@ -19,7 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 pub(crate) fn plan(flags: &PlanFlags) -> anyhow::Result<()> {
     let folder = tempfile::tempdir().context("cannot make a folder for the headers of the model")?;
     let files = outline(&flags.model, folder.path())?.files()?;
-    let demand = PlanDemand { precision: &flags.precision, context: flags.ctx, users: flags.users };
+    let kv = &flags.kv.policy()?;
+    let demand = PlanDemand { precision: &flags.precision, context: flags.ctx, users: flags.users, kv };
     let coordinator = MachineSpeed::measure_here(&flags.threads.pool());
     let (machines, unknown) = machines(flags, coordinator)?;
     let (found, suggestions) = plan_model(&files, &demand, (coordinator, &machines))?;

@@ -19,6 +19,9 @@ use crate::source::{find, find_or_embedded, in_format};
 /// How long a worker that was lost too often is not used unless the flags say otherwise.
 const QUARANTINE_MINUTES: u64 = 5;
 
+/// The most bytes that are spilled unless the flags say otherwise.
+const SPILL_BYTES: u64 = 8_000_000_000;
+
 /// How long a stage may be without a worker unless the flags say otherwise: one that is restarted is back by then.
 const REPLAN_SECONDS: u64 = 15;
 
@@ -71,9 +74,10 @@ fn model_builder(flags: &ServeFlags) -> anyhow::Result<ModelBuilder> {
     let kernels = flags.kernels.unwrap_or(KernelChoice::Auto).kernels();
     let activations = flags.activations.unwrap_or_default().into();
     let pages = PageFlags { populate: flags.populate, lock: flags.lock, numa: flags.numa }.prepare()?;
-    let formats = flags.kv.unwrap_or_default().into();
     let mut builder = Model::builder().threads(threads).kernels(kernels).activations(activations).pages(pages);
-    builder = builder.kv_formats(formats);
+    if let Some(kv) = &flags.kv {
+        builder = builder.kv_policy(kv.policy()?);
+    }
     if let Some(context) = flags.ctx {
         builder = builder.context(context);
     }
@@ -95,6 +99,12 @@ fn model_builder(flags: &ServeFlags) -> anyhow::Result<ModelBuilder> {
     if flags.share_prefixes {
         builder = builder.share_prefixes();
     }
+    if let Some(folder) = &flags.spill {
+        builder = builder.spill(folder, bytes("spill-size", flags.spill_size.as_deref())?.unwrap_or(SPILL_BYTES));
+    }
+    if flags.keep_prefixes {
+        builder = builder.keep_prefixes();
+    }
     if let Some(path) = &flags.template {
         let source = fs::read_to_string(path);
         builder = builder.template(source.with_context(|| format!("cannot read the template {}", path.display()))?);
@@ -103,8 +113,12 @@ fn model_builder(flags: &ServeFlags) -> anyhow::Result<ModelBuilder> {
 }
 
 fn memory(flags: &ServeFlags) -> anyhow::Result<Option<u64>> {
-    let memory = flags.memory.as_deref().map(parse_bytes).transpose();
-    memory.map_err(|problem| anyhow::anyhow!("memory: {problem}"))
+    bytes("memory", flags.memory.as_deref())
+}
+
+/// The size that a flag gives.
+fn bytes(flag: &str, size: Option<&str>) -> anyhow::Result<Option<u64>> {
+    size.map(parse_bytes).transpose().map_err(|problem| anyhow::anyhow!("{flag}: {problem}"))
 }
 
 /// How the workers of a fleet are treated.

@@ -43,6 +43,9 @@ const TLS_CERT: Setting = Setting { name: "--tls-cert", is_given: |flags| flags.
 const TLS_KEY: Setting = Setting { name: "--tls-key", is_given: |flags| flags.tls_key.is_some() };
 const MEMORY: Setting = Setting { name: "--memory", is_given: |flags| flags.memory.is_some() };
 const POPULATE: Setting = Setting { name: "--populate", is_given: |flags| flags.populate };
+const SPILL: Setting = Setting { name: "--spill", is_given: |flags| flags.spill.is_some() };
+const SPILL_SIZE: Setting = Setting { name: "--spill-size", is_given: |flags| flags.spill_size.is_some() };
+const KEEP_PREFIXES: Setting = Setting { name: "--keep-prefixes", is_given: |flags| flags.keep_prefixes };
 const LOCK: Setting = Setting { name: "--lock", is_given: |flags| flags.lock };
 
 /// Options that do nothing, or something else than they say, without another.
@@ -58,10 +61,13 @@ const NEEDS: &[(Setting, Setting)] = &[
     (REPLAN, MODEL),
     (NO_SHADOW, FLEET),
     (NO_RECHECK, FLEET),
+    (SPILL_SIZE, SPILL),
+    (KEEP_PREFIXES, SPILL),
 ];
 
 /// Options that contradict each other.
-const EXCLUDES: &[(Setting, Setting)] = &[(TYPE, FLEET), (OWN_STAGE, MODEL), (POPULATE, MEMORY), (LOCK, MEMORY)];
+const EXCLUDES: &[(Setting, Setting)] =
+    &[(TYPE, FLEET), (SPILL, FLEET), (OWN_STAGE, MODEL), (POPULATE, MEMORY), (LOCK, MEMORY)];
 
 /// Checks every pair of options, wherever each of them was given.
 fn check(flags: &ServeFlags) -> Result<(), WrongUsage> {
@@ -161,7 +167,7 @@ mod tests {
                 .unwrap();
             merged(ServeFlags::from_arg_matches(&matches).unwrap()).err().map(|error| error.to_string())
         };
-        let refused: [(&str, &[&str], &str); 8] = [
+        let refused: [(&str, &[&str], &str); 11] = [
             (r#"{"tls-cert": "a.pem"}"#, &[], "--tls-cert needs --tls-key"),
             (r#"{"tls-key": "a.pem"}"#, &[], "--tls-key needs --tls-cert"),
             ("{}", &["--tls-cert", "a.pem"], "--tls-cert needs --tls-key"),
@@ -170,6 +176,9 @@ mod tests {
             (r#"{"fleet": "all"}"#, &["--type", "q8_0"], "--type cannot be used with --fleet"),
             (r#"{"own-stage": [1], "fleet": "all"}"#, &["a.gguf"], "--own-stage cannot be used with MODEL"),
             (r#"{"memory": "1G"}"#, &["--populate"], "--populate cannot be used with --memory"),
+            (r#"{"fleet": "all"}"#, &["--spill", "d"], "--spill cannot be used with --fleet"),
+            (r#"{"spill-size": "2G"}"#, &[], "--spill-size needs --spill"),
+            ("{}", &["--keep-prefixes"], "--keep-prefixes needs --spill"),
         ];
         for (file, arguments, words) in refused {
             let problem = problem(file, arguments).unwrap_or_default();
@@ -177,5 +186,6 @@ mod tests {
         }
         assert_eq!(problem(r#"{"tls-cert": "a.pem"}"#, &["--tls-key", "b.pem"]), None);
         assert_eq!(problem(r#"{"fleet": "all"}"#, &["--no-shadow"]), None);
+        assert_eq!(problem(r#"{"spill": "d", "spill-size": "2G"}"#, &["--keep-prefixes"]), None);
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use cascadia_fleet::Hours;
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{ComputeFlags, OutputFlags, PageFlags, ThreadFlags};
+use super::{ComputeFlags, KvChoice, OutputFlags, PageFlags, ThreadFlags};
 
 /// Flags of `export`.
 #[derive(Debug, Args)]
@@ -26,6 +26,9 @@ pub struct ExportFlags {
     /// Weight format: a type of `quantize --type`, or `keep` for the source's.
     #[arg(long, value_name = "TYPE", default_value = "int4")]
     pub precision: String,
+    /// How KV caches will be stored, as for `serve`; `--stages auto` plans for it.
+    #[arg(long, value_name = "POLICY", default_value = "auto")]
+    pub kv: KvChoice,
     /// Output folder; created if missing.
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
@@ -90,7 +93,7 @@ pub enum FleetCommand {
     Revoke(FleetRevokeFlags),
     /// Readmit a machine that was excluded because it computed wrong results, or whose key has expired.
     Trust(FleetTrustFlags),
-    /// Give machines new keys now. They do so by themselves every 30 days.
+    /// Replace keys now: those of machines, or the fleet's own. All are replaced by themselves every 30 days.
     Rotate(FleetRotateFlags),
 }
 
@@ -150,11 +153,17 @@ pub struct FleetInviteFlags {
 
 /// A time such as `8h`, of a minute to a week.
 fn parse_duration(text: &str) -> Result<Duration, String> {
+    let time = parse_time(text)?;
+    if time.is_zero() { Err("give at least 1m".to_owned()) } else { Ok(time) }
+}
+
+/// A time such as `8h`, of at most a week.
+fn parse_time(text: &str) -> Result<Duration, String> {
     let seconds = [("m", 60), ("h", 3600), ("d", 86_400)].into_iter().find_map(|(unit, seconds)| {
         let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
         number.checked_mul(seconds)
     });
-    let seconds = seconds.filter(|seconds| (60..=7 * 86_400).contains(seconds));
+    let seconds = seconds.filter(|seconds| *seconds <= 7 * 86_400);
     seconds.map(Duration::from_secs).ok_or_else(|| "give a time such as 30m, 8h or 2d, at most 7d".to_owned())
 }
 
@@ -216,10 +225,23 @@ pub struct FleetRevokeFlags {
 
 /// Flags of `fleet rotate`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  cascadia fleet rotate node-01\n  cascadia fleet rotate all")]
+#[command(after_help = "Examples:\n  cascadia fleet rotate node-01\n  cascadia fleet rotate all\n  \
+    cascadia fleet rotate --coordinator --targets\n  cascadia fleet rotate --targets --grace 0h\n\n\
+    With a node name or `all`, workers get new keys of their own. With --coordinator or --targets, the fleet's own keys are\n\
+    replaced: workers learn them within a minute, or when they next connect. Both may be given at once.")]
 pub struct FleetRotateFlags {
-    /// Node name, as shown by `fleet status`, or `all`.
-    pub node: String,
+    /// Node name, as shown by `fleet status`, or `all` for every worker.
+    #[arg(required_unless_present_any = ["coordinator", "targets"])]
+    pub node: Option<String>,
+    /// Replace the coordinator's key, which workers and invitations know it by. Invitations printed before become invalid.
+    #[arg(long)]
+    pub coordinator: bool,
+    /// Replace the targets key, which signs what is pushed to workers.
+    #[arg(long)]
+    pub targets: bool,
+    /// How long workers accept the fleet's old keys too, such as 1h; 0h if they may have been stolen. At most 7d.
+    #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = parse_time)]
+    pub grace: Duration,
     /// Where keys are stored.
     #[command(flatten)]
     pub home: HomeFlags,

@@ -79,7 +79,7 @@ fn positive(text: &str) -> Result<f64, String> {
 }
 
 /// A share such as `10%`.
-fn part(text: &str) -> Result<f64, String> {
+pub(super) fn part(text: &str) -> Result<f64, String> {
     match text.strip_suffix('%').and_then(|number| number.parse::<f64>().ok()) {
         Some(percent) if (0.0..=100.0).contains(&percent) => Ok(percent / 100.0),
         _ => Err("give a share such as 10%".to_owned()),

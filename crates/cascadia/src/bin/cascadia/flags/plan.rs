@@ -5,7 +5,7 @@ use std::str::FromStr;
 use cascadia_fleet::{LinkSpeed, MachineSpeed};
 use clap::Args;
 
-use super::{HomeFlags, ThreadFlags, parse_bytes};
+use super::{HomeFlags, KvChoice, ThreadFlags, parse_bytes};
 
 /// Flags of `plan`.
 #[derive(Debug, Args)]
@@ -31,6 +31,9 @@ pub struct PlanFlags {
     /// Weight format of the shards, as for `export`.
     #[arg(long, value_name = "TYPE", default_value = "int4")]
     pub precision: String,
+    /// How KV caches will be stored, as for `serve`.
+    #[arg(long, value_name = "POLICY", default_value = "auto")]
+    pub kv: KvChoice,
     /// Print the result as one JSON object.
     #[arg(long)]
     pub json: bool,

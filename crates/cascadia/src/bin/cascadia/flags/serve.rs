@@ -133,9 +133,9 @@ pub struct ServeFlags {
     /// about two thirds of the speed; prompts take up to twice as long. On a fleet, all machines compute with it.
     #[arg(long, value_name = "PRECISION", help_heading = "Machine")]
     pub activations: Option<ActivationChoice>,
-    /// How the KV cache stores all but the newest 128 tokens [default: auto]. int8 halves its memory, int4 takes a quarter
-    /// and costs some quality; auto follows the weights. On a fleet, all machines cache like that.
-    #[arg(long, value_name = "FORMAT", help_heading = "Machine")]
+    /// How the KV cache stores all but the newest tokens, as for `run` [default: auto]. On a fleet, all machines cache like
+    /// that.
+    #[arg(long, value_name = "POLICY", help_heading = "Machine")]
     pub kv: Option<KvChoice>,
     /// Context length: prompt and answer together, in tokens [default: the model's limit, at most 4096].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Machine")]
@@ -144,6 +144,17 @@ pub struct ServeFlags {
     /// fit beside the KV cache of one request are read from disk at every step.
     #[arg(long, value_name = "SIZE", value_parser = checked_bytes, help_heading = "Machine")]
     pub memory: Option<String>,
+    /// Write pages of the KV cache that memory has no room for to this folder, encrypted, and read them back when a prompt
+    /// continues their text. Answers do not change. Not with --fleet.
+    #[arg(long, value_name = "DIR", help_heading = "Machine")]
+    pub spill: Option<PathBuf>,
+    /// Most bytes in the --spill folder, such as 20G [default: 8G].
+    #[arg(long, value_name = "SIZE", value_parser = checked_bytes, help_heading = "Machine")]
+    pub spill_size: Option<String>,
+    /// Keep the --spill folder across restarts, with its key, and write cached prompts to it at shutdown, so that they need
+    /// not be computed again.
+    #[arg(long, help_heading = "Machine")]
+    pub keep_prefixes: bool,
     /// Read all weights into memory before the first request.
     #[arg(long, help_heading = "Machine")]
     pub populate: bool,

@@ -17,7 +17,7 @@ pub(crate) fn batch(flags: &BenchFlags) -> anyhow::Result<()> {
     let files = Arc::new(files(flags)?);
     let spec = ModelSpec::from_files(&files)?;
     let pages = flags.pages.prepare()?;
-    let OpenOptions { pool, ops, activations, formats, .. } = flags.numerics.apply(flags.compute.open_options());
+    let OpenOptions { pool, ops, activations, kv, .. } = flags.numerics.apply(flags.compute.open_options())?;
     let bar = Progress::new("measurements");
     let mut rows: Vec<(u32, Spread)> = Vec::new();
     for &sequences in &flags.batch {
@@ -30,7 +30,7 @@ pub(crate) fn batch(flags: &BenchFlags) -> anyhow::Result<()> {
         };
         let rows_per_step = flags.prompt.max(flags.generate).max(sequences).min(512);
         let one = ModelLimits::one_sequence(&spec, u32::try_from(plan.context())?, rows_per_step);
-        let limits = ModelLimits { activations, formats: formats.clone(), ..one };
+        let limits = ModelLimits { activations, kv: kv.clone(), ..one };
         let own = LoadOptions::new(limits, Arc::clone(&pool));
         let options = LoadOptions { memory: flags.memory, pages, ops: ops.clone(), ..own };
         rows.push((sequences, measure_batch(&files, &plan, &options)?));
@@ -45,7 +45,7 @@ pub(crate) fn batch(flags: &BenchFlags) -> anyhow::Result<()> {
             "model": model_name(flags),
             "threads": pool.threads(),
             "activations": activations.name(),
-            "kv": formats.describe(&spec),
+            "kv": kv.describe(&spec),
             "prompt": flags.prompt,
             "gen": flags.generate,
             "repeat": flags.repeat,

@@ -52,5 +52,5 @@ fn speed_plan(flags: &BenchFlags) -> SpeedPlan {
 fn open_options(flags: &BenchFlags, context: usize) -> anyhow::Result<OpenOptions> {
     let context = Some(u32::try_from(context)?);
     let pages = flags.pages.prepare()?;
-    Ok(OpenOptions { context, memory: flags.memory, pages, ..flags.numerics.apply(flags.compute.open_options()) })
+    Ok(OpenOptions { context, memory: flags.memory, pages, ..flags.numerics.apply(flags.compute.open_options())? })
 }

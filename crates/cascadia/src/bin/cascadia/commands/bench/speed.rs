@@ -33,7 +33,7 @@ pub(crate) fn speed(flags: &BenchFlags) -> anyhow::Result<()> {
             "threads": threads,
             "kernels": kernels(&options.ops),
             "activations": options.activations.name(),
-            "kv": options.formats.describe(session.spec()),
+            "kv": options.kv.describe(session.spec()),
             "prompt": flags.prompt,
             "gen": flags.generate,
             "repeat": flags.repeat,

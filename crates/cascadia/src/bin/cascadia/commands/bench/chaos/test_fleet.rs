@@ -9,7 +9,7 @@ use anyhow::{Context, ensure};
 use cascadia_engine::service::{Service, ServiceOptions};
 use cascadia_engine::{Engine, OpenOptions};
 use cascadia_fleet::{
-    Arrival, Identity, Invitation, Listener, Manifest, Members, ModelWorkers, RemoteStage, RowFormat, StageLimits,
+    Arrival, FleetKeys, Invitation, Listener, Manifest, Members, ModelWorkers, RemoteStage, RowFormat, StageLimits,
     StageStatus, TOKEN_IO_FILE, Timeouts, seconds_now, stage_file,
 };
 use cascadia_model::Stage;
@@ -44,9 +44,10 @@ impl TestFleet {
         let mut export = program(&["export", "--precision", "keep", "--stages", &flags.stages.to_string(), "--out"])?;
         let exported = export.arg(&shards).arg(&model).status().context("cannot export the model")?;
         ensure!(exported.success(), "{} cannot be cut into {} stages", model.display(), flags.stages);
-        let key = Identity::open_or_make(&folder.path().join("key"))?;
+        let keys = Arc::new(FleetKeys::at(&folder.path().join("coordinator")));
+        let key = keys.current()?.keys().coordinator.clone();
         let members = Arc::new(Members::at(&folder.path().join("members.json")));
-        let listener = Listener::bind("127.0.0.1:0", &key, Arc::clone(&members))?;
+        let listener = Listener::bind("127.0.0.1:0", &key, Arc::clone(&members))?.with_keys(&keys);
         let (address, model_workers) = (listener.address()?, Arc::<OnceLock<ModelWorkers>>::default());
         let admitting = Arc::clone(&model_workers);
         listener.run(move |arrival| {
