@@ -44,7 +44,8 @@ use Field::{Below, Bytes, Formats, Is, Text};
 const LAYOUTS: &[(Kind, &[Field])] = &[
     (Kind::Hello, &[Text, Is(1), Bytes(32), Below(4)]),
     (Kind::Hello, &[Text, Is(0), Is(0), Is(0), Is(0), Is(0), Is(0), Is(0), Is(0), Is(0), Below(4)]),
-    (Kind::Welcome, &[Bytes(8), Bytes(12), Below(3), Below(2), Formats]),
+    (Kind::Welcome, &[Bytes(8), Bytes(12), Below(3), Below(2), Bytes(8), Below(2), Is(0)]),
+    (Kind::Welcome, &[Bytes(8), Bytes(12), Below(3), Below(2), Bytes(8), Is(3), Formats]),
     (Kind::Ready, &[Text]),
     (Kind::Refused, &[Text]),
     (Kind::Joined, &[Text, Is(0)]),
