@@ -1,12 +1,12 @@
 //! Long runs in small caches: memory stays where it is, and no token changes. By hand, because they take minutes:
-//! `cargo test --release -p cascadia-engine --test service -- --ignored --nocapture soak`.
+//! `cargo test --release -p cascadia-engine --test service -- --ignored --nocapture --test-threads 1
+//! soak`.
 
 use std::fs;
 
-use cascadia_engine::service::Service;
 use cascadia_model::{CacheFormat, CachePages, KvPolicy, PAGE_TOKENS, PageClass};
 
-use crate::harness::{Leave, Setup, hear, job, made_for, rainier, request};
+use crate::harness::{Leave, Request, Setup, hear, job, made_for, rainier, request};
 
 /// Bytes of this process that are in memory; nothing where the system does not say.
 fn resident() -> Option<u64> {
@@ -27,8 +27,9 @@ fn soak_of_a_hundred_thousand_tokens_in_a_cache_for_eight_thousand() {
     const USERS: usize = 24;
     const LONGEST: usize = 900;
     let pages = |full: u32| CachePages::new(|class| if class == PageClass::Full { full } else { 8 * full / 10 });
-    let setup = |full| Setup { kv: KvPolicy::uniform(CacheFormat::Int4), ..Setup::new(rainier(), 1024, pages(full)) };
-    let [small, large] = [setup(8000 / PAGE_TOKENS), setup(20 * USERS as u32)].map(|setup| setup.start());
+    let pages = pages(8000 / PAGE_TOKENS);
+    let setup = Setup { kv: KvPolicy::uniform(CacheFormat::Int4), ..Setup::new(rainier(), 1024, pages) };
+    let small = setup.start();
     let mut conversations = vec![Vec::<u32>::new(); USERS];
     let (mut before, mut random, mut turns) = (None, 1u32, 0);
     while small.handle().snapshot().step_rows < 100_000 {
@@ -41,16 +42,14 @@ fn soak_of_a_hundred_thousand_tokens_in_a_cache_for_eight_thousand() {
                 random >> 20
             }));
         }
-        let ask = |service: &Service| {
-            let jobs = conversations.iter().map(|prompt| {
-                let (job, updates) = job(&request(prompt.clone(), 0.8, 12), Leave::Never);
-                service.handle().submit(job).unwrap();
-                updates
-            });
-            jobs.collect::<Vec<_>>().iter().map(|updates| hear(updates).numbers()).collect::<Vec<_>>()
-        };
-        let answers = ask(&small);
-        assert_eq!(answers, ask(&large), "turn {turns}");
+        let requests: Vec<Request> = conversations.iter().map(|prompt| request(prompt.clone(), 0.8, 12)).collect();
+        let jobs = requests.iter().map(|request| {
+            let (job, updates) = job(request, Leave::Never);
+            small.handle().submit(job).unwrap();
+            updates
+        });
+        let answers: Vec<Vec<u32>> = jobs.collect::<Vec<_>>().iter().map(|updates| hear(updates).numbers()).collect();
+        assert_eq!(answers, setup.alone(&requests), "turn {turns}");
         conversations.iter_mut().zip(answers).for_each(|(conversation, answer)| conversation.extend(answer));
         turns += 1;
         if before.is_none() && small.handle().snapshot().step_rows > 20_000 {
