@@ -25,6 +25,7 @@ pub use error::EngineError;
 pub use generate::generate;
 pub use model_text::{Message, ModelText, chat_template};
 pub use open::{CacheSize, Engine, OpenOptions, Source};
+pub use os::{private_file, private_folder};
 pub use pipeline::Pipeline;
 pub use request::{Event, FinishReason, Flow, Outcome, Request, Sink, Stats};
 pub use sampler::Sampler;

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 /// Makes a folder that is this user's alone; one that is there stays as it is.
-pub(crate) fn private_folder(path: &Path) -> io::Result<()> {
+pub fn private_folder(path: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
@@ -13,7 +13,7 @@ pub(crate) fn private_folder(path: &Path) -> io::Result<()> {
 }
 
 /// How to open a file for writing; if that makes it, it is this user's alone.
-pub(crate) fn private_file() -> OpenOptions {
+pub fn private_file() -> OpenOptions {
     let mut options = OpenOptions::new();
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);

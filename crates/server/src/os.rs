@@ -1,26 +1,11 @@
-//! What differs between operating systems: signals, and files that other users may not read.
+//! What differs between operating systems: signals, and what tells files apart.
 
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs;
 use std::io;
 use std::path::Path;
 use std::time::SystemTime;
 
-/// Makes a folder that is this user's alone; one that is there stays as it is.
-pub(crate) fn private_folder(path: &Path) -> io::Result<()> {
-    let mut builder = DirBuilder::new();
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.recursive(true).create(path)
-}
-
-/// How to open a file for writing; if that makes it, it is this user's alone.
-pub(crate) fn private_file() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.write(true);
-    options
-}
+pub(crate) use cascadia_engine::{private_file, private_folder};
 
 /// What tells a file from the one that was there before: its time, its length, and where there is one its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
