@@ -10,6 +10,9 @@ use crate::{Ops, Pool};
 /// for the longest tile.
 const SUMMANDS: usize = 258 * MOST_ROWS_PER_TASK;
 
+/// So many numbers are quantised sooner than threads can be called.
+const FEW_NUMBERS: usize = 4096;
+
 /// The form of the activations that a weight format multiplies with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ActivationForm {
@@ -223,18 +226,19 @@ impl Activations {
     pub fn prepare(&mut self, form: ActivationForm, ops: &Ops, pool: &Pool) {
         let (width, values, terms) = (self.width, &self.values, self.precision.terms());
         let source = |row: usize| &values[row * width..(row + 1) * width];
+        let share = Some(pool).filter(|_| values.len() > FEW_NUMBERS);
         match form {
             ActivationForm::Blocks32 if self.blocks32.is_empty() => {
                 assert!(width.is_multiple_of(32), "rows of whole blocks");
                 self.blocks32.resize(terms * values.len() / 32, Int8Block32::ZERO);
-                pool.chunks(&mut self.blocks32, terms * width / 32, |_, row, out| {
+                each_row(&mut self.blocks32, terms * width / 32, share, |row, out| {
                     quantize_terms(source(row), 32, out, |row, out| ops.products.quantize_blocks32(row, out));
                 });
             }
             ActivationForm::Blocks256 if self.blocks256.is_empty() => {
                 assert!(width.is_multiple_of(256), "rows of whole blocks");
                 self.blocks256.resize(terms * values.len() / 256, Int8Block256::ZERO);
-                pool.chunks(&mut self.blocks256, terms * width / 256, |_, row, out| {
+                each_row(&mut self.blocks256, terms * width / 256, share, |row, out| {
                     quantize_terms(source(row), 256, out, |row, out| ops.products.quantize_blocks256(row, out));
                 });
             }
@@ -248,5 +252,13 @@ impl Activations {
         summands.resize_with(threads.max(summands.len()), Vec::new);
         work(self, &mut summands);
         self.summands = summands;
+    }
+}
+
+/// Fills rows of `length` values, on the threads of a pool if there is one.
+fn each_row<T: Send>(out: &mut [T], length: usize, pool: Option<&Pool>, fill: impl Fn(usize, &mut [T]) + Sync) {
+    match pool {
+        Some(pool) => pool.chunks(out, length, |_, row, out| fill(row, out)),
+        None => out.chunks_mut(length).enumerate().for_each(|(row, out)| fill(row, out)),
     }
 }

@@ -45,9 +45,11 @@ pub use ceilings::{Peak, barrier_seconds, peak_speed, read_speed};
 pub use dtype::Dtype;
 pub use kv_codes::{CodeBits, Codes, CodesMut, SealScratch, Side};
 pub use layout::{Layout, interleave};
-pub use matrix::{Groups, Matrix, MatrixError, Shape, SharedBytes, multiply_groups};
+pub use matrix::{
+    Groups, Matrix, MatrixError, Shape, SharedBytes, add_groups, multiply_beside_groups, multiply_groups,
+};
 pub use ops::{AttentionOps, CeilingOps, InterleavedRows, Ops, OpsSlot, ProductOps, RowOps, WeightRows};
-pub use pool::{Pool, TileMut, Worker};
+pub use pool::{Pool, TileMut, TiledRows, Worker};
 pub use precision::ActivationPrecision;
 pub use reading::{ReadAhead, Reading, ReadingError};
 pub use readings::{MatrixKind, Readings, TimedReading, time_readings};

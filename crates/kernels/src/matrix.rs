@@ -3,15 +3,16 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::Dtype;
 use crate::activations::{ActivationForm, Activations};
 use crate::blocks::SUPER_BLOCK;
-use crate::layout::{GROUP_ROWS, Layout, for_each_block};
+use crate::layout::{GROUP_ROWS, Layout, for_each_block, interleave};
 use crate::ops::{InterleavedRows, Ops, WeightRows};
+use crate::pool::{Pool, TileMut, TiledRows};
 use crate::reading::{ReadAhead, Reading};
 use crate::readings::MatrixKind;
 use crate::runs::{FourRuns, Tiling};
 use crate::scalar::decode_row;
-use crate::{Dtype, Pool, TileMut};
 
 /// Bytes that outlive whoever reads them, usually a range of a mapped file.
 pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
@@ -19,6 +20,8 @@ pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 /// Neighbouring weight rows that one task multiplies: enough to hide the cost of claiming it, few enough to balance the
 /// threads. Whole groups of interleaved rows.
 const ROWS_PER_TASK: usize = 32;
+/// Of rows with fewer numbers than this, a task multiplies more.
+const SHORT_ROW: usize = 1024;
 /// The same where there are at least [`MANY`] columns.
 pub(crate) const MOST_ROWS_PER_TASK: usize = 256;
 /// Up to this many columns, reading a weight takes longer than multiplying it, and kernels take rows in any order.
@@ -84,39 +87,128 @@ pub fn multiply_groups(
     out: &mut [f32],
     (ops, pool, reading): (&Ops, &Pool, Reading),
 ) {
-    let matrix = |group: usize| &matrices[groups.members[group]];
-    (0..groups.members.len()).for_each(|group| x.prepare(matrix(group).activation_form(), ops, pool));
-    let shape = matrix(0).shape;
-    assert!((0..groups.members.len()).all(|group| matrix(group).shape == shape), "matrices of one shape");
-    assert_eq!(x.float().length(), shape.columns, "activations as wide as the matrix");
-    assert_eq!(groups.starts.len(), groups.members.len() + 1, "a first row for every group, and an end");
-    assert_eq!(x.float().count() * shape.rows, out.len(), "room for every output");
-    let terms = (0..groups.members.len()).map(|group| x.terms(matrix(group).activation_form())).max().unwrap_or(1);
-    let most_columns = terms * groups.starts.windows(2).map(|group| group[1] - group[0]).max().unwrap_or(0);
-    let tiling = match terms * x.float().count() / groups.members.len() {
-        ..=FEW if most_columns <= FEW && reading.far && matrix(0).layout == Layout::Rows => {
-            Tiling::streams(shape.rows, pool.threads().div_ceil(groups.members.len()))
-        }
-        ..MANY => Tiling::neighbours(shape.rows, ROWS_PER_TASK),
-        // Rows that share a column of x while it is in a near cache.
-        MANY.. => {
-            let share = (shape.rows / (4 * pool.threads())).clamp(ROWS_PER_TASK, MOST_ROWS_PER_TASK);
-            Tiling::neighbours(shape.rows, share.next_multiple_of(ROWS_PER_TASK))
-        }
-    };
-    let with = (ops, reading.ahead);
+    let job = GroupJob::prepare((matrices, groups), (x, out), (ops, pool, reading));
     x.with_summands(pool.threads(), |x, summands| {
-        pool.tiles(out, (tiling, groups.starts), summands, |group, mut tile, summands| {
-            let (matrix, first) = (matrix(group), groups.starts[group]);
-            match x.terms(matrix.activation_form()) {
-                1 => matrix.multiply_tile(x, first..groups.starts[group + 1], &mut tile, with),
-                terms => tile.add_pairs(summands, |rows, products| {
-                    let rows = terms * (first + rows.start)..terms * (first + rows.end);
-                    matrix.multiply_tile(x, rows, products, with);
-                }),
-            }
+        pool.tiles(out, (job.tiling(x, pool), groups.starts), summands, |group, mut tile, summands| {
+            job.multiply(group, x, (&mut tile, summands), ops);
         });
     });
+}
+
+/// out = x × matrixᵀ, and in the same job `beside` = x × matricesᵀ in groups, as [`multiply_groups`] has them.
+pub fn multiply_beside_groups(
+    (matrix, reading): (&Matrix, Reading),
+    (matrices, groups, groups_reading): (&[Matrix], Groups<'_>, Reading),
+    x: &mut Activations,
+    (out, beside): (&mut [f32], &mut [f32]),
+    (ops, pool): (&Ops, &Pool),
+) {
+    let whole = [0, x.rows()];
+    let one = Groups { members: &[0], starts: &whole };
+    let job = GroupJob::prepare((std::slice::from_ref(matrix), one), (x, out), (ops, pool, reading));
+    let small = GroupJob::prepare((matrices, groups), (x, beside), (ops, pool, groups_reading));
+    x.with_summands(pool.threads(), |x, summands| {
+        // What is beside comes first: the last tasks of a job are small, so that threads end together.
+        let outputs = [
+            TiledRows { tiling: small.tiling(x, pool), out: beside, starts: groups.starts },
+            TiledRows { tiling: job.tiling(x, pool), out, starts: &whole },
+        ];
+        pool.tiles_of_all(outputs, summands, |which, group, mut tile, summands| {
+            [&small, &job][which].multiply(group, x, (&mut tile, summands), ops);
+        });
+    });
+}
+
+/// out += x × matrixᵀ, like [`multiply_groups`], for a few rows of x.
+pub fn add_groups(
+    matrices: &[Matrix],
+    groups: Groups<'_>,
+    x: &mut Activations,
+    out: &mut [f32],
+    (ops, pool, reading): (&Ops, &Pool, Reading),
+) {
+    let job = GroupJob::prepare((matrices, groups), (x, out), (ops, pool, reading));
+    x.with_summands(pool.threads(), |x, summands| {
+        pool.tiles(out, (job.few_columns(pool), groups.starts), summands, |group, mut tile, summands| {
+            let (matrix, first) = (job.matrix(group), groups.starts[group]);
+            let terms = x.terms(matrix.activation_form());
+            summands.resize(summands.len().max(terms * tile.columns().most()), 0.0);
+            tile.add_products(terms, summands, |rows, products| {
+                let rows = terms * (first + rows.start)..terms * (first + rows.end);
+                matrix.multiply_tile(x, rows, products, (ops, reading.ahead));
+            });
+        });
+    });
+}
+
+/// Groups of rows that are about to be multiplied.
+struct GroupJob<'a> {
+    matrices: &'a [Matrix],
+    groups: Groups<'a>,
+    shape: Shape,
+    reading: Reading,
+}
+
+impl<'a> GroupJob<'a> {
+    /// Brings the activations into the forms that the matrices multiply with, and checks that everything fits.
+    fn prepare(
+        (matrices, groups): (&'a [Matrix], Groups<'a>),
+        (x, out): (&mut Activations, &[f32]),
+        (ops, pool, reading): (&Ops, &Pool, Reading),
+    ) -> GroupJob<'a> {
+        let Groups { members, starts } = groups;
+        let shape = matrices[members[0]].shape;
+        let job = GroupJob { matrices, groups, shape, reading };
+        (0..members.len()).for_each(|group| x.prepare(job.matrix(group).activation_form(), ops, pool));
+        assert!((0..members.len()).all(|group| job.matrix(group).shape == shape), "matrices of one shape");
+        assert_eq!(x.float().length(), shape.columns, "activations as wide as the matrix");
+        assert_eq!(starts.len(), members.len() + 1, "a first row for every group, and an end");
+        assert_eq!(x.float().count() * shape.rows, out.len(), "room for every output");
+        job
+    }
+
+    fn matrix(&self, group: usize) -> &'a Matrix {
+        &self.matrices[self.groups.members[group]]
+    }
+
+    /// How weight rows are divided into tasks.
+    fn tiling(&self, x: &Activations, pool: &Pool) -> Tiling {
+        let Groups { members, starts } = self.groups;
+        let terms = (0..members.len()).map(|group| x.terms(self.matrix(group).activation_form())).max().unwrap_or(1);
+        let most_columns = terms * starts.windows(2).map(|group| group[1] - group[0]).max().unwrap_or(0);
+        let rows = self.shape.rows;
+        match terms * x.float().count() / members.len() {
+            ..=FEW if most_columns <= FEW && self.reading.far && self.matrix(0).layout == Layout::Rows => {
+                Tiling::streams(rows, pool.threads().div_ceil(members.len()))
+            }
+            ..MANY => self.few_columns(pool),
+            // Rows that share a column of x while it is in a near cache.
+            MANY.. => {
+                let share = (rows / (4 * pool.threads())).clamp(ROWS_PER_TASK, MOST_ROWS_PER_TASK);
+                Tiling::neighbours(rows, share.next_multiple_of(ROWS_PER_TASK))
+            }
+        }
+    }
+
+    /// Tasks of neighbouring rows: more of short ones, as long as there is a task for every thread.
+    fn few_columns(&self, pool: &Pool) -> Tiling {
+        let Shape { rows, columns } = self.shape;
+        let usual = ROWS_PER_TASK * (SHORT_ROW / columns).max(1);
+        let share = (rows * self.groups.members.len()).div_ceil(pool.threads()).next_multiple_of(ROWS_PER_TASK);
+        Tiling::neighbours(rows, usual.min(share))
+    }
+
+    /// Computes a tile of one group.
+    fn multiply(&self, group: usize, x: &Activations, (tile, summands): (&mut TileMut<'_>, &mut Vec<f32>), ops: &Ops) {
+        let (matrix, first, with) = (self.matrix(group), self.groups.starts[group], (ops, self.reading.ahead));
+        match x.terms(matrix.activation_form()) {
+            1 => matrix.multiply_tile(x, first..self.groups.starts[group + 1], tile, with),
+            terms => tile.add_pairs(summands, |rows, products| {
+                let rows = terms * (first + rows.start)..terms * (first + rows.end);
+                matrix.multiply_tile(x, rows, products, with);
+            }),
+        }
+    }
 }
 
 impl Matrix {
@@ -148,6 +240,23 @@ impl Matrix {
         let mut bytes = Vec::new();
         rows.for_each(|row| self.for_each_block(row, |_, block| bytes.extend_from_slice(block)));
         Matrix::new(Arc::new(bytes), self.dtype, shape).expect("rows of a valid matrix")
+    }
+
+    /// The same with rows interleaved, over a copy; as it is where the format has no such layout.
+    pub fn interleaved(self) -> Matrix {
+        if self.layout == Layout::Interleaved || !Layout::Interleaved.holds(self.dtype) {
+            return self;
+        }
+        let Shape { rows, columns } = self.shape;
+        let size = |rows: usize| Layout::Interleaved.matrix_bytes(self.dtype, rows as u64, columns as u64);
+        let size = |rows: usize| size(rows).expect("rows of whole blocks") as usize;
+        let mut bytes = vec![0; size(rows)];
+        for (group, out) in bytes.chunks_exact_mut(size(1)).enumerate() {
+            let (first, end) = (group * GROUP_ROWS, rows.min((group + 1) * GROUP_ROWS));
+            interleave(self.dtype, self.stride, self.slice(self.first_row + first..self.first_row + end), out);
+        }
+        let (dtype, layout) = (self.dtype, Layout::Interleaved);
+        Matrix::with_layout(Arc::new(bytes), dtype, layout, self.shape).expect("bytes of this layout")
     }
 
     /// Outputs and inputs.

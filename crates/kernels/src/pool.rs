@@ -179,21 +179,53 @@ impl Pool {
         scratch: &mut [S],
         work: impl Fn(usize, TileMut<'_>, &mut S) + Sync,
     ) {
-        let width = tiling.rows();
-        assert!(starts.is_sorted() && starts.last().is_some_and(|end| end * width == out.len()), "whole rows");
+        self.tiles_of_all([TiledRows { out, tiling, starts }], scratch, |_, group, tile, own| work(group, tile, own));
+    }
+
+    /// The same for several matrices in one job; `work` hears first which of them.
+    pub fn tiles_of_all<S: Send, const N: usize>(
+        &self,
+        matrices: [TiledRows<'_>; N],
+        scratch: &mut [S],
+        work: impl Fn(usize, usize, TileMut<'_>, &mut S) + Sync,
+    ) {
         assert!(scratch.len() >= self.threads(), "one scratch value per thread");
-        let (parts, scratch, tiles) = (Parts::new(out), Parts::new(scratch), tiling.tasks());
-        self.run((starts.len() - 1) * tiles, &|worker, task| {
-            let (group, columns) = (task / tiles, tiling.task(task % tiles));
-            if columns.fours() > 0 {
-                let rows = starts[group]..starts[group + 1];
-                let tile = TileMut { out: &parts, rows, width, columns, places: columns, worker };
-                // SAFETY: a worker runs one task at a time, so its scratch value is its own.
-                let own = unsafe { scratch.slice(worker.0..worker.0 + 1) };
-                work(group, tile, &mut own[0]);
+        let scratch = Parts::new(scratch);
+        let matrices = matrices.map(|TiledRows { out, tiling, starts }| {
+            let width = tiling.rows();
+            assert!(starts.is_sorted() && starts.last().is_some_and(|end| end * width == out.len()), "whole rows");
+            (Parts::new(out), tiling, starts, (starts.len() - 1) * tiling.tasks())
+        });
+        let tasks = matrices.iter().map(|(.., tasks)| tasks).sum();
+        self.run(tasks, &|worker, mut task| {
+            for (which, (out, tiling, starts, tasks)) in matrices.iter().enumerate() {
+                if task >= *tasks {
+                    task -= tasks;
+                    continue;
+                }
+                let tiles = tiling.tasks();
+                let (group, columns) = (task / tiles, tiling.task(task % tiles));
+                if columns.fours() > 0 {
+                    let rows = starts[group]..starts[group + 1];
+                    let tile = TileMut { out, rows, width: tiling.rows(), columns, places: columns, worker };
+                    // SAFETY: a worker runs one task at a time, so its scratch value is its own.
+                    let own = unsafe { scratch.slice(worker.0..worker.0 + 1) };
+                    work(which, group, tile, &mut own[0]);
+                }
+                break;
             }
         });
     }
+}
+
+/// A row-major matrix in groups of rows, and how their columns are divided.
+pub struct TiledRows<'a> {
+    /// The matrix.
+    pub out: &'a mut [f32],
+    /// How columns are divided.
+    pub tiling: Tiling,
+    /// The first row of every group, and after the last how many there are.
+    pub starts: &'a [usize],
 }
 
 impl Drop for Pool {
@@ -362,6 +394,35 @@ impl TileMut<'_> {
                     Some(_) => self.row(row).iter_mut().zip(a).zip(b).for_each(|((out, a), b)| *out = a + b),
                     None => (0..columns.fours())
                         .for_each(|at| self.put4(row, at, places.four(at).map(|place| a[place] + b[place]))),
+                }
+            }
+        }
+    }
+
+    /// Adds to every row the sum of its `terms` products, one or two: `multiply` hears some rows, and writes the products of each
+    /// to neighbouring rows of a tile with the same columns that lies in `scratch`. The columns are neighbours.
+    pub fn add_products(
+        &mut self,
+        terms: usize,
+        scratch: &mut [f32],
+        mut multiply: impl FnMut(Range<usize>, &mut TileMut<'_>),
+    ) {
+        let columns = self.columns;
+        let width = columns.most();
+        let most = scratch.len() / (terms * width);
+        assert!(most > 0 && (1..=2).contains(&terms), "room for the products of a row");
+        for first in (0..self.rows()).step_by(most) {
+            let rows = first..self.rows().min(first + most);
+            let products = Parts::new(&mut scratch[..terms * rows.len() * width]);
+            let (places, worker) = (columns.compact(), self.worker);
+            let own = 0..terms * rows.len();
+            multiply(rows.clone(), &mut TileMut { out: &products, rows: own, width, columns, places, worker });
+            for (row, products) in rows.zip(scratch.chunks_exact(terms * width)) {
+                let (a, b) = products.split_at(width);
+                let out = self.row(row).iter_mut().zip(a);
+                match terms {
+                    1 => out.for_each(|(out, a)| *out += a),
+                    _ => out.zip(b).for_each(|((out, a), b)| *out += a + b),
                 }
             }
         }

@@ -9,6 +9,10 @@ macro_rules! interleaved32_kernels {
         const UNIT: usize = GROUPS * GROUP_ROWS;
         /// Blocks that are multiplied with many columns while they are in the nearest cache.
         const SLAB: usize = 8;
+        /// Blocks of a row that count as few.
+        const SHORT: usize = 4;
+        /// How far such rows are asked for in advance.
+        const AHEAD: usize = 4096;
 
         /// One block of the rows of a unit.
         type Block<'a, const W: usize> = [&'a [[u8; GROUP_WORD]; W]; GROUPS];
@@ -58,6 +62,46 @@ macro_rules! interleaved32_kernels {
                         accumulate::<W, K>(&pieces, |column| &x.row(start + column)[at..end], sums, quants);
                     }
                     store_sums(sums, start, first, out);
+                }
+            }
+        }
+
+        /// Multiplies interleaved rows of so few blocks that beginning with a row takes longer than multiplying it.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn multiply_short(rows: InterleavedRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
+            let last = rows.count() - 1;
+            let scales_at = x.length() * 8 * GROUP_WORD;
+            for first in (0..out.width()).step_by(UNIT) {
+                // A last short unit repeats its last group and drops the copy.
+                let mut groups = [rows.group((first / GROUP_ROWS).min(last)); GROUPS];
+                for (at, group) in groups.iter_mut().enumerate() {
+                    *group = rows.group((first / GROUP_ROWS + at).min(last));
+                }
+                prefetch_into(rows.ahead, groups[0], (AHEAD, GROUPS * rows.group_bytes));
+                for column in 0..x.count() {
+                    let mut sums = [[splat_float(0.0); VECTORS]];
+                    for (at, x) in x.row(column).iter().enumerate() {
+                        let mut words: Block<'_, 8> = [&groups[0].as_chunks().0.as_chunks().0[at]; GROUPS];
+                        let mut scales = [&groups[0][scales_at..].as_chunks().0[at]; GROUPS];
+                        for (place, group) in groups.iter().enumerate() {
+                            words[place] = &group.as_chunks().0.as_chunks().0[at];
+                            scales[place] = &group[scales_at..].as_chunks().0[at];
+                        }
+                        let mut products = [start(Q80::OFFSET * x.sum); VECTORS];
+                        for word in 0..8 {
+                            let values = splat_bytes(x.four(4 * word));
+                            for vector in 0..VECTORS {
+                                let quants = quants_q8_0(&words, word, vector);
+                                products[vector] = dot_signed(products[vector], quants, values);
+                            }
+                        }
+                        for vector in 0..VECTORS {
+                            let scale = multiply_floats(halves(&scales, vector), splat_float(x.scale));
+                            sums[0][vector] = add_product(sums[0][vector], scale, products[vector]);
+                        }
+                    }
+                    store_sums(&sums, column, first, out);
                 }
             }
         }
@@ -303,7 +347,9 @@ macro_rules! interleaved32_kernels {
         #[target_feature(enable = $features)]
         pub(super) fn interleaved_q8_0(rows: InterleavedRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
             let quants = |words: &Block<'_, _>, at: usize, vector: usize| quants_q8_0(words, at, vector);
-            if x.count() <= WHOLE_ROWS {
+            if x.count() <= WHOLE_ROWS && x.length() <= SHORT {
+                multiply_short(rows, x, out);
+            } else if x.count() <= WHOLE_ROWS {
                 multiply::<WHOLE_ROWS, 8, Q80>(rows, x, out, &quants);
             } else {
                 multiply::<MANY, 8, Q80>(rows, x, out, &quants);
