@@ -111,6 +111,11 @@ impl ModelFiles {
         &self.tensors
     }
 
+    /// Names of tensors that cannot be computed with, and why: those of integers, and those without numbers.
+    pub fn unusable(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.set_aside.iter().map(|tensor| (tensor.name.as_str(), tensor.reason.as_str()))
+    }
+
     /// What this file says of the tensors that other shards of the model hold; none where it is no shard.
     pub fn elsewhere(&self) -> &[Tensor] {
         &self.elsewhere
