@@ -134,7 +134,7 @@ fn picked(bytes: &[u8], rows: usize, order: impl Iterator<Item = usize>) -> Vec<
 }
 
 /// Stored rows in the order queries, keys, values, where each group has its queries, its key and its value together.
-fn ungrouped(heads: usize, kv_heads: usize, rows: usize) -> impl Iterator<Item = usize> {
+pub(crate) fn ungrouped(heads: usize, kv_heads: usize, rows: usize) -> impl Iterator<Item = usize> {
     let head = rows / (heads + 2 * kv_heads).max(1);
     let queries = heads / kv_heads.max(1);
     let parts = [(0, queries), (queries, 1), (queries + 1, 1)];

@@ -75,6 +75,27 @@ impl<'a> Catalog<'a> {
         })
     }
 
+    /// What GGUF calls a tensor of a folder, which of several experts it is, and how its numbers become those of GGUF:
+    /// more than one where GGUF has its parts apart.
+    pub(crate) fn gguf_names(&self, stored: &str) -> Vec<(String, Option<usize>, Form)> {
+        let name = |rename: &Rename| {
+            let (name, expert) = rename.gguf_name(stored)?;
+            Some((name, expert, rename.form))
+        };
+        self.renames.iter().filter_map(name).collect()
+    }
+
+    /// Outputs and inputs of the matrices of a tensor, and how many there are; zeros where they are none.
+    pub(crate) fn matrix_shape(&self, name: &str) -> (usize, usize, usize) {
+        let shape = self.entries.get(name).map(Entry::shape).unwrap_or_default();
+        match *shape.as_slice() {
+            [rows, columns] => (rows as usize, columns as usize, 1),
+            [count, rows, columns] => (rows as usize, columns as usize, count as usize),
+            [columns] => (1, columns as usize, 1),
+            _ => (0, 0, 0),
+        }
+    }
+
     /// All tensors by name.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (&str, &Entry<'a>)> {
         self.entries.iter().map(|(name, entry)| (name.as_str(), entry))

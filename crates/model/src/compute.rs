@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use cascadia_kernels::{OpsSlot, Pool};
 
+use crate::adapter::AdapterRows;
 use crate::plan::RowPlaces;
 use crate::rope::RopeTable;
 use crate::step::Step;
@@ -21,9 +22,13 @@ pub struct Compute {
 }
 
 impl Compute {
-    /// A step on these resources.
-    pub(crate) fn step<'a>(&'a self, plan: &'a StepPlan, places: &'a RowPlaces, ropes: &'a [RopeTable]) -> Step<'a> {
+    /// A step on these resources, of rows with these places, rotations and adapters.
+    pub(crate) fn step<'a>(
+        &'a self,
+        plan: &'a StepPlan,
+        (places, ropes, adapters): (&'a RowPlaces, &'a [RopeTable], &'a AdapterRows),
+    ) -> Step<'a> {
         let (ops, readings) = (self.ops.current(), self.ops.readings());
-        Step { plan, places, ropes, ops, readings, pool: &self.pool, profile: &self.profile }
+        Step { plan, places, ropes, adapters, ops, readings, pool: &self.pool, profile: &self.profile }
     }
 }

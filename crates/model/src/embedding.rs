@@ -43,9 +43,10 @@ impl Embedding {
         }
         for (row, &token) in out.chunks_exact_mut(width).zip(&plan.tokens) {
             self.tokens.decode_row(token as usize, row);
-            if self.scale != 1.0 {
-                row.iter_mut().for_each(|number| *number *= self.scale);
-            }
+        }
+        step.adapters.embed(out, step);
+        if self.scale != 1.0 {
+            out.iter_mut().for_each(|number| *number *= self.scale);
         }
         if let Some(positions) = &self.positions {
             spare.resize(width, 0.0);

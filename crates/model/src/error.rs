@@ -43,6 +43,16 @@ pub enum ModelError {
         /// What the file has.
         found: Vec<u64>,
     },
+    /// An adapter that cannot be used, or not with this model.
+    #[error("{}: `{name}` {problem}", path.display())]
+    Adapter {
+        /// The file or folder.
+        path: PathBuf,
+        /// The tensor or the setting.
+        name: String,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// A range of layers that cannot run apart from the others.
     #[error(
         "layers {}–{} cannot be a stage of their own: layer {layer} reads the cache of layer {owner}; begin the stage at layer {owner} or before it",

@@ -183,7 +183,7 @@ impl Experts {
 impl Routing {
     /// The sorted rows by expert.
     fn groups(&self) -> RowGroups<'_> {
-        RowGroups { members: &self.members, starts: &self.starts }
+        RowGroups { members: &self.members, starts: &self.starts, sources: &self.sources }
     }
 
     /// Sorts the choices by expert; those of one expert keep the order of their rows.

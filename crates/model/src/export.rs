@@ -72,10 +72,27 @@ impl GgufExport<'_> {
     }
 }
 
+impl ExportedTensor {
+    /// The row of the model's own tensor that a row of the export is.
+    pub fn source_row(&self, row: usize) -> usize {
+        let rows = self.shape.first().map_or(0, |&rows| rows as usize);
+        match self.source {
+            ExportSource::InterleavedRows { heads } => interleaved_row(row, rows / heads),
+            ExportSource::FirstRowAgain { times } if row >= rows - times => 0,
+            _ => row,
+        }
+    }
+}
+
 /// For every row of a result whose heads have the two of a pair side by side, the stored row it is.
-fn interleaved(rows: usize, heads: usize) -> impl Iterator<Item = usize> {
+pub(crate) fn interleaved(rows: usize, heads: usize) -> impl Iterator<Item = usize> {
     let head = rows / heads;
-    (0..rows).map(move |row| row / head * head + row % head % 2 * (head / 2) + row % head / 2)
+    (0..rows).map(move |row| interleaved_row(row, head))
+}
+
+/// The same for one row, where heads have so many.
+fn interleaved_row(row: usize, head: usize) -> usize {
+    row / head * head + row % head % 2 * (head / 2) + row % head / 2
 }
 
 /// Plans the export of a model read from a Hugging Face folder.

@@ -45,6 +45,8 @@ pub(crate) struct LatentWorkspace {
     results: Vec<f32>,
     /// The first row of every head there, and the number of rows.
     starts: Vec<usize>,
+    /// Of all those rows, the rows of the step.
+    sources: Vec<usize>,
 }
 
 /// What the attention kernel needs to know: all heads read one cached head, in groups of a size that suits threads.
@@ -78,6 +80,7 @@ impl LatentWorkspace {
             by_head: options.activations(rows, widest),
             results: Vec::with_capacity(rows * widest),
             starts: Vec::with_capacity(greatest(|spec| spec.heads) + 1),
+            sources: Vec::with_capacity(rows * greatest(|spec| spec.heads)),
         }
     }
 }
@@ -89,6 +92,8 @@ impl LatentAttention {
         let rows = step.rows();
         workspace.latent.starts.clear();
         workspace.latent.starts.extend((0..=self.spec.heads).map(|head| head * rows));
+        workspace.latent.sources.clear();
+        workspace.latent.sources.extend((0..self.spec.heads).flat_map(|_| 0..rows));
         self.make_queries(step, workspace);
         self.make_keys(step, workspace);
         step.profile.mark(Kind::AttentionInput);
@@ -172,9 +177,9 @@ impl LatentAttention {
 
     /// Takes the rows of every head through its own map.
     fn map_heads(&self, maps: &GroupedProjection, latent: &mut LatentWorkspace, step: &Step<'_>) {
-        let LatentWorkspace { by_head, results, starts, .. } = latent;
+        let LatentWorkspace { by_head, results, starts, sources, .. } = latent;
         results.resize(by_head.float().count() * maps.outputs(), 0.0);
-        maps.apply(RowGroups { members: &self.heads, starts }, by_head, results, step);
+        maps.apply(RowGroups { members: &self.heads, starts, sources }, by_head, results, step);
     }
 }
 

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod activation_stats;
+mod adapter;
 mod altup;
 mod altup_ends;
 mod arch;
@@ -44,6 +45,9 @@ mod tuning;
 mod workspace;
 
 pub use activation_stats::{ActivationStats, ColumnStats, MatrixId};
+pub use adapter::{
+    Adapter, AdapterFiles, AdapterId, AdapterPart, AdapterPrecision, AdapterSummary, AdapterTargets, SyntheticAdapter,
+};
 pub use compute::Compute;
 pub use error::{ModelError, StageError};
 pub use export::{ExportedTensor, GgufExport, gguf_export};

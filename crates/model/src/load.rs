@@ -6,6 +6,7 @@ use std::sync::Arc;
 use cascadia_kernels::{Activations, OpsSlot, Pool};
 use cascadia_weights::{ModelFiles, WeightPages};
 
+use crate::adapter::AdapterRows;
 use crate::residency;
 use crate::tuning;
 use crate::{ActivationStats, Compute, LocalStage, ModelError, ModelLimits, ModelSpec, Profile, Stage, TokenIo};
@@ -55,6 +56,11 @@ impl LoadOptions {
     /// Room for activations of `rows × width` numbers.
     pub(crate) fn activations(&self, rows: usize, width: usize) -> Activations {
         Activations::with_capacity(rows, width).with_precision(self.limits.activations, self.pool.threads())
+    }
+
+    /// Room for the adapters of a step.
+    pub(crate) fn adapter_rows(&self) -> AdapterRows {
+        AdapterRows::new(self.limits.activations, self.pool.threads())
     }
 
     pub(crate) fn compute(&self) -> Compute {

@@ -1,8 +1,9 @@
 //! One step as a value: which tokens of which sequences to compute now, and where their cache lives.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use crate::{CachePages, KvLayout, ModelLimits, PageClass, PerClass, Span, StageError};
+use crate::{Adapter, CachePages, KvLayout, ModelLimits, PageClass, PerClass, Span, StageError};
 
 /// Logical number of a KV page; every stage keeps its own bytes for the same id.
 pub type PageId = u32;
@@ -34,6 +35,8 @@ pub struct SequenceStep {
     pub start: u32,
     /// The pages that hold its cache, one run for each class that the model has.
     pub runs: Vec<PageRun>,
+    /// What changes the model's weights for its rows.
+    pub adapter: Option<Arc<Adapter>>,
 }
 
 /// Consecutive pages of a sequence, of one class.
@@ -86,8 +89,15 @@ impl StepPlan {
         let first = self.tokens.len() as u32;
         self.tokens.extend(tokens);
         let rows = first..self.tokens.len() as u32;
-        self.steps.push(SequenceStep { id, rows: rows.clone(), start, runs });
+        self.steps.push(SequenceStep { id, rows: rows.clone(), start, runs, adapter: None });
         rows
+    }
+
+    /// Gives the sequence that was added last its adapter.
+    pub fn adapt(&mut self, adapter: Option<Arc<Adapter>>) {
+        if let Some(step) = self.steps.last_mut() {
+            step.adapter = adapter;
+        }
     }
 }
 

@@ -5,12 +5,17 @@ use std::sync::Arc;
 use cascadia_kernels::{Activations, Groups, Matrix, multiply_groups};
 
 use crate::ActivationStats;
+use crate::adapter::{Target, TargetKey};
 use crate::step::Step;
 
 /// One linear map of a layer.
 pub(crate) struct Projection {
     /// The tensor that holds its weights, by its GGUF name.
     name: Arc<str>,
+    /// The tensor that adapters change.
+    target: TargetKey,
+    /// Where its outputs begin among those of the tensor.
+    first_output: usize,
     matrix: Matrix,
     bias: Option<Vec<f32>>,
     /// Which of the tensor's matrices it is, and where the activations are measured, when somebody asked for it.
@@ -20,6 +25,8 @@ pub(crate) struct Projection {
 /// Several linear maps of one shape, of which each row takes one: those of experts, or of heads.
 pub(crate) struct GroupedProjection {
     name: Arc<str>,
+    /// The tensor that adapters change.
+    target: TargetKey,
     matrices: Vec<Matrix>,
     biases: Option<Vec<Vec<f32>>>,
     stats: Option<ActivationStats>,
@@ -32,11 +39,19 @@ pub(crate) struct RowGroups<'a> {
     pub(crate) members: &'a [usize],
     /// The first row of each of them, and the number of rows.
     pub(crate) starts: &'a [usize],
+    /// Of every row, the row of the step that it came from.
+    pub(crate) sources: &'a [usize],
 }
 
 impl Projection {
     pub(crate) fn new(name: &str, matrix: Matrix, bias: Option<Vec<f32>>) -> Projection {
-        Projection { name: name.into(), matrix, bias, stats: None }
+        let target = TargetKey::of(name);
+        Projection { name: name.into(), target, first_output: 0, matrix, bias, stats: None }
+    }
+
+    /// The same, which adapters know by another name.
+    pub(crate) fn adapted_as(self, target: &str) -> Projection {
+        Projection { target: TargetKey::of(target), ..self }
     }
 
     /// The same, measuring the activations that it meets.
@@ -65,24 +80,36 @@ impl Projection {
     /// Several maps with so many outputs each, which the file keeps as one. All meet the same activations, so the first
     /// measures for the whole tensor.
     pub(crate) fn split<const N: usize>(self, outputs: [usize; N]) -> [Projection; N] {
-        let Projection { name, matrix, bias, mut stats } = self;
+        let Projection { name, target, matrix, bias, mut stats, .. } = self;
         let mut start = 0;
         outputs.map(|outputs| {
             let range = start..start + outputs;
             start += outputs;
-            let bias = bias.as_ref().map(|bias| bias[range.clone()].to_vec());
-            Projection { name: Arc::clone(&name), matrix: matrix.rows(range), bias, stats: stats.take() }
+            Projection {
+                name: Arc::clone(&name),
+                target,
+                first_output: range.start,
+                bias: bias.as_ref().map(|bias| bias[range.clone()].to_vec()),
+                matrix: matrix.rows(range),
+                stats: stats.take(),
+            }
         })
     }
 
-    /// out = x × matrixᵀ + bias.
+    /// out = x × matrixᵀ + bias, with what the adapters of rows change.
     pub(crate) fn apply(&self, x: &mut Activations, out: &mut [f32], step: &Step<'_>) {
         if let Some((index, stats)) = &self.stats {
             stats.add(&self.name, &x.float(), |_| *index);
         }
-        self.matrix.multiply(x, out, (step.ops, step.pool, step.readings.of(&self.matrix)));
+        let target = Target { key: self.target, outputs: (self.first_output, self.outputs()) };
+        step.adapters.multiply((&self.matrix, target), x, out, step);
         step.profile.work(self.matrix.bytes(), self.matrix.operations(x.rows()));
-        if let Some(bias) = &self.bias {
+        if step.adapters.change_bias(target) {
+            step.pool.chunks(out, self.outputs(), |_, row, out| {
+                let bias = step.adapters.bias(target, row).or(self.bias.as_deref());
+                bias.iter().for_each(|bias| step.ops.rows.add(bias, out));
+            });
+        } else if let Some(bias) = &self.bias {
             step.pool.chunks(out, bias.len(), |_, _, row| step.ops.rows.add(bias, row));
         }
     }
@@ -110,7 +137,8 @@ impl GroupedProjection {
             let columns = matrices[0].shape().columns;
             (0..matrices.len()).for_each(|index| stats.expect(name, index, columns));
         }
-        GroupedProjection { name: name.into(), matrices, biases, stats: stats.cloned() }
+        let target = TargetKey::of(name);
+        GroupedProjection { name: name.into(), target, matrices, biases, stats: stats.cloned() }
     }
 
     /// Outputs per row.
@@ -118,16 +146,18 @@ impl GroupedProjection {
         self.matrices[0].shape().rows
     }
 
-    /// out = x × matrixᵀ + bias, with the map of each row.
+    /// out = x × matrixᵀ + bias, with the map of each row, and what the row's adapter changes in that.
     pub(crate) fn apply(&self, groups: RowGroups<'_>, x: &mut Activations, out: &mut [f32], step: &Step<'_>) {
         if let Some(stats) = &self.stats {
             stats.add(&self.name, &x.float(), |row| groups.member_of(row));
         }
-        let RowGroups { members, starts } = groups;
+        let RowGroups { members, starts, .. } = groups;
         let with = (step.ops, step.pool, step.readings.of(&self.matrices[0]));
         multiply_groups(&self.matrices, Groups { members, starts }, x, out, with);
         let bytes = members.iter().map(|&member| self.matrices[member].bytes()).sum();
         step.profile.work(bytes, self.matrices[0].operations(x.rows()));
+        let target = Target { key: self.target, outputs: (0, self.outputs()) };
+        step.adapters.apply_groups(target, groups, (x, out), step);
         if let Some(biases) = &self.biases {
             step.pool.chunks(out, self.outputs(), |_, row, out| {
                 step.ops.rows.add(&biases[groups.member_of(row)], out);

@@ -146,9 +146,10 @@ fn group_rank(rank: GroupRank, scores: &[f32]) -> f32 {
 mod tests {
     use std::sync::Arc;
 
-    use cascadia_kernels::{Dtype, Matrix, OpsSlot, Pool, Shape};
+    use cascadia_kernels::{ActivationPrecision, Dtype, Matrix, OpsSlot, Pool, Shape};
 
     use super::*;
+    use crate::adapter::AdapterRows;
     use crate::plan::RowPlaces;
     use crate::{Compute, StepPlan};
 
@@ -171,7 +172,8 @@ mod tests {
         let mut choices = vec![Choice::default(); expected.len()];
         let compute = Compute { ops: OpsSlot::default(), pool: Arc::new(Pool::new(1)), profile: Arc::default() };
         let (plan, places) = (StepPlan::default(), RowPlaces::default());
-        let step = compute.step(&plan, &places, &[]);
+        let adapters = AdapterRows::new(ActivationPrecision::default(), 1);
+        let step = compute.step(&plan, (&places, &[], &adapters));
         router.choose(outputs, &mut choices, &mut [RouterScratch::new(outputs.len())], &step);
         for (choice, &(expert, weight)) in choices.iter().zip(expected) {
             assert_eq!(choice.expert, expert, "{choices:?}");

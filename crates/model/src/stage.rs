@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cascadia_kernels::ActivationPrecision;
 use cascadia_weights::ModelFiles;
 
+use crate::adapter::AdapterRows;
 use crate::decoder::Layer;
 use crate::kv::{KvLayout, KvPool};
 use crate::per_layer::PerLayerInputs;
@@ -18,8 +19,8 @@ use crate::step::Step;
 use crate::streamed_experts::ExpertPlaces;
 use crate::workspace::Workspace;
 use crate::{
-    Compute, Kind, LoadOptions, ModelError, ModelSpec, PageBytes, PageClass, PageId, Place, StageError, StepPlan, arch,
-    assemble,
+    Adapter, Compute, Kind, LoadOptions, ModelError, ModelSpec, PageBytes, PageClass, PageId, Place, StageError,
+    StepPlan, arch, assemble,
 };
 
 /// Hidden states of one step, one row of `width` numbers per token.
@@ -49,6 +50,10 @@ pub trait Stage: Send + Sync {
     /// What its pages hold, to be kept elsewhere and put back between steps. None where they are not in this process.
     fn pages(&self) -> Option<&dyn PageBytes> {
         None
+    }
+    /// An adapter for its layers, from what [`Adapter::part`] wrote for them; or what is wrong with it.
+    fn adapter(&self, _part: &[u8]) -> Result<Arc<Adapter>, String> {
+        Err("this stage takes no adapters".to_owned())
     }
 }
 
@@ -137,6 +142,10 @@ impl<S: Stage + ?Sized> Stage for Arc<S> {
     fn pages(&self) -> Option<&dyn PageBytes> {
         (**self).pages()
     }
+
+    fn adapter(&self, part: &[u8]) -> Result<Arc<Adapter>, String> {
+        (**self).adapter(part)
+    }
 }
 
 /// Layers that run on this machine.
@@ -166,6 +175,7 @@ struct State {
 struct StepRows {
     places: RowPlaces,
     ropes: Vec<RopeTable>,
+    adapters: AdapterRows,
 }
 
 impl LocalStage {
@@ -199,7 +209,7 @@ impl LocalStage {
         let state = State {
             cache: KvPool::new(layout, cache_pages, options.pool.threads())?,
             workspace: Workspace::new(spec, options),
-            rows: StepRows { places: RowPlaces::with_capacity(most), ropes },
+            rows: StepRows { places: RowPlaces::with_capacity(most), ropes, adapters: options.adapter_rows() },
         };
         Ok(LocalStage {
             files: Arc::clone(files),
@@ -274,15 +284,22 @@ impl Stage for LocalStage {
         Some(self)
     }
 
+    fn adapter(&self, part: &[u8]) -> Result<Arc<Adapter>, String> {
+        let catalog = arch::catalog(&self.files).map_err(|error| error.to_string())?;
+        let own = |name: &str| catalog.has(name).then(|| catalog.matrix_shape(name));
+        Adapter::from_part(part, own).map(Arc::new)
+    }
+
     fn run(&self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {
         if hidden.width != self.width || hidden.values.len() != plan.tokens.len() * self.width {
             let (numbers, rows, width) = (hidden.values.len(), plan.tokens.len(), self.width);
             return Err(StageError::Plan { problem: format!("{numbers} numbers for {rows} rows of {width}") });
         }
-        let State { cache, workspace, rows: StepRows { places, ropes } } = &mut *self.state();
+        let State { cache, workspace, rows: StepRows { places, ropes, adapters } } = &mut *self.state();
         places.fill(plan, &self.limits)?;
+        adapters.fill(plan, places);
         ropes.iter_mut().zip(&self.rotations).for_each(|(rope, rotation)| rope.fill(rotation, &places.positions));
-        self.run_layers(&self.compute.step(plan, places, ropes), hidden, (cache, workspace))?;
+        self.run_layers(&self.compute.step(plan, (places, ropes, adapters)), hidden, (cache, workspace))?;
         Ok(self.files.check_intact()?)
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use cascadia_kernels::{Ops, Pool, Readings};
 
+use crate::adapter::AdapterRows;
 use crate::plan::RowPlaces;
 use crate::rope::RopeTable;
 use crate::{Profile, StepPlan};
@@ -16,6 +17,8 @@ pub(crate) struct Step<'a> {
     pub(crate) places: &'a RowPlaces,
     /// Rotations of those rows, by kind.
     pub(crate) ropes: &'a [RopeTable],
+    /// Adapters of those rows.
+    pub(crate) adapters: &'a AdapterRows,
     /// Kernels of one instruction set, the same for the whole step.
     pub(crate) ops: &'static Ops,
     /// How they read each kind of matrix.

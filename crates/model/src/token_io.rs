@@ -5,6 +5,7 @@ use std::sync::Arc;
 use cascadia_kernels::Activations;
 use cascadia_weights::ModelFiles;
 
+use crate::adapter::AdapterRows;
 use crate::altup_ends::AltUpEnds;
 use crate::embedding::Embedding;
 use crate::norm::Norm;
@@ -28,6 +29,7 @@ pub struct TokenIo {
     gathered: Vec<f32>,
     normed: Activations,
     places: RowPlaces,
+    adapters: AdapterRows,
     compute: Compute,
 }
 
@@ -50,13 +52,14 @@ impl TokenIo {
             spare: Vec::new(),
             altup: altup.transpose()?,
             norm: Norm::new(&catalog, "output_norm", spec.width, spec.norm)?,
-            output: Projection::new(output_name, output, bias).measured(stats),
+            output: Projection::new(output_name, output, bias).measured(stats).adapted_as("output.weight"),
             scale: spec.head.scale,
             soft_cap: spec.head.soft_cap,
             rows_per_step,
             gathered: Vec::with_capacity(rows_per_step * spec.width),
             normed: options.activations(rows_per_step, spec.width),
             places: RowPlaces::with_capacity(rows_per_step),
+            adapters: options.adapter_rows(),
             compute: options.compute(),
         })
     }
@@ -67,7 +70,8 @@ impl TokenIo {
         hidden.width = self.hidden_width();
         hidden.values.resize(rows * hidden.width, 0.0);
         self.places.all(plan);
-        let step = self.compute.step(plan, &self.places, &[]);
+        self.adapters.fill(plan, &self.places);
+        let step = self.compute.step(plan, (&self.places, &[], &self.adapters));
         step.profile.begin(Place::Ends);
         match &mut self.altup {
             None => self.embedding.run(&mut hidden.values, &mut self.spare, &step)?,
@@ -89,7 +93,7 @@ impl TokenIo {
         out: &mut Vec<f32>,
     ) -> Result<(), StageError> {
         self.normalise(plan, hidden, rows)?;
-        let step = self.compute.step(plan, &self.places, &[]);
+        let step = self.compute.step(plan, (&self.places, &[], &self.adapters));
         let vocabulary = self.output.outputs();
         out.resize(rows.len() * vocabulary, 0.0);
         self.output.apply(&mut self.normed, out, &step);
@@ -129,7 +133,8 @@ impl TokenIo {
             return Err(StageError::Plan { problem: format!("{asked:?} rows and last row, of a step with {held}") });
         }
         self.places.select(plan, rows);
-        let step = self.compute.step(plan, &self.places, &[]);
+        self.adapters.fill(plan, &self.places);
+        let step = self.compute.step(plan, (&self.places, &[], &self.adapters));
         step.profile.begin(Place::Ends);
         self.gathered.clear();
         match &mut self.altup {

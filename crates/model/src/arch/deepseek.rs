@@ -58,16 +58,12 @@ pub(super) const V3: Family = Family {
 fn tensors(settings: &Settings<'_>) -> Result<Vec<Rename>, ModelError> {
     let HeadSizes { plain, value, .. } = head_sizes(settings)?;
     let rows = HeadRows { key: plain, value };
-    let stored = match settings.files.kind() {
-        FileKind::HuggingFace => "model.layers.{}.self_attn.kv_b_proj",
-        // Files from before the absorbed form have both in one.
-        FileKind::Gguf => "blk.{}.attn_kv_b",
-    };
-    let ups = [
-        Rename { gguf: "blk.{}.attn_k_b", stored, form: Form::KeysOfHeads(rows) },
-        Rename { gguf: "blk.{}.attn_v_b", stored, form: Form::ValuesOfHeads(rows) },
-    ];
-    Ok(common_but(&[NAMES.as_slice(), &EXPERTS, &ups].concat()))
+    // GGUF files from before the absorbed form have both in one, as folders do.
+    let ups = ["model.layers.{}.self_attn.kv_b_proj", "blk.{}.attn_kv_b"].map(|stored| {
+        let up = |gguf, form| Rename { gguf, stored, form };
+        [up("blk.{}.attn_k_b", Form::KeysOfHeads(rows)), up("blk.{}.attn_v_b", Form::ValuesOfHeads(rows))]
+    });
+    Ok(common_but(&[NAMES.as_slice(), &EXPERTS, &ups.concat()].concat()))
 }
 
 /// Numbers in the parts of a head.

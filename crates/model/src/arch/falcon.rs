@@ -24,12 +24,8 @@ pub(super) const FAMILY: Family = Family {
 };
 
 fn tensors(settings: &Settings<'_>) -> Result<Vec<Rename>, ModelError> {
-    let form = match settings.files.kind() {
-        FileKind::HuggingFace => {
-            Form::GroupedHeads { heads: settings.require_count(HEADS, MOST_WIDTH)?, kv_heads: kv_heads(settings)? }
-        }
-        FileKind::Gguf => Form::Same,
-    };
+    let heads = settings.require_count(HEADS, MOST_WIDTH)?;
+    let form = Form::GroupedHeads { heads, kv_heads: kv_heads(settings)? };
     Ok(vec![
         same("token_embd", "word_embeddings"),
         same("output_norm", "ln_f"),

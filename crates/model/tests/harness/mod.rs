@@ -2,21 +2,23 @@
 #![allow(dead_code, unused_imports, unused_macros, reason = "every test file uses a part of it")]
 
 pub(crate) mod export;
+pub(crate) mod random_model;
+pub(crate) mod written_adapter;
 
 use std::fs;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use cascadia_kernels::{ActivationPrecision, Pool};
 use cascadia_model::{
-    CacheDemand, CachePages, Hidden, KvFormat, KvFormats, KvLayout, KvPolicy, LoadOptions, LoadedModel, ModelLimits,
-    ModelSpec, PAGE_TOKENS, PageClass, PageRun, PerClass, StepPlan, load,
+    Adapter, CacheDemand, CachePages, Hidden, KvFormat, KvFormats, KvLayout, KvPolicy, LoadOptions, LoadedModel,
+    ModelLimits, ModelSpec, PAGE_TOKENS, PageClass, PageRun, PerClass, StepPlan, load,
 };
 use cascadia_weights::ModelFiles;
 
 /// Largest difference from the reference, relative to the largest logit of the row.
-const TOLERANCE: f32 = 1e-4;
+pub(crate) const TOLERANCE: f32 = 1e-4;
 
 /// How a sequence is cut into steps; the logits may not depend on any of it.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +38,15 @@ pub(crate) struct CachedAs {
     pub(crate) format: KvFormat,
     pub(crate) tail: u32,
     pub(crate) from: u32,
+}
+
+/// The adapters of a run.
+#[derive(Clone, Default)]
+pub(crate) struct Adapted {
+    /// That of the sequence whose logits are returned.
+    pub(crate) own: Option<Arc<Adapter>>,
+    /// Those of the sequences beside it, of which there is one without an adapter where none are named.
+    pub(crate) others: Vec<Option<Arc<Adapter>>>,
 }
 
 impl Way {
@@ -154,8 +165,17 @@ pub(crate) fn check_cached_bits(what: &str, path: &Path, tokens: &[u32], cached:
 }
 
 fn check_ways(what: &str, (path, tokens): (&Path, &[u32]), first: &[Vec<f32>], ways: impl Iterator<Item = Way>) {
+    check_runs(what, |way| run(path, tokens, way), first, ways);
+}
+
+/// With these adapters, every other way gives the bits of the first.
+pub(crate) fn check_adapted_bits(what: &str, (path, tokens): (&Path, &[u32]), first: &[Vec<f32>], adapted: &Adapted) {
+    check_runs(what, |way| run_adapted(path, tokens, way, adapted), first, WAYS[1..].iter().copied());
+}
+
+fn check_runs(what: &str, run: impl Fn(Way) -> Vec<Vec<f32>>, first: &[Vec<f32>], ways: impl Iterator<Item = Way>) {
     for way in ways {
-        let again = run(path, tokens, way);
+        let again = run(way);
         for (position, (one, other)) in first.iter().zip(&again).enumerate() {
             let same = one.len() == other.len() && one.iter().zip(other).all(|(a, b)| a.to_bits() == b.to_bits());
             assert!(same, "{what}: {way:?} gives other bits than {:?} at position {position}", WAYS[0]);
@@ -166,9 +186,21 @@ fn check_ways(what: &str, (path, tokens): (&Path, &[u32]), first: &[Vec<f32>], w
 
 /// The logits of every position, with prefill cut as `way` says.
 pub(crate) fn run(path: &Path, tokens: &[u32], way: Way) -> Vec<Vec<f32>> {
-    let mut model = open(path, tokens.len(), way);
+    run_adapted(path, tokens, way, &Adapted::default())
+}
+
+/// The same with adapters.
+pub(crate) fn run_adapted(path: &Path, tokens: &[u32], way: Way, adapted: &Adapted) -> Vec<Vec<f32>> {
+    let plain = [None];
+    let others: &[Option<Arc<Adapter>>] = match (way.company, adapted.others.as_slice()) {
+        (Company::Alone, _) => &[],
+        (Company::Another, []) => &plain,
+        (Company::Another, others) => others,
+    };
+    let count = others.len() as u32 + 1;
+    let mut model = open(path, (tokens.len(), count.max(2)), way);
     let chunk = way.rows_per_step.min(tokens.len());
-    let others: Vec<u32> = tokens.iter().cycle().skip(11).take(tokens.len()).copied().collect();
+    let shifted: Vec<u32> = tokens.iter().cycle().skip(11).take(tokens.len()).copied().collect();
     let pages = (tokens.len() as u32).div_ceil(PAGE_TOKENS);
     let layout = KvLayout::whole(&model.spec, &way.policy());
     let ring = PerClass::new(|class| layout.span(class).pages_per_sequence(2 * chunk as u32, 2 * pages));
@@ -176,30 +208,33 @@ pub(crate) fn run(path: &Path, tokens: &[u32], way: Way) -> Vec<Vec<f32>> {
     for start in (0..tokens.len()).step_by(chunk) {
         let end = tokens.len().min(start + chunk);
         let mut plan = StepPlan::default();
-        if let Company::Another = way.company {
-            let pages = (0..pages).map(|page| 2 * page).collect();
-            push(&mut plan, &others[start..end], start, (pages, PerClass::new(|class| ring[class]..2 * ring[class])));
+        for (number, adapter) in (0..).zip(others) {
+            let pages = (0..pages).map(|page| count * page + number).collect();
+            let rings = PerClass::new(|class| (number + 1) * ring[class]..(number + 2) * ring[class]);
+            push(&mut plan, &shifted[start..end], start, (pages, rings));
+            plan.adapt(adapter.clone());
         }
         let mine = plan.tokens.len();
-        // Odd pages, last first, beside company; pages in order when alone.
+        // The last of every few pages, last first, beside company; pages in order when alone.
         let places = match way.company {
             Company::Alone => (0..pages).collect(),
-            Company::Another => (0..pages).rev().map(|page| 2 * page + 1).collect(),
+            Company::Another => (0..pages).rev().map(|page| count * page + count - 1).collect(),
         };
         push(&mut plan, &tokens[start..end], start, (places, PerClass::new(|class| 0..ring[class])));
+        plan.adapt(adapted.own.clone());
         out.extend(step(&mut model, &plan).split_off(mine));
     }
     out
 }
 
-pub(crate) fn open(path: &Path, length: usize, way: Way) -> LoadedModel {
-    // Enough pages and rows for two sequences.
-    let context = 2 * (length as u32).next_multiple_of(PAGE_TOKENS);
-    let rows_per_step = 2 * way.rows_per_step.min(length) as u32;
+/// Loads a model for so many sequences of this length.
+fn open(path: &Path, (length, sequences): (usize, u32), way: Way) -> LoadedModel {
+    let context = sequences * (length as u32).next_multiple_of(PAGE_TOKENS);
+    let rows_per_step = sequences * way.rows_per_step.min(length) as u32;
     let pool = Arc::new(Pool::new(way.threads));
     let files = Arc::new(ModelFiles::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())));
     let spec = ModelSpec::from_files(&files).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let demand = CacheDemand { context, rows_per_step, sequences: 2 };
+    let demand = CacheDemand { context, rows_per_step, sequences };
     let newest = CachePages::whole(&KvLayout::whole(&spec, &way.policy()), &demand);
     let all = context.div_ceil(PAGE_TOKENS);
     let cache = CachePages::new(|class| if class == PageClass::Full { all } else { newest.of(class) });
@@ -242,14 +277,14 @@ pub(crate) fn relative_difference(ours: &[f32], theirs: &[f32]) -> f32 {
     ours.iter().zip(theirs).map(difference).fold(0.0, f32::max) / largest
 }
 
-fn read_tokens(path: &PathBuf) -> Vec<u32> {
+pub(crate) fn read_tokens(path: &Path) -> Vec<u32> {
     let text = fs::read_to_string(path).expect("the fixture has tokens");
     let numbers: serde_json::Value = serde_json::from_str(&text).expect("tokens are JSON");
     numbers.as_array().expect("tokens are a list").iter().map(|n| n.as_u64().expect("a token") as u32).collect()
 }
 
 /// Rows of a two-dimensional float32 array in numpy's format 1.0.
-fn read_npy(path: &PathBuf) -> Vec<Vec<f32>> {
+pub(crate) fn read_npy(path: &Path) -> Vec<Vec<f32>> {
     let bytes = fs::read(path).expect("the fixture has logits");
     assert!(bytes.starts_with(b"\x93NUMPY\x01\x00"), "{} is not numpy's format 1.0", path.display());
     let data_at = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
