@@ -39,7 +39,7 @@ fn speed(service: &Service, prompt: Vec<u32>, temperature: f32) -> Result<f64, B
     };
     let generation = Generation::new(Sampling { temperature, seed: 7, ..Sampling::default() }, 160);
     let (task, priority) = (Task::Generate(generation), Priority::Normal);
-    let job = Job { prompt, task, tenant: Tenant(0), priority, deadline: None, sink: Box::new(sink) };
+    let job = Job { prompt, task, tenant: Tenant(0), adapter: None, priority, deadline: None, sink: Box::new(sink) };
     service.handle().submit(job)?;
     let times: Vec<Instant> = times.iter().collect();
     let seconds = times[times.len() - 1].duration_since(times[0]).as_secs_f64();

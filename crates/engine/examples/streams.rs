@@ -33,6 +33,7 @@ fn job(wanted: &Wanted) -> (Job, Receiver<Instant>) {
         prompt: (0..wanted.prompt).map(|at| 100 + (at * 7919 + wanted.seed * 104_729) % 20_000).collect(),
         task: Task::Generate(generation),
         tenant: Tenant(u64::from(wanted.seed)),
+        adapter: None,
         priority: Priority::Normal,
         deadline: None,
         sink: Box::new(sink),

@@ -77,6 +77,14 @@ pub enum EngineError {
         /// Why not, and what to do.
         problem: String,
     },
+    /// An adapter that is not there, or cannot be used.
+    #[error("adapter `{name}` {problem}")]
+    Adapter {
+        /// What it was called.
+        name: String,
+        /// Why not, and what to do.
+        problem: String,
+    },
     /// Something this request needs is not among the model's files.
     #[error("{} has no {what}; {advice}", path.display())]
     Missing {

@@ -1,6 +1,7 @@
 //! Runs requests on one pipeline: opening models, sessions, sampling, text output.
 #![forbid(unsafe_code)]
 
+mod adapters;
 mod error;
 mod exponential;
 mod generate;
@@ -21,6 +22,8 @@ mod vocabulary;
 
 use session::LOGITS_AT_ONCE;
 
+pub use adapters::{AdapterHandle, AdapterLimits, AdapterStatus, AdapterStore};
+pub use cascadia_model::AdapterId;
 pub use error::EngineError;
 pub use generate::generate;
 pub use model_text::{Message, ModelText, chat_template};

@@ -1,16 +1,16 @@
 //! From a path, or from bytes in the program, to a model that is ready to run.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cascadia_kernels::{ActivationPrecision, OpsSlot, Pool};
 use cascadia_model::{
-    ActivationStats, CacheDemand, CachePages, KvLayout, KvPolicy, LoadOptions, LoadedModel, ModelLimits, ModelSpec,
-    PAGE_TOKENS, PageClass, Profile, Stage, TokenIo, load_stage,
+    ActivationStats, Adapter, AdapterFiles, AdapterPart, AdapterPrecision, CacheDemand, CachePages, KvLayout, KvPolicy,
+    LoadOptions, LoadedModel, ModelLimits, ModelSpec, PAGE_TOKENS, PageClass, Profile, Stage, TokenIo, load_stage,
 };
 use cascadia_weights::{ModelFiles, WeightPages};
 
-use crate::{EngineError, ModelText, Pipeline, Session};
+use crate::{AdapterLimits, AdapterStore, EngineError, ModelText, Pipeline, Session};
 
 /// Where a model comes from.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +53,8 @@ pub struct OpenOptions {
     pub pages: WeightPages,
     /// Measures the activations that meet each matrix; `None` unless the model is run to be calibrated.
     pub stats: Option<ActivationStats>,
+    /// Adapters that change its weights, by the places of their files, and how much each counts.
+    pub adapters: Vec<(PathBuf, f32)>,
 }
 
 /// How many keys and values a model may keep at a time.
@@ -101,6 +103,7 @@ impl OpenOptions {
             reserved: 0,
             pages: WeightPages::default(),
             stats: None,
+            adapters: Vec::new(),
         }
     }
 }
@@ -162,6 +165,7 @@ impl Engine {
         options: &OpenOptions,
         stages: impl FnOnce(&ModelSpec, &LoadOptions) -> Result<Vec<Box<dyn Stage>>, E>,
     ) -> Result<Engine, E> {
+        let adapter = adapter(&files, options)?;
         let (spec, options) = limits(&files, options)?;
         let token_io = TokenIo::new(&files, &spec, &options).map_err(EngineError::from)?;
         let stages = stages(&spec, &options)?;
@@ -169,13 +173,19 @@ impl Engine {
         files.prepare_pages(options.pages).map_err(EngineError::from)?;
         let cache_bytes = options.limits.cache.bytes(&options.limits.kv_layout(&spec));
         let memory_bytes = options.bytes_beside_cache(&files, &spec).saturating_add(cache_bytes);
-        let pipeline = Pipeline::new(LoadedModel { spec, token_io, stages }, &options);
+        let memory_bytes = memory_bytes.saturating_add(adapter.as_ref().map_or(0, |adapter| adapter.bytes()));
+        let pipeline = Pipeline::new(LoadedModel { spec, token_io, stages }, &options).with_adapter(adapter);
         Ok(Engine { files, memory_bytes, pipeline })
     }
 
     /// The files the model came from.
     pub fn files(&self) -> &ModelFiles {
         &self.files
+    }
+
+    /// A store for adapters of this model, which requests select by name.
+    pub fn adapters(&self, limits: AdapterLimits) -> AdapterStore {
+        AdapterStore::new(Arc::clone(&self.files), self.spec().clone(), limits)
     }
 
     /// What weights, cache and buffers take when all of them are in memory.
@@ -202,6 +212,18 @@ impl Engine {
     pub fn text(&self) -> Result<ModelText, EngineError> {
         ModelText::read(&self.files)
     }
+}
+
+/// The adapter that a model is opened with.
+fn adapter(files: &ModelFiles, options: &OpenOptions) -> Result<Option<Arc<Adapter>>, EngineError> {
+    if options.adapters.is_empty() {
+        return Ok(None);
+    }
+    let opened = options.adapters.iter().map(|(path, weight)| Ok((AdapterFiles::open(path)?, *weight)));
+    let opened = opened.collect::<Result<Vec<(AdapterFiles, f32)>, EngineError>>()?;
+    let parts: Vec<_> = opened.iter().map(|(files, weight)| AdapterPart { files, weight: *weight }).collect();
+    let adapter = Adapter::load(&parts, files, &ModelSpec::from_files(files)?, AdapterPrecision::LikeBase)?;
+    Ok(Some(Arc::new(adapter)))
 }
 
 /// What a model is loaded for.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cascadia_model::{
-    Hidden, LoadOptions, LoadedModel, ModelLimits, ModelSpec, Stage, StageCache, StageError, StepPlan, TokenIo,
+    Adapter, Hidden, LoadOptions, LoadedModel, ModelLimits, ModelSpec, Stage, StageCache, StageError, StepPlan, TokenIo,
 };
 
 /// Runs steps. It does not know which machines run its stages.
@@ -12,6 +12,8 @@ pub struct Pipeline {
     limits: ModelLimits,
     token_io: TokenIo,
     stages: Arc<[Box<dyn Stage>]>,
+    /// What changes the weights for sequences that have no adapter of their own.
+    adapter: Option<Arc<Adapter>>,
     /// The rows of the last step.
     hidden: Hidden,
     /// Room for the rows of others.
@@ -23,7 +25,18 @@ impl Pipeline {
     pub fn new(model: LoadedModel, options: &LoadOptions) -> Pipeline {
         let limits = ModelLimits { rows_per_step: options.limits.rows_per_step.max(1), ..options.limits.clone() };
         let LoadedModel { spec, token_io, stages } = model;
-        Pipeline { spec, limits, token_io, stages: stages.into(), hidden: Hidden::default(), spare: Vec::new() }
+        let (hidden, spare) = (Hidden::default(), Vec::new());
+        Pipeline { spec, limits, token_io, stages: stages.into(), adapter: None, hidden, spare }
+    }
+
+    /// The same with an adapter for all sequences that have none of their own.
+    pub fn with_adapter(self, adapter: Option<Arc<Adapter>>) -> Pipeline {
+        Pipeline { adapter, ..self }
+    }
+
+    /// The adapter of sequences that have none of their own.
+    pub fn adapter(&self) -> Option<&Arc<Adapter>> {
+        self.adapter.as_ref()
     }
 
     /// The model's description.
@@ -34,6 +47,15 @@ impl Pipeline {
     /// What it was loaded for.
     pub fn limits(&self) -> &ModelLimits {
         &self.limits
+    }
+
+    /// What rounds or changes what is computed besides the weights, as a text: tokens depend on it.
+    pub(crate) fn numerics(&self) -> String {
+        let numerics = self.limits.numerics(&self.spec);
+        match &self.adapter {
+            None => numerics,
+            Some(adapter) => format!("{numerics}, adapter {}", adapter.id()),
+        }
     }
 
     /// Computes a step; its hidden states stay here until the next one.

@@ -169,6 +169,7 @@ impl Session {
         let runs = ReservedPages::new(0, self.pages).runs((start + chunk.len()) as u32);
         self.plan = StepPlan::new(self.plan.generation);
         self.plan.add(0, start as u32, chunk.iter().copied(), runs);
+        self.plan.adapt(self.pipeline.adapter().cloned());
         if let Err(error) = self.pipeline.run(&self.plan) {
             if matches!(error, StageError::Lost { .. } | StageError::Wrong { .. }) {
                 // What was cached is gone with it, or of no use.

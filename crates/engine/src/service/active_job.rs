@@ -1,18 +1,24 @@
 //! A job that was accepted: its state, and the sink of its updates.
 
+use std::sync::Arc;
 use std::time::Instant;
+
+use cascadia_model::Adapter;
 
 use super::answer::{Answer, Choice};
 use super::embedding::Embedding;
 use super::speculate::{Proposal, Speculator};
 use super::{JobOutcome, JobSink, NewToken, Tenant, Update};
-use crate::{EngineError, FinishReason, Flow};
+use crate::{AdapterHandle, EngineError, FinishReason, Flow};
 
 /// A job between its submission and its last update.
 pub(super) struct ActiveJob {
     pub(super) task: ActiveTask,
     pub(super) sink: JobSink,
     pub(super) tenant: Tenant,
+    pub(super) adapter: Option<AdapterHandle>,
+    /// The weights of its adapter while it runs.
+    pub(super) weights: Option<Arc<Adapter>>,
     pub(super) prompt_tokens: usize,
     pub(super) reused_tokens: usize,
     /// Tokens that are known at the start, until they are reported; and why the answer ends with them, if it does.
@@ -49,6 +55,14 @@ impl ActiveJob {
             ActiveTask::Answer(answer) => self.prompt_tokens + answer.tokens(),
             ActiveTask::Embedding(_) => self.prompt_tokens,
         }
+    }
+
+    /// The weights of its adapter, if it has one of its own.
+    pub(super) fn weights(&mut self) -> Result<Option<Arc<Adapter>>, EngineError> {
+        if let (Some(adapter), None) = (&self.adapter, &self.weights) {
+            self.weights = Some(adapter.activate()?);
+        }
+        Ok(self.weights.clone())
     }
 
     /// What may come next of an answer, up to so many tokens; `None` of a job that is no answer.

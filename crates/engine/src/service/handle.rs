@@ -20,7 +20,7 @@ use super::spill::{Spill, SpillHandle, WriterThread};
 use super::{Job, JobId, ServiceOptions, Snapshot, Task};
 use crate::stage_pages::StagePages;
 use crate::token_limits::TokenLimits;
-use crate::{Engine, EngineError, ModelText, Pipeline};
+use crate::{AdapterHandle, Engine, EngineError, ModelText, Pipeline};
 
 /// A running service; dropping it ends what it is doing.
 pub struct Service {
@@ -131,7 +131,7 @@ impl Service {
                 context: limits.context.min(limits.cache.of(PageClass::Full).saturating_mul(PAGE_TOKENS)),
                 vocabulary: pipeline.spec().vocabulary,
             },
-            numerics: limits.numerics(pipeline.spec()),
+            numerics: pipeline.numerics(),
             spill: spill.as_ref().map(|(spill, _)| spill.handle()),
             begin,
         });
@@ -178,7 +178,7 @@ fn open_spill(
             .to_owned(),
     })?;
     let (limits, spec) = (pipeline.limits(), pipeline.spec());
-    let (numerics, spans) = (limits.numerics(spec), limits.kv_layout(spec).spans());
+    let (numerics, spans) = (pipeline.numerics(), limits.kv_layout(spec).spans());
     let context = format!("context {}, {numerics}, {spans:?}", limits.context);
     let seconds = Arc::new(move || begin.elapsed().as_secs_f64());
     Spill::open(options, Arc::new(pages), (&context, seconds)).map(Some)
@@ -216,7 +216,8 @@ impl Drop for Service {
 impl ServiceHandle {
     /// Puts a job into the queue; never waits. Everything that follows comes through its sink.
     pub fn submit(&self, job: Job) -> Result<JobId, SubmitError> {
-        let submitted = self.shared.check(job)?;
+        let mut submitted = self.shared.check(job)?;
+        self.shared.fetch_adapter(&mut submitted.job);
         let mut sender = self.shared.commands();
         let CommandSender { commands, next_id } = sender.as_mut().ok_or(SubmitError::ShuttingDown)?;
         if let Err(Full { waiting, retry_after }) = self.shared.queue().enter(submitted.work.tenant) {
@@ -283,9 +284,21 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Reads the weights of a job's adapter on the thread that submits it, so that no step has to wait for them: if the job starts
+    /// at once, or if nothing has to leave memory for them.
+    fn fetch_adapter(&self, job: &mut ActiveJob) {
+        let Some(adapter) = &job.adapter else { return };
+        if self.queue().starts_at_once() {
+            // If this fails, it fails again when the job starts, and is reported then.
+            job.weights = adapter.activate().ok();
+        } else {
+            adapter.prefetch();
+        }
+    }
+
     /// A job that can be done, or why it cannot.
     fn check(&self, job: Job) -> Result<Submitted, EngineError> {
-        let Job { prompt: mut tokens, task, tenant, priority, deadline, sink } = job;
+        let Job { prompt: mut tokens, task, tenant, adapter, priority, deadline, sink } = job;
         self.limits.check(&tokens, 0)?;
         let prompt_tokens = tokens.len();
         let mut known_tokens = (Vec::new(), None);
@@ -306,6 +319,8 @@ impl Shared {
             task,
             sink,
             tenant,
+            adapter,
+            weights: None,
             prompt_tokens,
             reused_tokens: 0,
             known: known_tokens,
@@ -313,6 +328,7 @@ impl Shared {
             speculator: Speculator::default(),
             panics: 0,
         };
-        Ok(Submitted { work: Work { id: JobId(0), tokens, needs, tenant, priority, deadline }, job })
+        let adapter = job.adapter.as_ref().map(AdapterHandle::id);
+        Ok(Submitted { work: Work { id: JobId(0), tokens, needs, tenant, priority, deadline, adapter }, job })
     }
 }

@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use cascadia_text::{Constraint, KeptTokens};
 
-use crate::{EngineError, FinishReason, Flow, Sampling};
+use crate::{AdapterHandle, EngineError, FinishReason, Flow, Sampling};
 
-/// One piece of work. Its tokens depend on `prompt` and `task` alone, never on what else the service does.
+/// One piece of work. Its tokens depend on `prompt`, `task` and `adapter` alone, never on what else the service does.
 pub struct Job {
     /// The whole prompt; what the cache already holds of it is not computed again.
     pub prompt: Vec<u32>,
@@ -14,6 +14,8 @@ pub struct Job {
     pub task: Task,
     /// For whom; decides fair shares and which cached prefixes may be used.
     pub tenant: Tenant,
+    /// What changes the model's weights for it; where it is none, the one that the model was opened with, if any.
+    pub adapter: Option<AdapterHandle>,
     /// How urgent it is among the jobs of its tenant and of others.
     pub priority: Priority,
     /// When nobody waits for the answer any more; it then ends with [`FinishReason::Deadline`].

@@ -47,6 +47,11 @@ impl Queue {
         self.count
     }
 
+    /// Whether a job that comes now need not wait for another.
+    pub(super) fn starts_at_once(&self) -> bool {
+        self.count + self.running < self.limits.parallel as usize
+    }
+
     /// A job of this tenant waits from now on. Every tenant that waits has an equal share of the queue, because its jobs
     /// start as often as those of the others: one that has filled the queue does not keep others out.
     pub(super) fn enter(&mut self, tenant: Tenant) -> Result<(), Full> {

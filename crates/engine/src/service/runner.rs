@@ -256,11 +256,28 @@ impl Runner {
         self.speculate();
         let plan = self.scheduler.plan(self.shared.now());
         // Before anything of this plan runs: a preempted sequence may be in it again, from its beginning.
-        self.scheduler.take_released().into_iter().for_each(|id| self.steps.pipeline().end_sequence(id.0));
-        let Some(plan) = plan else { return false };
+        for id in self.scheduler.take_released() {
+            self.steps.pipeline().end_sequence(id.0);
+            self.jobs.get_mut(&id).into_iter().for_each(|job| job.weights = None);
+        }
+        let Some(mut plan) = plan else { return false };
+        let adapted = self.adapt(&mut plan);
         self.start_jobs(&plan);
-        self.steps.start(plan);
+        match adapted {
+            Ok(()) => self.steps.start(plan),
+            Err(error) => self.step_failed(plan, StageError::Plan { problem: error.to_string() }),
+        }
         true
+    }
+
+    /// Gives the sequences of a plan the adapters of their jobs.
+    fn adapt(&mut self, plan: &mut Plan) -> Result<(), EngineError> {
+        let opened_with = self.steps.pipeline().adapter().cloned();
+        for (planned, step) in plan.jobs.iter().zip(&mut plan.step.steps) {
+            let own = self.jobs.get_mut(&planned.id).map_or(Ok(None), ActiveJob::weights)?;
+            step.adapter = own.or_else(|| opened_with.clone());
+        }
+        Ok(())
     }
 
     /// Reports to jobs that they left the queue.

@@ -17,6 +17,7 @@ fn work(id: u64, tenant: u64, length: usize) -> Work {
         tenant: Tenant(tenant),
         priority,
         deadline: None,
+        adapter: None,
     }
 }
 

@@ -47,7 +47,7 @@ impl Machine {
         self.tenants.insert(id, tenant);
         // No two prompts begin alike, so that nothing is cached by chance.
         let tokens = (0..prompt).map(|at| (id.0 as usize * 31 + at) as u32).collect();
-        let work = Work { id, tokens, needs: Needs::NextToken, tenant, priority, deadline: None };
+        let work = Work { id, tokens, needs: Needs::NextToken, tenant, priority, deadline: None, adapter: None };
         self.scheduler.admit(work, self.now);
         id
     }

@@ -24,7 +24,8 @@ impl Bench {
         let id = JobId(self.next);
         self.next += 1;
         let (needs, priority, tenant) = (Needs::NextToken, Priority::Normal, Tenant(tenant));
-        self.scheduler.admit(Work { id, tokens: prompt.to_vec(), needs, tenant, priority, deadline: None }, 0.0);
+        self.scheduler
+            .admit(Work { id, tokens: prompt.to_vec(), needs, tenant, priority, deadline: None, adapter: None }, 0.0);
         let (mut reused, mut answer) = (0, Vec::new());
         while let Some(plan) = self.scheduler.plan(0.0) {
             let next = self.model.run(&plan.step);
@@ -134,7 +135,15 @@ fn what_a_lost_stage_held_is_never_found() {
     let mut bench = Bench::new(limits(40));
     bench.run(1, &text(1, 200), 1);
     let (needs, priority) = (Needs::NextToken, Priority::Normal);
-    let work = Work { id: JobId(100), tokens: text(1, 300), needs, tenant: Tenant(1), priority, deadline: None };
+    let work = Work {
+        id: JobId(100),
+        tokens: text(1, 300),
+        needs,
+        tenant: Tenant(1),
+        priority,
+        deadline: None,
+        adapter: None,
+    };
     bench.scheduler.admit(work, 0.0);
     let plan = bench.scheduler.plan(0.0).expect("there is a job");
     assert_eq!(plan.jobs[0].reused, Some(192));
@@ -149,7 +158,7 @@ fn what_came_through_after_a_loss_is_not_kept() {
     bench.run(1, &text(1, 200), 1);
     let (needs, priority) = (Needs::NextToken, Priority::Normal);
     for (id, tokens) in [(100, text(1, 300)), (101, text(2, 300)), (102, text(3, 300))] {
-        let work = Work { id: JobId(id), tokens, needs, tenant: Tenant(1), priority, deadline: None };
+        let work = Work { id: JobId(id), tokens, needs, tenant: Tenant(1), priority, deadline: None, adapter: None };
         bench.scheduler.admit(work, 0.0);
     }
     // One continues from cached pages, one fills a page of its own, and a third meets the loss.

@@ -40,7 +40,8 @@ impl Bench {
         let id = JobId(self.next);
         self.next += 1;
         let (needs, priority, tenant) = (Needs::NextToken, Priority::Normal, Tenant(tenant));
-        self.scheduler.admit(Work { id, tokens: prompt.to_vec(), needs, tenant, priority, deadline: None }, 0.0);
+        self.scheduler
+            .admit(Work { id, tokens: prompt.to_vec(), needs, tenant, priority, deadline: None, adapter: None }, 0.0);
         id
     }
 

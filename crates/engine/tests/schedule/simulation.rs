@@ -159,7 +159,7 @@ impl Simulation {
         let answer = alone(&prompt, count, &self.limits.spans);
         self.jobs.insert(id, Expected { prompt: prompt.clone(), answer, got: Vec::new(), ended: false });
         let needs = Needs::NextToken;
-        self.scheduler.admit(Work { id, tokens: prompt, needs, tenant, priority, deadline }, self.now);
+        self.scheduler.admit(Work { id, tokens: prompt, needs, tenant, priority, deadline, adapter: None }, self.now);
     }
 
     fn end(&mut self, id: JobId) {

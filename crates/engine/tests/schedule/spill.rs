@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use cascadia_engine::service::schedule::{Block, Fetched, PageTier, PrefixKey};
 use cascadia_engine::service::spill::{Spill, SpillStatus, SpillWriter};
-use cascadia_model::{PageBytes, PageClass, PageId, PerClass, StageError};
+use cascadia_model::{AdapterId, PageBytes, PageClass, PageId, PerClass, StageError};
 
 use crate::disk::{Operation, TestDisk};
 use crate::hash_model::Random;
@@ -115,7 +115,7 @@ fn a_page_comes_back_as_it_was() {
         bench.keep(Block { class, ..full(&tokens) }, content);
         assert_eq!(bench.fetch(Block { class, ..full(&tokens) }), Ok(content), "it waits to be written");
     }
-    assert_eq!(bench.status().waiting_bytes, 450 + 3 * (25 + 4 * 128));
+    assert_eq!(bench.status().waiting_bytes, 450 + 3 * (49 + 4 * 128));
     bench.writer.work();
     assert_eq!((bench.status().waiting_bytes, bench.disk.state().files.len()), (0, 3));
     for (class, content) in PageClass::ALL.into_iter().zip(1..) {
@@ -141,7 +141,7 @@ fn no_other_text_or_tenant_gets_a_page() {
         full(&tokens[..64]),
         Block { class: PageClass::Window, ..full(&tokens) },
         Block { owner: owner(2), ..full(&tokens) },
-        Block { owner: PrefixKey { adapter: 1, ..owner(1) }, ..full(&tokens) },
+        Block { owner: PrefixKey { adapter: Some(AdapterId([1; 32])), ..owner(1) }, ..full(&tokens) },
     ];
     for other in others {
         assert_eq!(bench.fetch(other), Err(Fetched::Missing), "{other:?}");
@@ -167,7 +167,7 @@ fn a_record_that_is_not_what_was_written_is_a_miss() {
         assert!(bench.disk.state().files.is_empty(), "{what}: it is removed");
         assert_eq!(bench.status().bytes, 0, "{what}");
     };
-    let length = 40 + 25 + 4 * 64 + 300 + 16;
+    let length = 40 + 49 + 4 * 64 + 300 + 16;
     for at in 0..length {
         check(&mut bench, format!("byte {at}"), &|file| file[at] ^= 1 << (at % 8));
         check(&mut bench, format!("{at} bytes"), &|file| file.truncate(at));

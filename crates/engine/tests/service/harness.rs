@@ -187,6 +187,7 @@ pub(crate) fn job(request: &Request, leave: Leave) -> (Job, Receiver<Update>) {
         prompt: request.prompt.clone(),
         task: Task::Generate(request.generation()),
         tenant: Tenant(0),
+        adapter: None,
         priority: Priority::Normal,
         deadline: None,
         sink: Box::new(sink),

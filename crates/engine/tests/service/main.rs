@@ -1,5 +1,6 @@
 //! The service on real models: the tokens of a job never depend on what else is going on.
 
+mod adapters;
 mod harness;
 mod identity;
 mod jobs;

@@ -6,15 +6,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cascadia_model::{PageClass, PageId, PerClass};
+use cascadia_model::{AdapterId, PageClass, PageId, PerClass};
 
 /// What cached keys and values depend on besides tokens. Texts of different keys never meet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PrefixKey {
     /// Whose text it is; the same for all tenants where they share prefixes.
     pub salt: u64,
-    /// The adapter that computed it; a service has one model and no adapters so far.
-    pub adapter: u64,
+    /// The adapter that computed it, by its content.
+    pub adapter: Option<AdapterId>,
     /// Counts how often all caches were lost; what was computed before is never found after.
     pub generation: u64,
 }

@@ -78,7 +78,8 @@ impl Scheduler {
             Sharing::Everyone => 0,
         };
         self.tenants.wait((work.tenant, work.priority), work.id, (Place::Back, now));
-        self.sequences.insert(work.id, Sequence::new(work, PrefixKey { salt, ..PrefixKey::default() }));
+        let key = PrefixKey { salt, adapter: work.adapter, ..PrefixKey::default() };
+        self.sequences.insert(work.id, Sequence::new(work, key));
     }
 
     /// Forgets a job. If it is in a plan, its pages are freed when that is committed.

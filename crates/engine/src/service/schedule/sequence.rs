@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use cascadia_model::{PAGE_TOKENS, PageClass};
+use cascadia_model::{AdapterId, PAGE_TOKENS, PageClass};
 
 use super::memory::Holding;
 use super::prefix::PrefixKey;
@@ -26,6 +26,8 @@ pub struct Work {
     pub priority: Priority,
     /// When it must have ended, in seconds.
     pub deadline: Option<f64>,
+    /// What changes the model's weights for it: what is cached for others is of no use.
+    pub adapter: Option<AdapterId>,
 }
 
 /// Which rows of a sequence are read.

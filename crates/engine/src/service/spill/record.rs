@@ -54,7 +54,7 @@ impl Names {
     /// The names of all pages of a text.
     pub(super) fn of(&self, owner: PrefixKey, tokens: &[u32]) -> Vec<[u8; 32]> {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
-        hasher.update(&self.context).update(&owner.salt.to_le_bytes()).update(&owner.adapter.to_le_bytes());
+        hasher.update(&self.context).update(&owner.salt.to_le_bytes()).update(&adapter(owner));
         let page = |part: &[u32]| {
             part.iter().for_each(|token| _ = hasher.update(&token.to_le_bytes()));
             let mut name = *hasher.finalize().as_bytes();
@@ -86,27 +86,34 @@ pub(super) fn decode<'a>(block: &Block<'_>, plain: &'a [u8]) -> Option<&'a [u8]>
 fn head(Block { owner, tokens, class }: &Block<'_>) -> Vec<u8> {
     let mut head = Vec::with_capacity(head_bytes(tokens.len()));
     head.extend_from_slice(&owner.salt.to_le_bytes());
-    head.extend_from_slice(&owner.adapter.to_le_bytes());
+    head.extend_from_slice(&adapter(*owner));
     head.push(*class as u8);
     head.extend_from_slice(&(tokens.len() as u64).to_le_bytes());
     tokens.iter().for_each(|token| head.extend_from_slice(&token.to_le_bytes()));
     head
 }
 
+/// The adapter that computed a page; zeros where it was none.
+fn adapter(owner: PrefixKey) -> [u8; 32] {
+    owner.adapter.map_or([0; 32], |id| id.0)
+}
+
 /// Bytes before those of the page.
 pub(super) fn head_bytes(tokens: usize) -> usize {
-    8 + 8 + 1 + 8 + 4 * tokens
+    8 + 32 + 1 + 8 + 4 * tokens
 }
 
 #[cfg(test)]
 mod tests {
+    use cascadia_model::AdapterId;
+
     use super::*;
 
     #[test]
     fn a_name_depends_on_everything() {
         let secret = |byte| Secret(Zeroizing::new([byte; 32]));
         let tokens: Vec<u32> = (0..130).collect();
-        let owner = PrefixKey { salt: 3, adapter: 4, generation: 0 };
+        let owner = PrefixKey { salt: 3, adapter: Some(AdapterId([4; 32])), generation: 0 };
         let names = Names::new(&secret(1), "model");
         let known = names.of(owner, &tokens);
         assert_eq!(known.len(), 2, "whole pages alone");
@@ -116,7 +123,7 @@ mod tests {
         let others = [
             names.of(owner, &changed),
             names.of(PrefixKey { salt: 4, ..owner }, &tokens),
-            names.of(PrefixKey { adapter: 5, ..owner }, &tokens),
+            names.of(PrefixKey { adapter: Some(AdapterId([5; 32])), ..owner }, &tokens),
             Names::new(&secret(1), "other").of(owner, &tokens),
             Names::new(&secret(2), "model").of(owner, &tokens),
         ];
@@ -137,7 +144,7 @@ mod tests {
             Block { tokens: &tokens[..64], ..block },
             Block { class: PageClass::Tail, ..block },
             Block { owner: PrefixKey { salt: 1, ..block.owner }, ..block },
-            Block { owner: PrefixKey { adapter: 1, ..block.owner }, ..block },
+            Block { owner: PrefixKey { adapter: Some(AdapterId([1; 32])), ..block.owner }, ..block },
         ];
         others.iter().for_each(|other| assert_eq!(decode(other, &plain), None, "{other:?}"));
     }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use cascadia_model::{PageBytes, PageClass, PageId, StageError};
+use cascadia_model::{AdapterId, PageBytes, PageClass, PageId, StageError};
 
 use super::disk::{Disk, Folder};
 use super::{Secret, Spill, SpillSetup};
@@ -51,7 +51,7 @@ fn texts_of_one_name_do_not_get_each_others_pages() {
         Block { tokens: &other, ..block },
         Block { tokens: &own[..64], ..block },
         Block { owner: PrefixKey { salt: 1, ..block.owner }, ..block },
-        Block { owner: PrefixKey { adapter: 1, ..block.owner }, ..block },
+        Block { owner: PrefixKey { adapter: Some(AdapterId([1; 32])), ..block.owner }, ..block },
     ];
     for is_written in [false, true] {
         for other in others {
