@@ -34,7 +34,7 @@ pub fn rewrite(kind: Kind, bytes: &[u8]) -> Option<Vec<u8>> {
         Kind::Witness => parse_testimony(bytes).ok().map(|testimony| testimony_bytes(&testimony)),
         Kind::Succeed => Succession::parse(bytes).ok().map(|succession| succession.bytes()),
         Kind::Step | Kind::Ping | Kind::Join | Kind::Have | Kind::Chunk | Kind::Compressed => None,
-        Kind::Pending | Kind::Rotate | Kind::Succeeded => None,
+        Kind::Pending | Kind::Rotate | Kind::Succeeded | Kind::Adapter => None,
     }
 }
 
@@ -52,7 +52,7 @@ pub struct PlanExchange {
 impl PlanExchange {
     /// Nothing is known yet.
     pub fn new(sends_tokens: bool, context: u32) -> PlanExchange {
-        PlanExchange { encoder: PlanEncoder::new(sends_tokens), decoder: PlanDecoder::new(sends_tokens, context) }
+        PlanExchange { encoder: PlanEncoder::new(sends_tokens, 0..0), decoder: PlanDecoder::new(sends_tokens, context) }
     }
 
     /// The plan as it is sent, with the sequences that have ended; nothing if it cannot be sent.

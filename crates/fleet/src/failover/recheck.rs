@@ -5,7 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cascadia_model::{CachePages, Hidden, ModelLimits, PAGE_TOKENS, ReservedPages, SequenceStep, Stage, StepPlan};
+use cascadia_model::{
+    Adapter, CachePages, Hidden, ModelLimits, PAGE_TOKENS, ReservedPages, SequenceStep, Stage, StepPlan,
+};
 
 use crate::clock::{Receiver, Sender, channel};
 use crate::wire::codec::Codec;
@@ -57,6 +59,7 @@ struct FollowedSequence {
 struct Piece {
     start: u32,
     tokens: Vec<u32>,
+    adapter: Option<Arc<Adapter>>,
     /// What the machine was sent.
     row_bytes: Vec<u8>,
     /// What it made of that.
@@ -156,7 +159,8 @@ impl Recheck {
         }
         followed.next = step.end();
         let (tokens, row_bytes, digest) = (tokens.to_vec(), sent.to_vec(), Digest::of(came));
-        followed.pieces.push(Piece { start: step.start, tokens, row_bytes, digest });
+        let adapter = step.adapter.clone();
+        followed.pieces.push(Piece { start: step.start, tokens, adapter, row_bytes, digest });
     }
 
     /// Lets what was kept be computed again, unless something still is.
@@ -225,9 +229,11 @@ impl Rechecker {
     fn is_step_same(&self, stage: &dyn Stage, pieces: &[Piece]) -> Option<bool> {
         let tokens: Vec<u32> = pieces.iter().flat_map(|piece| &piece.tokens).copied().collect();
         let rows: Vec<u8> = pieces.iter().flat_map(|piece| &piece.row_bytes).copied().collect();
-        let (start, count, width) = (pieces.first()?.start, tokens.len(), self.codec.width());
+        let first = pieces.first()?;
+        let (start, count, width) = (first.start, tokens.len(), self.codec.width());
         let mut plan = StepPlan::default();
         plan.add(0, start, tokens, ReservedPages::new(0, self.pages).runs(start + count as u32));
+        plan.adapt(first.adapter.clone());
         let mut hidden = Hidden { values: vec![0.0; count * width], width };
         if !self.codec.decode(&rows, &mut hidden.values) {
             return None;

@@ -237,7 +237,7 @@ impl RemoteStage {
         // Before they are sent, so that none is sent that is not known.
         let standby = state.standbys.standby.as_ref().map(|standby| standby.node.as_str());
         std::iter::once(worker.node.as_str()).chain(standby).for_each(|node| self.workers.saw(node, plan));
-        let sent = worker.send(plan, &ended, &state.row_bytes);
+        let sent = worker.send(plan, &ended, (&state.row_bytes, &self.workers));
         // Whatever became of that: if the machine is lost, its standby answers.
         state.standbys.tell((&worker.node, self.now()), |standby| standby.step(plan, &ended, &state.row_bytes));
         let sent = sent?;

@@ -270,7 +270,7 @@ impl Follower {
         }
         let Followed { worker, coverage, answer, frame } = &mut self.followed;
         self.step += 1;
-        worker.send(plan, ended, row_bytes)?;
+        worker.send(plan, ended, (row_bytes, &self.workers))?;
         let awaited = Awaited { rows: plan.tokens.len() as u16, is_overdue: &|_, _| false };
         let came = worker.answer(&awaited, &self.terms, &self.workers, frame)?;
         self.progress.is_slow.store(worker.pace.is_slow(), Ordering::Relaxed);

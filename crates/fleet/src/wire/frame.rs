@@ -8,7 +8,7 @@ use crate::wire::verbs::Expecting;
 /// Bytes before the payload of a frame.
 pub const HEADER_BYTES: usize = 20;
 /// The version of everything on the wire.
-pub const WIRE_VERSION: u8 = 6;
+pub const WIRE_VERSION: u8 = 7;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,10 +61,12 @@ pub enum Kind {
     Succeeded = 22,
     /// The keys that the fleet has had, each signed with the ones before.
     Keys = 23,
+    /// A piece of an adapter that the next steps use.
+    Adapter = 24,
 }
 
 /// All of them.
-pub const KINDS: [Kind; 23] = [
+pub const KINDS: [Kind; 24] = [
     Kind::Hello,
     Kind::Welcome,
     Kind::Ready,
@@ -88,6 +90,7 @@ pub const KINDS: [Kind; 23] = [
     Kind::Succeed,
     Kind::Succeeded,
     Kind::Keys,
+    Kind::Adapter,
 ];
 
 /// What stands before a payload.

@@ -1,5 +1,6 @@
 //! What crosses the network: frames, messages, step plans and hidden states, over an encrypted link.
 
+pub(crate) mod adapters;
 pub(crate) mod codec;
 pub(crate) mod compress;
 pub mod frame;

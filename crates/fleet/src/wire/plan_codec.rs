@@ -4,9 +4,11 @@
 //! own pages costs three or four bytes a step.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use cascadia_model::{PAGE_TOKENS, PageClass, PageId, PageRun, PerClass, SequenceStep, StepPlan};
 
+use crate::wire::adapters::{AdapterReceiver, AdapterSender};
 use crate::wire::link::LinkError;
 
 /// Sequences that both ends remember.
@@ -23,8 +25,10 @@ const ROWS: u8 = 2;
 const START: u8 = 4;
 /// Its pages of the first class changed; each class has the next higher bit.
 const PAGES: u8 = 8;
+/// It has another adapter than before, or none any more.
+const ADAPTER: u8 = PAGES << PageClass::ALL.len();
 /// All bits that have a meaning.
-const KNOWN: u8 = FRESH | ROWS | START | (PAGES * ((1 << PageClass::ALL.len()) - 1));
+const KNOWN: u8 = FRESH | ROWS | START | (PAGES * ((1 << PageClass::ALL.len()) - 1)) | ADAPTER;
 
 /// What both ends know of a sequence.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +36,8 @@ struct Slot {
     id: Option<u64>,
     next: u32,
     runs: PerClass<Run>,
+    /// The number of its adapter.
+    adapter: u32,
 }
 
 /// What both ends know of its pages of one class.
@@ -51,6 +57,8 @@ pub(crate) struct PlanEncoder {
     free: Vec<usize>,
     steps: u64,
     sends_tokens: bool,
+    /// Which adapters the other end has.
+    pub(crate) adapters: AdapterSender,
 }
 
 /// The receiving end.
@@ -59,17 +67,19 @@ pub(crate) struct PlanDecoder {
     sends_tokens: bool,
     /// The most pages of one sequence.
     pages: usize,
+    /// Adapters that have come.
+    pub(crate) adapters: AdapterReceiver,
 }
 
 impl PlanEncoder {
-    /// Nothing is known yet. Tokens are sent only to stages that cannot do without.
-    pub(crate) fn new(sends_tokens: bool) -> PlanEncoder {
-        let (slots, used) = (Vec::new(), Vec::new());
-        PlanEncoder { slots, used, by_sequence: HashMap::new(), free: Vec::new(), steps: 0, sends_tokens }
+    /// Nothing is known yet. Tokens are sent only to stages that cannot do without, adapters for these layers alone.
+    pub(crate) fn new(sends_tokens: bool, layers: Range<u32>) -> PlanEncoder {
+        let (slots, used, by_sequence, free) = Default::default();
+        PlanEncoder { slots, used, by_sequence, free, steps: 0, sends_tokens, adapters: AdapterSender::new(layers) }
     }
 
     /// Appends the plan to `out`, after the sequences that have ended, of which there are at most [`MOST_ENDED`]; `None`
-    /// if it has more sequences than there are slots.
+    /// if it has more sequences than there are slots, or an adapter that the other end was not told of.
     pub(crate) fn write(&mut self, plan: &StepPlan, ended: &[u64], out: &mut Vec<u8>) -> Option<()> {
         self.steps += 1;
         put(ended.len() as u64, out);
@@ -84,7 +94,8 @@ impl PlanEncoder {
             if fresh {
                 self.slots[slot] = Slot::default();
             }
-            self.slots[slot].write(step, if fresh { FRESH } else { 0 }, out);
+            let adapter = self.adapters.number(step.adapter.as_ref())?;
+            self.slots[slot].write((step, adapter), if fresh { FRESH } else { 0 }, out);
         }
         if self.sends_tokens {
             out.extend(plan.tokens.iter().flat_map(|token| token.to_le_bytes()));
@@ -119,7 +130,7 @@ impl PlanEncoder {
 }
 
 impl Slot {
-    fn write(&mut self, step: &SequenceStep, fresh: u8, out: &mut Vec<u8>) {
+    fn write(&mut self, (step, adapter): (&SequenceStep, u32), fresh: u8, out: &mut Vec<u8>) {
         let flags_at = out.len();
         out.push(0);
         let mut flags = fresh;
@@ -134,6 +145,11 @@ impl Slot {
         if step.start != self.next {
             flags |= START;
             put(step.start, out);
+        }
+        if adapter != self.adapter {
+            flags |= ADAPTER;
+            put(adapter, out);
+            self.adapter = adapter;
         }
         for class in PageClass::ALL {
             let known = &mut self.runs[class];
@@ -150,7 +166,12 @@ impl Slot {
     }
 
     /// Reads what changed, and gives the sequence's part of a step that begins at row `first`.
-    fn read(&mut self, first: u32, input: &mut Input<'_>, most: usize) -> Option<SequenceStep> {
+    fn read(
+        &mut self,
+        first: u32,
+        input: &mut Input<'_>,
+        (most, adapters): (usize, &AdapterReceiver),
+    ) -> Option<SequenceStep> {
         let flags = input.byte()?;
         (flags & !KNOWN == 0).then_some(())?;
         if flags & FRESH != 0 {
@@ -159,6 +180,10 @@ impl Slot {
         let id = self.id?;
         let rows = if flags & ROWS != 0 { input.number()? } else { 1 };
         let start = if flags & START != 0 { input.number()? } else { self.next };
+        if flags & ADAPTER != 0 {
+            self.adapter = input.number()?;
+        }
+        let adapter = adapters.numbered(self.adapter)?;
         for class in PageClass::ALL {
             if flags & (PAGES << class as u8) != 0 {
                 let first = input.number()?;
@@ -170,7 +195,7 @@ impl Slot {
         let rows = first..first.checked_add(rows)?;
         let held = self.runs.iter().filter(|(_, run)| !run.pages.is_empty());
         let runs = held.map(|(class, Run { first, pages })| PageRun { class, first: *first, pages: pages.clone() });
-        Some(SequenceStep { id, rows, start, runs: runs.collect() })
+        Some(SequenceStep { id, rows, start, runs: runs.collect(), adapter })
     }
 }
 
@@ -185,14 +210,15 @@ impl Run {
 impl PlanDecoder {
     /// Nothing is known yet; no sequence is longer than `context`.
     pub(crate) fn new(sends_tokens: bool, context: u32) -> PlanDecoder {
-        PlanDecoder { slots: Vec::new(), sends_tokens, pages: context.div_ceil(PAGE_TOKENS) as usize + 1 }
+        let pages = context.div_ceil(PAGE_TOKENS) as usize + 1;
+        PlanDecoder { slots: Vec::new(), sends_tokens, pages, adapters: AdapterReceiver::default() }
     }
 
     /// The longest table of a step of `rows` rows.
     pub(crate) fn most_bytes(&self, rows: u32) -> u32 {
         // A list of pages for each class, and all other numbers of a sequence; five bytes are the longest number.
         // Identities are twice as long.
-        let sequence = 5 * (PageClass::ALL.len() as u64 * (self.pages as u64 + 3) + 6);
+        let sequence = 5 * (PageClass::ALL.len() as u64 * (self.pages as u64 + 3) + 7);
         let sequences = u64::from(rows).min(SLOTS as u64);
         let ended = 5 + 10 * MOST_ENDED as u64;
         u32::try_from(5 + ended + sequences * sequence + 4 * u64::from(rows)).unwrap_or(u32::MAX)
@@ -226,7 +252,7 @@ impl PlanDecoder {
             if slot == self.slots.len() {
                 self.slots.push(Slot::default());
             }
-            let step = self.slots[slot].read(next, &mut input, self.pages)?;
+            let step = self.slots[slot].read(next, &mut input, (self.pages, &self.adapters))?;
             next = step.rows.end;
             (next <= rows).then_some(())?;
             plan.steps.push(step);

@@ -7,12 +7,13 @@ use super::*;
 fn step(id: u64, rows: std::ops::Range<u32>, start: u32, pages: &[u32], window: (u32, &[u32])) -> SequenceStep {
     let run = |class, first, pages: &[u32]| PageRun { class, first, pages: pages.to_vec() };
     let runs = [run(PageClass::Full, 0, pages), run(PageClass::Window, window.0, window.1)];
-    SequenceStep { id, rows, start, runs: runs.into_iter().filter(|run| !run.pages.is_empty()).collect() }
+    let runs = runs.into_iter().filter(|run| !run.pages.is_empty()).collect();
+    SequenceStep { id, rows, start, runs, adapter: None }
 }
 
 /// Sends plans one after the other; gives the bytes of each.
 fn check(plans: &[Vec<SequenceStep>]) -> Vec<usize> {
-    let (mut writer, mut reader) = (PlanEncoder::new(true), PlanDecoder::new(true, 4096));
+    let (mut writer, mut reader) = (PlanEncoder::new(true, 0..1), PlanDecoder::new(true, 4096));
     let mut lengths = Vec::new();
     for steps in plans {
         let rows = steps.last().map_or(0, |step| step.rows.end);
@@ -48,14 +49,14 @@ fn only_changes_are_sent() {
 
 #[test]
 fn a_sequence_twice_or_too_many_are_not_sent() {
-    let mut writer = PlanEncoder::new(false);
+    let mut writer = PlanEncoder::new(false, 0..1);
     let twice = vec![step(1, 0..1, 0, &[0], (0, &[])), step(1, 1..2, 1, &[0], (0, &[]))];
     assert!(
         writer.write(&StepPlan { tokens: vec![0; 2], steps: twice, generation: 0 }, &[], &mut Vec::new()).is_none()
     );
     let many = (0..SLOTS as u32 + 1).map(|at| step(u64::from(at), at..at + 1, 0, &[0], (0, &[]))).collect();
     assert!(
-        PlanEncoder::new(false)
+        PlanEncoder::new(false, 0..1)
             .write(&StepPlan { tokens: Vec::new(), steps: many, generation: 0 }, &[], &mut Vec::new())
             .is_none()
     );
@@ -63,7 +64,7 @@ fn a_sequence_twice_or_too_many_are_not_sent() {
 
 #[test]
 fn workers_hear_which_sequences_have_ended() {
-    let (mut writer, mut reader) = (PlanEncoder::new(false), PlanDecoder::new(false, 4096));
+    let (mut writer, mut reader) = (PlanEncoder::new(false, 0..1), PlanDecoder::new(false, 4096));
     let mut send = |id: u64, ended: &[u64]| {
         let plan = StepPlan { tokens: vec![0], steps: vec![step(id, 0..1, 0, &[0], (0, &[]))], generation: 0 };
         let mut table = Vec::new();

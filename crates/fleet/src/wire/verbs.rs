@@ -59,7 +59,7 @@ pub const VERBS: [(Expecting, Role, &[Kind]); 13] = [
     (Expecting::File, Role::Coordinator, &[Kind::Chunk, Kind::Compressed]),
     (Expecting::Receipt, Role::Worker, &[Kind::Have, Kind::Refused]),
     (Expecting::Load, Role::Worker, &[Kind::Ready, Kind::Refused]),
-    (Expecting::Work, Role::Coordinator, &[Kind::Step, Kind::Ping, Kind::Head]),
+    (Expecting::Work, Role::Coordinator, &[Kind::Step, Kind::Adapter, Kind::Ping, Kind::Head]),
     (
         Expecting::Result,
         Role::Worker,

@@ -132,7 +132,9 @@ impl ModelWorkers {
             kind => return Err(LinkError::Broken(format!("{node} answered {kind:?} when it should load its shard"))),
         };
         let connection = Connection { link, epoch, node, numerics, sandbox: hello.sandbox };
-        match self.stages[stage].put(WorkerLink::new(connection, self.manifest.numerics.stages_need_tokens)) {
+        let ([start, end], needs_tokens) =
+            (self.manifest.stages[stage].layers, self.manifest.numerics.stages_need_tokens);
+        match self.stages[stage].put(WorkerLink::new(connection, (needs_tokens, start..end))) {
             true => Ok(stage),
             false => Err(LinkError::Broken(format!("enough machines wait for stage {stage}"))),
         }

@@ -13,6 +13,7 @@ use crate::Availability;
 use crate::audit::Countersigner;
 use crate::audit::{SignedHead, Witnesses, testimony_bytes};
 use crate::clock::{Clock, spawn_scoped};
+use crate::wire::adapters::MOST_FRAME;
 use crate::wire::codec::Codec;
 use crate::wire::frame::{Bounds, Frame, Kind, Outgoing, Wait, receive};
 use crate::wire::link::{Link, LinkError};
@@ -133,7 +134,7 @@ impl WorkerStage {
             hearing: Expecting::Work,
             rows: limits.model.rows_per_step,
             row_bytes: codec.row_bytes(),
-            table: table.most_bytes(limits.model.rows_per_step).max(MOST_MESSAGE),
+            table: table.most_bytes(limits.model.rows_per_step).max(MOST_MESSAGE).max(MOST_FRAME),
         };
         let hidden = Hidden { values: Vec::new(), width: self.shape.hidden_width };
         let clock = link.clock().clone();
@@ -258,6 +259,7 @@ impl Work<'_> {
                 self.countersigner.iter().for_each(|countersigner| countersigner.show(head));
                 Ok(())
             }
+            Kind::Adapter => self.table.adapters.take(frame.table(), |part| self.stage.adapter(part)),
             // A plan says what changed, so none may be missed or taken twice.
             Kind::Step if header.step <= self.step => Ok(()),
             Kind::Step if header.step == self.step + 1 => self.run(frame),

@@ -1,5 +1,6 @@
 //! The connection to a worker that has loaded its stage: steps go there, rows and heartbeats come back.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use cascadia_model::StepPlan;
@@ -19,6 +20,9 @@ use crate::workers::stage_workers::StageWorkers;
 const STILL: u32 = 3;
 /// How long to look for the reason of a worker that has closed its connection: it has come, or never will.
 const FAREWELL: Duration = Duration::from_secs(1);
+
+/// How long a worker may take to receive the adapters of a step.
+const TRANSFER: Duration = Duration::from_secs(60);
 
 /// What holds for every step of a stage, whichever worker computes it.
 #[derive(Clone, Copy)]
@@ -88,8 +92,8 @@ struct Advance {
 }
 
 impl WorkerLink {
-    /// A worker that has been sent nothing yet. Tokens go only to stages that need them.
-    pub(crate) fn new(connection: Connection, sends_tokens: bool) -> WorkerLink {
+    /// A worker for these layers that has been sent nothing yet. Tokens go only to stages that need them.
+    pub(crate) fn new(connection: Connection, (sends_tokens, layers): (bool, Range<u32>)) -> WorkerLink {
         let Connection { link, epoch, node, numerics, sandbox } = connection;
         WorkerLink {
             link,
@@ -100,7 +104,7 @@ impl WorkerLink {
             told: 0,
             step: 0,
             late: 0,
-            plan: PlanEncoder::new(sends_tokens),
+            plan: PlanEncoder::new(sends_tokens, layers),
             plan_bytes: Vec::new(),
             buffer: Vec::new(),
             pace: Pace::default(),
@@ -134,8 +138,24 @@ impl WorkerLink {
         }
     }
 
+    /// Sends the adapters of a plan that the worker lacks, and waits until it has taken them: never during a step.
+    fn send_adapters(&mut self, plan: &StepPlan, workers: &StageWorkers) -> Result<(), LinkError> {
+        let WorkerLink { plan: encoder, link, epoch, buffer, .. } = self;
+        let send = |piece: &[u8]| {
+            let frame = Outgoing { epoch: *epoch, ..Outgoing::message(Kind::Adapter, piece) };
+            frame.send(&mut **link, buffer).map(|_| ())
+        };
+        if encoder.adapters.tell(plan, send)? { self.ping(TRANSFER, workers) } else { Ok(()) }
+    }
+
     /// Sends a step with its rows, after the sequences that have ended; says how many bytes that were.
-    pub(crate) fn send(&mut self, plan: &StepPlan, ended: &[u64], row_bytes: &[u8]) -> Result<usize, LinkError> {
+    pub(crate) fn send(
+        &mut self,
+        plan: &StepPlan,
+        ended: &[u64],
+        (row_bytes, workers): (&[u8], &StageWorkers),
+    ) -> Result<usize, LinkError> {
+        self.send_adapters(plan, workers)?;
         let broken = |problem: &str| LinkError::Broken(problem.to_owned());
         self.step = self.step.checked_add(1).ok_or_else(|| broken("its steps cannot be numbered any more"))?;
         self.plan_bytes.clear();

@@ -69,6 +69,7 @@ fn plan(generation: u64) -> StepPlan {
         rows: 0..1,
         start: 0,
         runs: vec![PageRun { class: PageClass::Full, first: 0, pages: vec![0] }],
+        adapter: None,
     };
     StepPlan { tokens: vec![1], steps: vec![step], generation }
 }

@@ -1,5 +1,6 @@
 //! A model in shards on several workers gives the tokens that it gives in one piece, whatever happens on the way.
 
+mod adapters;
 mod admission;
 mod approval;
 mod chaos;

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use cascadia_engine::service::{Generation, Job, Priority, Service, ServiceOptions, StepCosts, Task, Tenant, Update};
-use cascadia_engine::{Engine, Flow, ModelText, Sampling, Source};
+use cascadia_engine::{AdapterHandle, Engine, Flow, ModelText, Sampling, Source};
 use cascadia_fleet::link::{LinkFaults, fair};
 use cascadia_fleet::{Manifest, OwnStage, RemoteStage, Shard, Timeouts};
 use cascadia_kernels::Pool;
@@ -14,8 +14,11 @@ use cascadia_model::{CachePages, LoadOptions, ModelLimits, Stage};
 use crate::harness::{PATIENCE, Workshop, fixture, open_whole};
 use crate::same_tokens::cuts;
 
+/// The adapters of the jobs.
+pub(crate) type Adapters = [Option<AdapterHandle>; 3];
+
 /// Jobs, greedy and not.
-fn jobs() -> Vec<(Job, Receiver<Update>)> {
+fn jobs(adapters: &Adapters) -> Vec<(Job, Receiver<Update>)> {
     let job = |seed: u32| {
         let (sender, updates) = channel();
         let sampling = Sampling {
@@ -30,6 +33,7 @@ fn jobs() -> Vec<(Job, Receiver<Update>)> {
             prompt: (0..24 + 8 * seed).map(|at| (at % 5) * 17 + seed).collect(),
             task: Task::Generate(wanted),
             tenant: Tenant(0),
+            adapter: adapters[seed as usize].clone(),
             priority: Priority::Normal,
             deadline: None,
             sink: Box::new(move |update| if sender.send(update).is_ok() { Flow::Continue } else { Flow::Stop }),
@@ -41,6 +45,11 @@ fn jobs() -> Vec<(Job, Receiver<Update>)> {
 
 /// The tokens of all jobs, and how many of them were guessed.
 pub(crate) fn tokens(engine: Engine, draft_rows: u32) -> (Vec<Vec<u32>>, u64) {
+    adapted_tokens(engine, draft_rows, &Adapters::default())
+}
+
+/// The same of jobs with adapters.
+pub(crate) fn adapted_tokens(engine: Engine, draft_rows: u32, adapters: &Adapters) -> (Vec<Vec<u32>>, u64) {
     let text = Arc::new(ModelText::read(&Source::Path(&fixture("llama3")).files().unwrap()).unwrap());
     let step_costs = StepCosts::PerRow(0.05);
     let options = ServiceOptions { draft_rows, step_costs, parallel: 3, ..ServiceOptions::default() };
@@ -51,8 +60,8 @@ pub(crate) fn tokens(engine: Engine, draft_rows: u32) -> (Vec<Vec<u32>>, u64) {
         updates
     };
     // Alone, because speculation is expensive in a batch; and all in the same steps.
-    let alone: Vec<_> = jobs().into_iter().map(|job| hear(&submit(job))).collect();
-    let updates: Vec<_> = jobs().into_iter().map(submit).collect();
+    let alone: Vec<_> = jobs(adapters).into_iter().map(|job| hear(&submit(job))).collect();
+    let updates: Vec<_> = jobs(adapters).into_iter().map(submit).collect();
     assert!(updates.iter().map(hear).eq(alone.iter().cloned()), "jobs change each other");
     service.drain();
     (alone, handle.snapshot().accepted_tokens)
@@ -148,7 +157,7 @@ fn with_nobody_left_every_job_ends_with_an_error_that_says_so() {
     };
     // Those that are under way, and those that come after.
     for _ in 0..2 {
-        let updates: Vec<_> = jobs().into_iter().map(submit).collect();
+        let updates: Vec<_> = jobs(&Adapters::default()).into_iter().map(submit).collect();
         for error in updates.iter().map(ending) {
             assert!(error.is_lost(), "{error}");
         }

@@ -1,0 +1,55 @@
+//! Requests with different adapters give the tokens of one process on every split, also when machines are lost.
+
+use cascadia_engine::{AdapterLimits, Engine};
+use cascadia_fleet::link::fair;
+use cascadia_fleet::{Manifest, RemoteStage};
+
+use crate::harness::{PATIENCE, Workshop, fixture, open_whole};
+use crate::same_tokens::cuts;
+use crate::serving::{Adapters, adapted_tokens, cut_after, tokens};
+
+/// The tokens of jobs with one adapter, with a mixture, and with none.
+fn adapted(engine: Engine) -> Vec<Vec<u32>> {
+    let store = engine.adapters(AdapterLimits::new(3));
+    for name in ["all", "embeddings"] {
+        store.insert(name, &fixture("adapters").join(format!("llama3-{name}"))).expect("it is for this model");
+    }
+    let select = |selection: &str| Some(store.select(selection).expect("it is there"));
+    let adapters: Adapters = [select("all"), select("all:0.5+embeddings:0.5"), None];
+    adapted_tokens(engine, 0, &adapters).0
+}
+
+#[test]
+fn every_split_gives_the_same_tokens() {
+    let workshop = Workshop::new("llama3", Some("int4"));
+    let expected = adapted(open_whole(&workshop.whole()));
+    let (plain, _) = tokens(open_whole(&workshop.whole()), 0);
+    assert!(
+        expected[0] != plain[0] && expected[1] != plain[1] && expected[2] == plain[2],
+        "adapters change their jobs"
+    );
+    for cut in (1..=3).flat_map(|stages| cuts(3, stages)) {
+        let manifest = workshop.export(&cut);
+        assert!(adapted(workshop.fleet(&manifest).0) == expected, "split at {cut:?}");
+    }
+}
+
+/// The model on workers of which the first two of every stage are lost after so many pieces.
+fn with_losses(workshop: &Workshop, manifest: &Manifest, pieces: u32) -> Engine {
+    workshop.open(manifest, |model_workers, stage, _| {
+        [pieces, 2 * pieces, u32::MAX].map(cut_after).into_iter().for_each(|faults| {
+            workshop.admit_worker(model_workers, stage, [fair(), faults]);
+        });
+        Box::new(RemoteStage::new(model_workers, stage, PATIENCE))
+    })
+}
+
+#[test]
+fn machines_that_are_lost_change_no_token() {
+    let workshop = Workshop::new("llama3", Some("int4"));
+    let expected = adapted(open_whole(&workshop.whole()));
+    let manifest = workshop.export(&[0, 2]);
+    for pieces in [5, 17, 40, 63] {
+        assert!(adapted(with_losses(&workshop, &manifest, pieces)) == expected, "lost after {pieces} pieces");
+    }
+}
