@@ -10,7 +10,7 @@ mod pack;
 mod recipe;
 
 pub use cache::QuantizedCache;
-pub use convert::{QuantizeJob, QuantizeProgress, QuantizeSummary, ShardJob, quantize, write_shard};
+pub use convert::{MergeJob, QuantizeJob, QuantizeProgress, QuantizeSummary, ShardJob, merge, quantize, write_shard};
 pub use error::QuantizeError;
 pub use importance::Importance;
 pub use mix_search::{Depth, FoundMix, Measured, MixSearch, SearchProgress};

@@ -1,6 +1,7 @@
 //! Writes a model as a GGUF file in other number formats.
 
 mod folder;
+mod merging;
 mod pre_tokenizer;
 mod rows;
 mod shard;
@@ -15,8 +16,10 @@ use cascadia_weights::gguf::write::{Outline, TensorEntry, write};
 use cascadia_weights::{FileKind, MetadataValue, ModelFiles, Tensor};
 
 pub(crate) use self::folder::model_name;
+pub use self::merging::{MergeJob, merge};
 pub use self::shard::{ShardJob, write_shard};
 
+use self::merging::Merging;
 use self::rows::{RowJob, write_rows};
 use crate::pack::refuse_packed;
 use crate::{Importance, QuantizeError, Recipe};
@@ -65,6 +68,17 @@ pub struct QuantizeSummary {
     pub bytes_after: u64,
 }
 
+impl QuantizeSummary {
+    fn of(files: &ModelFiles, entries: &[TensorEntry]) -> QuantizeSummary {
+        QuantizeSummary {
+            tensors: entries.len(),
+            parameters: entries.iter().map(|entry| numbers_in(&entry.shape)).sum(),
+            bytes_before: files.tensors().iter().map(Tensor::byte_len).sum(),
+            bytes_after: entries.iter().filter_map(bytes_of).sum(),
+        }
+    }
+}
+
 /// A tensor of the result.
 pub(crate) struct Planned {
     pub(crate) name: String,
@@ -108,6 +122,14 @@ impl Numbers<'_> {
             Numbers::Exported(export) => Ok(export.read(&export.tensors[index])?),
         }
     }
+
+    /// Where the model's own files have a row of one tensor.
+    fn source_row(&self, index: usize, row: usize) -> usize {
+        match self {
+            Numbers::Copied(_) => row,
+            Numbers::Exported(export) => export.tensors[index].source_row(row),
+        }
+    }
 }
 
 /// Converts a model. The file appears under its name only when it is complete; a failure leaves nothing behind.
@@ -119,17 +141,12 @@ pub fn quantize(
     let (mut fields, numbers) = plan(job.files)?;
     let entries = entries(job.recipe.clone(), &numbers.planned())?;
     fields.extend(format_fields(job.recipe.file_type()));
-    let content =
-        Content { fields: &fields, entries: &entries, numbers: &numbers, chosen: (0..entries.len()).collect() };
+    let chosen = (0..entries.len()).collect();
+    let content = Content { fields: &fields, entries: &entries, numbers: &numbers, chosen, merging: None };
     content.write(job.out, (job.importance, job.pool), &mut progress)?;
     // A source that shrank while it was read would have been converted into zeros.
     job.files.check_intact()?;
-    Ok(QuantizeSummary {
-        tensors: entries.len(),
-        parameters: entries.iter().map(|entry| numbers_in(&entry.shape)).sum(),
-        bytes_before: job.files.tensors().iter().map(Tensor::byte_len).sum(),
-        bytes_after: entries.iter().filter_map(bytes_of).sum(),
-    })
+    Ok(QuantizeSummary::of(job.files, &entries))
 }
 
 /// What says how blocks are laid out and which mix of formats this is.
@@ -147,6 +164,8 @@ struct Content<'a> {
     numbers: &'a Numbers<'a>,
     /// Of every entry, which tensor of `numbers` it is.
     chosen: Vec<usize>,
+    /// The adapter that changes them.
+    merging: Option<&'a Merging<'a>>,
 }
 
 impl Content<'_> {
@@ -160,12 +179,15 @@ impl Content<'_> {
         let mut done = 0;
         let outline = Outline { metadata: self.fields, tensors: self.entries };
         write(out, outline, |index, sink| {
-            let TensorEntry { name: tensor, dtype, shape } = &self.entries[index];
-            let (stored_dtype, stored) = self.numbers.read(self.chosen[index])?;
+            let (entry, chosen) = (&self.entries[index], self.chosen[index]);
+            let TensorEntry { name: tensor, dtype, shape } = entry;
+            let (stored_dtype, stored) = self.numbers.read(chosen)?;
             let columns = shape.last().map_or(1, |&columns| columns as usize);
             let stored = (*stored).as_ref();
             let importance = importance.map(|importance| importance.of(tensor, shape)).transpose()?.flatten();
-            let rows = RowJob { name: tensor, stored, stored_dtype, columns, dtype: *dtype, importance };
+            let source_row = |row| self.numbers.source_row(chosen, row);
+            let change = self.merging.and_then(|merging| merging.change(entry, source_row));
+            let rows = RowJob { name: tensor, stored, stored_dtype, columns, dtype: *dtype, importance, change };
             write_rows(&rows, pool, sink, |written| {
                 done += written;
                 progress(QuantizeProgress { tensor, done, total });

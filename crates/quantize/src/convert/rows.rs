@@ -27,7 +27,11 @@ pub(crate) struct RowJob<'a> {
     pub(crate) columns: usize,
     pub(crate) dtype: Dtype,
     pub(crate) importance: Option<TensorImportance<'a>>,
+    pub(crate) change: Option<RowChange<'a>>,
 }
+
+/// What is done to the numbers of a row, by its number, before they are written.
+pub(crate) type RowChange<'a> = Box<dyn Fn(usize, &mut [f32]) + Sync + 'a>;
 
 /// Writes every row of the job; `written` is called with how many numbers each piece had. Memory stays at a few pieces however
 /// large the tensor is.
@@ -37,10 +41,8 @@ pub(crate) fn write_rows(
     sink: &mut TensorSink<'_>,
     mut written: impl FnMut(u64),
 ) -> Result<(), QuantizeError> {
-    let source = job.stored;
-    let row_in = row_bytes(job.stored_dtype, job);
     let row_out = row_bytes(job.dtype, job);
-    let rows = source.len() / row_in;
+    let rows = job.stored.len() / row_bytes(job.stored_dtype, job);
     let rows_at_once = (PIECE_BYTES / row_out).clamp(1, rows.max(1));
     let mut scratch = vec![Scratch::default(); pool.threads()];
     let mut piece = vec![0u8; rows_at_once * row_out];
@@ -49,10 +51,8 @@ pub(crate) fn write_rows(
         let out = &mut piece[..count * row_out];
         let failure: Mutex<Option<NumbersError>> = Mutex::new(None);
         pool.chunks_with(out, row_out, &mut scratch, |_, index, out, scratch| {
-            let row = &source[(first + index) * row_in..(first + index + 1) * row_in];
-            let importance = job.importance.map(|importance| importance.of_row(first + index));
             scratch.values.resize(job.columns, 0.0);
-            if let Err(error) = convert_row(job, row, (importance, &mut scratch.values), out) {
+            if let Err(error) = convert_row(job, first + index, &mut scratch.values, out) {
                 *failure.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(error);
             }
         });
@@ -65,17 +65,18 @@ pub(crate) fn write_rows(
     Ok(())
 }
 
-fn convert_row(
-    job: &RowJob<'_>,
-    row: &[u8],
-    (importance, values): (Option<&[f32]>, &mut [f32]),
-    out: &mut [u8],
-) -> Result<(), NumbersError> {
-    if job.stored_dtype == job.dtype {
+fn convert_row(job: &RowJob<'_>, number: usize, values: &mut [f32], out: &mut [u8]) -> Result<(), NumbersError> {
+    let row_in = row_bytes(job.stored_dtype, job);
+    let row = &job.stored[number * row_in..(number + 1) * row_in];
+    if job.stored_dtype == job.dtype && job.change.is_none() {
         out.copy_from_slice(row);
         return Ok(());
     }
     decode_row(job.stored_dtype, row, values);
+    if let Some(change) = &job.change {
+        change(number, values);
+    }
+    let importance = job.importance.map(|importance| importance.of_row(number));
     quantize(job.dtype, values, importance, out)
 }
 

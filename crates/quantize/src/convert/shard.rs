@@ -51,7 +51,7 @@ pub fn write_shard(
     let (chosen, held): (Vec<usize>, Vec<TensorEntry>) =
         entries.iter().cloned().enumerate().filter(|(_, entry)| (job.holds_tensor)(&entry.name)).unzip();
     fields.push(elsewhere(entries.iter().filter(|entry| !(job.holds_tensor)(&entry.name))));
-    let content = Content { fields: &fields, entries: &held, numbers: &numbers, chosen };
+    let content = Content { fields: &fields, entries: &held, numbers: &numbers, chosen, merging: None };
     content.write(job.out, (None, job.pool), &mut progress)?;
     job.files.check_intact()?;
     Ok(held)
