@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use cascadia_engine::{EngineError, Pipeline};
 use cascadia_model::{
-    CacheDemand, CachePages, LoadOptions, ModelLimits, ModelSpec, PAGE_TOKENS, ReservedPages, StepPlan, load,
+    Adapter, CacheDemand, CachePages, LoadOptions, ModelLimits, ModelSpec, PAGE_TOKENS, ReservedPages, StepPlan, load,
 };
 use cascadia_weights::ModelFiles;
 
@@ -39,33 +39,77 @@ impl BatchPlan {
 
 /// Loads the model for the plan, with pages for all its sequences, and returns generated tokens per second, of all sequences together.
 pub fn measure_batch(files: &Arc<ModelFiles>, plan: &BatchPlan, options: &LoadOptions) -> Result<Spread, EvalError> {
-    for (name, value) in [("batch", plan.sequences), ("gen", plan.generate), ("repeat", plan.repeat)] {
-        if value == 0 || value > options.limits.rows_per_step as usize {
-            return Err(EvalError::Option { name, value, allowed: "at least 1 and at most what one step computes" });
-        }
-    }
-    let spec = ModelSpec::from_files(files).map_err(EngineError::from)?;
-    let ModelLimits { context, rows_per_step, .. } = options.limits;
-    let layout = options.limits.kv_layout(&spec);
-    let cache = CachePages::whole(&layout, &CacheDemand { context, rows_per_step, sequences: plan.sequences as u32 });
-    let options = LoadOptions { limits: ModelLimits { cache, ..options.limits.clone() }, ..options.clone() };
-    let mut batch = Batch::new(Pipeline::new(load(files, &options).map_err(EngineError::from)?, &options));
-    let tokens = synthetic_tokens(spec.vocabulary, plan.context() * plan.sequences);
-    for sequence in 0..plan.sequences {
-        batch.prefill(sequence, &tokens[sequence * plan.prompt..(sequence + 1) * plan.prompt])?;
-    }
-    let mut speeds = Vec::new();
+    let mut run = BatchRun::prepare(files, plan, options)?;
     // The first one warms up and is not counted.
-    for _ in 0..=plan.repeat {
-        let begin = Instant::now();
-        for step in 0..plan.generate {
-            let at = step * plan.sequences;
-            batch.decode(plan.prompt + step, &tokens[at..at + plan.sequences])?;
-        }
-        speeds.push((plan.sequences * plan.generate) as f64 / begin.elapsed().as_secs_f64().max(1e-9));
-    }
-    speeds.remove(0);
+    run.decode()?;
+    let speeds = (0..plan.repeat).map(|_| run.decode()).collect::<Result<_, _>>()?;
     Ok(Spread::of(speeds))
+}
+
+/// The same without adapters and with them, in turns: every sequence has one of `adapters`.
+pub fn measure_adapters(
+    files: &Arc<ModelFiles>,
+    plan: &BatchPlan,
+    options: &LoadOptions,
+    adapters: &[Arc<Adapter>],
+) -> Result<[Spread; 2], EvalError> {
+    let mut run = BatchRun::prepare(files, plan, options)?;
+    let mut speeds = [Vec::new(), Vec::new()];
+    for _ in 0..=plan.repeat {
+        for (speeds, adapters) in speeds.iter_mut().zip([&[][..], adapters]) {
+            run.batch.adapters = adapters.to_vec();
+            speeds.push(run.decode()?);
+        }
+    }
+    Ok(speeds.map(|speeds| Spread::of(speeds[1..].to_vec())))
+}
+
+/// Sequences that are ready to be decoded.
+struct BatchRun<'a> {
+    batch: Batch,
+    plan: &'a BatchPlan,
+    tokens: Vec<u32>,
+}
+
+impl BatchRun<'_> {
+    /// Loads the model and computes the prompts.
+    fn prepare<'a>(
+        files: &Arc<ModelFiles>,
+        plan: &'a BatchPlan,
+        options: &LoadOptions,
+    ) -> Result<BatchRun<'a>, EvalError> {
+        for (name, value) in [("batch", plan.sequences), ("gen", plan.generate), ("repeat", plan.repeat)] {
+            if value == 0 || value > options.limits.rows_per_step as usize {
+                return Err(EvalError::Option {
+                    name,
+                    value,
+                    allowed: "at least 1 and at most what one step computes",
+                });
+            }
+        }
+        let spec = ModelSpec::from_files(files).map_err(EngineError::from)?;
+        let ModelLimits { context, rows_per_step, .. } = options.limits;
+        let layout = options.limits.kv_layout(&spec);
+        let sequences = plan.sequences as u32;
+        let cache = CachePages::whole(&layout, &CacheDemand { context, rows_per_step, sequences });
+        let options = LoadOptions { limits: ModelLimits { cache, ..options.limits.clone() }, ..options.clone() };
+        let mut batch = Batch::new(Pipeline::new(load(files, &options).map_err(EngineError::from)?, &options));
+        let tokens = synthetic_tokens(spec.vocabulary, plan.context() * plan.sequences);
+        for sequence in 0..plan.sequences {
+            batch.prefill(sequence, &tokens[sequence * plan.prompt..(sequence + 1) * plan.prompt])?;
+        }
+        Ok(BatchRun { batch, plan, tokens })
+    }
+
+    /// Tokens per second, of all sequences together.
+    fn decode(&mut self) -> Result<f64, EvalError> {
+        let BatchPlan { sequences, prompt, generate, .. } = *self.plan;
+        let begin = Instant::now();
+        for step in 0..generate {
+            self.batch.decode(prompt + step, &self.tokens[step * sequences..(step + 1) * sequences])?;
+        }
+        Ok((sequences * generate) as f64 / begin.elapsed().as_secs_f64().max(1e-9))
+    }
 }
 
 /// Sequences of equal length on one model, each with its own part of the cache.
@@ -75,6 +119,8 @@ pub(crate) struct Batch {
     logits: Vec<f32>,
     /// Pages of each sequence.
     per_sequence: CachePages,
+    /// Sequences have one after the other of these; none where there are none.
+    adapters: Vec<Arc<Adapter>>,
 }
 
 impl Batch {
@@ -83,7 +129,7 @@ impl Batch {
         let limits = pipeline.limits();
         let layout = limits.kv_layout(pipeline.spec());
         let per_sequence = ReservedPages::per_sequence(&layout, limits.context, limits.rows_per_step);
-        Batch { pipeline, plan: StepPlan::default(), logits: Vec::new(), per_sequence }
+        Batch { pipeline, plan: StepPlan::default(), logits: Vec::new(), per_sequence, adapters: Vec::new() }
     }
 
     /// Computes a whole sequence anew, and the logits of its last token.
@@ -111,6 +157,7 @@ impl Batch {
             tokens = rest;
             let runs = ReservedPages::new(sequence as u32, self.per_sequence).runs((start + rows) as u32);
             self.plan.add(sequence as u64, start as u32, own.iter().copied(), runs);
+            self.plan.adapt(self.adapters.get(sequence % self.adapters.len().max(1)).cloned());
         }
     }
 
