@@ -34,6 +34,7 @@ fn routes() -> &'static Routes {
         let handle = service.handle();
         drop(service);
         let (name, details) = ("model".to_owned(), ModelDetails::default());
-        Routes::new(ServedModel { name, text, service: handle, queue: 1, details }).expect("the routes are made")
+        let model = ServedModel { name, text, service: handle, queue: 1, details, adapters: None };
+        Routes::new(model).expect("the routes are made")
     })
 }

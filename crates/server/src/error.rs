@@ -38,7 +38,7 @@ pub enum ServerError {
         /// The address.
         address: String,
     },
-    /// A file of keys or certificates cannot be used.
+    /// A file of keys, of certificates or of adapters cannot be used.
     #[error("cannot use {what} {}: {problem}", path.display())]
     File {
         /// What the file should hold.
@@ -154,6 +154,11 @@ impl ApiError {
     /// A field that is known, and a value of it that this server does not support.
     pub(crate) fn unsupported(param: &str, message: impl Into<String>) -> ApiError {
         ApiError { kind: ErrorKind::Unsupported, ..ApiError::invalid(param, message) }
+    }
+
+    /// A model that is not here.
+    pub(crate) fn no_model(message: impl Into<String>) -> ApiError {
+        ApiError { param: Some("model".to_owned()), ..ApiError::new(ErrorKind::NoModel, message) }
     }
 
     /// Too many requests; to be retried later.

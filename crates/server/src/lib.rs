@@ -21,6 +21,7 @@ mod server;
 pub use answer::resume_log::ResumeLogOptions;
 pub use error::ServerError;
 pub use http::key_file::{KeyEntry, list_keys, new_key, revoke_key};
+pub use model::adapters::ServedAdapters;
 pub use model::frontend::{ModelDetails, ServedModel};
 pub use model::slot::{ModelSlot, Replaced};
 pub use observe::fleet_board::FleetBoard;

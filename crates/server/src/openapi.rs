@@ -14,8 +14,11 @@ pub(crate) async fn document() -> Response {
 }
 
 fn describe() -> Value {
-    let paths =
-        ROUTES.iter().map(|route| (route.path.to_owned(), json!({route.method.to_lowercase(): operation(route)})));
+    let mut paths = Map::new();
+    for route in ROUTES {
+        let methods = paths.entry(route.path).or_insert_with(|| json!({}));
+        methods[route.method.to_lowercase()] = operation(route);
+    }
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -23,7 +26,7 @@ fn describe() -> Value {
             "version": env!("CARGO_PKG_VERSION"),
             "description": "Fields that are not listed are ignored.",
         },
-        "paths": paths.collect::<Map<String, Value>>(),
+        "paths": paths,
         "components": {
             "schemas": schemas(),
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
@@ -67,11 +70,11 @@ fn responses(route: &Route) -> Value {
     let mut responses = json!({
         "200": {"description": "The answer."},
         "401": {"description": "No key, or an unknown one."},
-        "403": {"description": "A host or origin that may not use this server."},
+        "403": {"description": "A host, an origin or a key that may not do this."},
     });
     let more = [
         ("400", "The body is invalid; the message names the field."),
-        ("404", "There is no such model."),
+        ("404", "There is no such model or adapter."),
         ("408", "The body did not arrive in time."),
         ("413", "The body is too large."),
         ("429", "Too many requests; see Retry-After."),

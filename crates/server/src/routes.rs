@@ -6,8 +6,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::http::Method;
 use axum::middleware::from_fn_with_state;
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::{MethodRouter, delete, get, post};
 use utoipa::ToSchema;
 use utoipa::openapi::{RefOr, Schema};
 
@@ -19,6 +20,7 @@ use crate::protocols::anthropic::messages::{self, MessagesProtocol, MessagesRequ
 use crate::protocols::ollama::chat::OllamaChatProtocol;
 use crate::protocols::ollama::generate::GenerateProtocol;
 use crate::protocols::ollama::models::ShowRequest;
+use crate::protocols::openai::adapters::{self, AdapterRequest, LoadLoraRequest, UnloadLoraRequest};
 use crate::protocols::openai::chat::ChatProtocol;
 use crate::protocols::openai::completions::CompletionProtocol;
 use crate::protocols::openai::embeddings::{self, EmbeddingRequest};
@@ -35,8 +37,8 @@ pub const ROUTES: &[Route] = &[
     Route::generate::<CompletionProtocol>("/v1/completions", "Continues a text."),
     Route::generate::<ResponsesProtocol>("/v1/responses", "Responds to a text or a conversation."),
     Route::post::<EmbeddingRequest>("/v1/embeddings", "Computes embeddings of texts.", || post(embeddings::embed)),
-    Route::get("/v1/models", "Lists the model.", || get(models::list)),
-    Route::get("/v1/models/{id}", "Shows the model.", || get(models::one)),
+    Route::get("/v1/models", "Lists the model, alone and with its adapters.", || get(models::list)),
+    Route::get("/v1/models/{id}", "Shows a model.", || get(models::one)),
     Route::generate::<MessagesProtocol>("/v1/messages", "Answers a conversation, as Anthropic's clients ask."),
     Route::post::<WithSampling<MessagesRequest>>(
         "/v1/messages/count_tokens",
@@ -46,10 +48,19 @@ pub const ROUTES: &[Route] = &[
     Route::generate::<OllamaChatProtocol>("/api/chat", "Answers a conversation, as Ollama's clients ask."),
     Route::generate::<GenerateProtocol>("/api/generate", "Answers a prompt."),
     Route::post::<ShowRequest>("/api/show", "Shows the model.", || post(ollama::models::show)),
-    Route::get("/api/tags", "Lists the model.", || get(ollama::models::tags)),
+    Route::get("/api/tags", "Lists the model, alone and with its adapters.", || get(ollama::models::tags)),
     Route::get("/api/version", "Shows the version.", || get(ollama::models::version)),
     Route::post::<TokenizeRequest>("/tokenize", "Tokenizes a text or a conversation.", || post(tokens::tokenize)),
     Route::post::<DetokenizeRequest>("/detokenize", "Turns tokens into text.", || post(tokens::detokenize)),
+    Route::get("/v1/adapters", "Lists adapters.", || get(adapters::list)),
+    Route::post::<AdapterRequest>("/v1/adapters", "Adds an adapter, or replaces one.", || post(adapters::add)),
+    Route::delete("/v1/adapters/{name}", "Removes an adapter.", || delete(adapters::remove)),
+    Route::post::<LoadLoraRequest>("/v1/load_lora_adapter", "Adds an adapter, as vLLM's clients ask.", || {
+        post(adapters::load)
+    }),
+    Route::post::<UnloadLoraRequest>("/v1/unload_lora_adapter", "Removes an adapter, as vLLM's clients ask.", || {
+        post(adapters::unload)
+    }),
     Route::get("/health", "A short summary of the server's state.", || get(health::health)),
     Route::get("/readyz", "Whether the next request would be accepted.", || get(health::ready)),
     Route::get("/metrics", "Metrics for Prometheus.", || get(status::metrics)),
@@ -76,7 +87,7 @@ pub enum Access {
 /// A route.
 #[derive(Clone, Copy, Debug)]
 pub struct Route {
-    /// `GET` or `POST`.
+    /// `GET`, `POST` or `DELETE`.
     pub method: &'static str,
     /// The path, with names in braces for parts that vary.
     pub path: &'static str,
@@ -117,6 +128,10 @@ impl Route {
         Route { method: "GET", path, access: Access::Keyed, summary, body: None, handler }
     }
 
+    const fn delete(path: &'static str, summary: &'static str, handler: Handler) -> Route {
+        Route { method: "DELETE", ..Route::get(path, summary, handler) }
+    }
+
     const fn post<Body: ToSchema>(path: &'static str, summary: &'static str, handler: Handler) -> Route {
         let body = Some(BodyType::of::<Body>());
         Route { method: "POST", path, access: Access::Keyed, summary, body, handler }
@@ -138,15 +153,21 @@ pub(crate) fn is_open(path: &str) -> bool {
 }
 
 /// Whether requests to a path carry a body, which are those that ask for work.
-pub(crate) fn takes_body(path: &str) -> bool {
-    ROUTES.iter().any(|route| route.body.is_some() && route.path == path)
+pub(crate) fn takes_body(method: &Method, path: &str) -> bool {
+    ROUTES.iter().any(|route| route.body.is_some() && route.method == method.as_str() && route.path == path)
 }
 
 /// All routes behind the guard.
 pub(crate) fn router(app: Arc<App>) -> Router {
     let mut router = Router::new();
-    for route in ROUTES {
-        router = router.route(route.path, (route.handler)().fallback(wrong_method));
+    for (position, route) in ROUTES.iter().enumerate() {
+        // All methods of a path are added with the first of them.
+        if ROUTES[..position].iter().any(|earlier| earlier.path == route.path) {
+            continue;
+        }
+        let others = ROUTES[position + 1..].iter().filter(|other| other.path == route.path);
+        let methods = others.fold((route.handler)(), |methods, other| methods.merge((other.handler)()));
+        router = router.route(route.path, methods.fallback(wrong_method));
     }
     router.fallback(no_route).layer(from_fn_with_state(Arc::clone(&app), guard)).with_state(app)
 }

@@ -6,6 +6,7 @@
 //! A [log](crate::answer::resume_log) of tokens saves computing them again.
 
 use axum::http::HeaderMap;
+use cascadia_engine::AdapterHandle;
 
 use crate::error::{ApiError, ErrorKind};
 use crate::model::frontend::{ModelFrontend, PreparedRequest};
@@ -42,7 +43,8 @@ impl LastEventId {
 }
 
 /// A digest of everything that an answer depends on besides its seed. The prompt is taken as the model gets it, because
-/// a template may contain the time; the context, because positions may be scaled to it; the numerics, because they round.
+/// a template may contain the time; the context, because positions may be scaled to it; the numerics, because they round;
+/// the adapter by its content, because another one may have its name by now.
 pub(crate) fn digest(frontend: &ModelFrontend, prepared: &PreparedRequest, path: &str, body: &[u8]) -> u64 {
     let mut hasher = blake3::Hasher::new();
     // With its length before it, no field can be mistaken for the end of another.
@@ -52,6 +54,8 @@ pub(crate) fn digest(frontend: &ModelFrontend, prepared: &PreparedRequest, path:
     add(frontend.model.details.digest.as_bytes());
     add(&frontend.model.service.context().to_le_bytes());
     add(frontend.model.service.numerics().as_bytes());
+    let adapter = prepared.adapter().map(AdapterHandle::id);
+    add(adapter.as_ref().map_or(&[][..], |adapter| &adapter.0[..]));
     add(&prepared.tenant().0.to_le_bytes());
     add(path.as_bytes());
     add(body);

@@ -22,7 +22,14 @@ use crate::routes;
 const REQUEST_ID: &str = "x-request-id";
 
 /// Any client, where there are no keys.
-const ANYBODY: Caller = Caller { tenant: Tenant(0), priority: Priority::Normal, may_raise: true, max_tokens: None };
+const ANYBODY: Caller = Caller {
+    tenant: Tenant(0),
+    priority: Priority::Normal,
+    may_raise: true,
+    max_tokens: None,
+    adapters: None,
+    is_admin: false,
+};
 
 /// Admits or refuses a request, and finishes its response.
 pub(crate) async fn guard(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
@@ -73,7 +80,9 @@ fn admit(app: &App, request: &Request) -> Result<Admitted, ApiError> {
         check_host(headers)?;
     }
     check_origin(headers, &app.origins)?;
-    let anybody = || Ok(Admitted { caller: ANYBODY, name: String::new(), permit: None });
+    // Without keys, whoever is on this machine may change what it serves, and nobody else.
+    let caller = Caller { is_admin: app.local_only, ..ANYBODY };
+    let anybody = || Ok(Admitted { caller, name: String::new(), permit: None });
     let Some(keys) = &app.keys else { return anybody() };
     // A preflight request has no key.
     if routes::is_open(request.uri().path()) || request.method() == Method::OPTIONS {
@@ -91,7 +100,7 @@ fn admit(app: &App, request: &Request) -> Result<Admitted, ApiError> {
             ApiError::busy(message, Duration::from_secs(1))
         })?),
     };
-    Ok(Admitted { caller: key.caller, name: key.name.clone(), permit })
+    Ok(Admitted { caller: key.caller.clone(), name: key.name.clone(), permit })
 }
 
 fn shown_key(headers: &HeaderMap) -> Option<&[u8]> {
@@ -137,7 +146,7 @@ fn check_origin(headers: &HeaderMap, allowed: &[String]) -> Result<(), ApiError>
 
 fn preflight_response() -> Response {
     let headers = [
-        (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST"),
+        (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, DELETE"),
         (header::ACCESS_CONTROL_ALLOW_HEADERS, "*, authorization, content-type, last-event-id, x-api-key"),
         (header::ACCESS_CONTROL_MAX_AGE, "600"),
     ];
@@ -202,7 +211,7 @@ impl Drop for Log {
             milliseconds = self.begin.elapsed().as_millis() as u64,
             "request"
         );
-        if let Some(traces) = self.app.traces.as_ref().filter(|_| routes::takes_body(&self.path)) {
+        if let Some(traces) = self.app.traces.as_ref().filter(|_| routes::takes_body(&self.method, &self.path)) {
             traces.ended(Span {
                 parent: self.parent,
                 random: std::array::from_fn(|_| self.app.model.current().random()),

@@ -36,6 +36,12 @@ pub struct KeyEntry {
     /// The most tokens of one answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u32>,
+    /// The adapters that it may use; all by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adapters: Option<Vec<String>>,
+    /// Whether it may add, replace and remove adapters.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub admin: bool,
 }
 
 /// Makes a key, adds its hash to a file, and returns the key, which cannot be recovered later.

@@ -9,6 +9,7 @@ use tokio::sync::Semaphore;
 
 use crate::error::ServerError;
 use crate::http::key_file::{KeyEntry, file_error, read_entries};
+use crate::model::adapters::check_name;
 use crate::model::frontend::Caller;
 use crate::os::{self, FileStamp};
 use crate::request::validate::named_priority;
@@ -98,7 +99,7 @@ fn read_keys(path: &Path) -> Result<Vec<Arc<Key>>, ServerError> {
 
 impl Key {
     pub(crate) fn new(entry: KeyEntry) -> Result<Key, String> {
-        let KeyEntry { name, hash, tenant, priority, max_requests, max_tokens } = entry;
+        let KeyEntry { name, hash, tenant, priority, max_requests, max_tokens, adapters, admin } = entry;
         let wrong = |what: &str| format!("the key `{name}` has {what}");
         let hash = blake3::Hash::from_hex(&hash).map_err(|_| wrong("no hash of 64 hexadecimal digits"))?;
         let priority = match &priority {
@@ -108,11 +109,21 @@ impl Key {
         if max_requests == Some(0) || max_tokens == Some(0) {
             return Err(wrong("a limit of 0; remove the key instead"));
         }
+        if let Some(problem) = adapters.iter().flatten().find_map(|adapter| check_name(adapter).err()) {
+            return Err(wrong(&format!("a wrong adapter: {problem}")));
+        }
         let tenant = blake3::hash(tenant.as_ref().unwrap_or(&name).as_bytes());
         let mut first = [0; 8];
         first.copy_from_slice(&tenant.as_bytes()[..8]);
         Ok(Key {
-            caller: Caller { tenant: Tenant(u64::from_le_bytes(first)), priority, may_raise: false, max_tokens },
+            caller: Caller {
+                tenant: Tenant(u64::from_le_bytes(first)),
+                priority,
+                may_raise: false,
+                max_tokens,
+                adapters: adapters.map(Arc::from),
+                is_admin: admin,
+            },
             requests: max_requests.map(|most| Arc::new(Semaphore::new(most as usize))),
             max_requests,
             hash: *hash.as_bytes(),
@@ -138,6 +149,8 @@ mod tests {
         assert!(new_key(&path, entry("anna")).is_err(), "a name is used once");
         assert!(new_key(&path, KeyEntry { priority: Some("urgent".to_owned()), ..entry("carl") }).is_err());
         assert!(new_key(&path, KeyEntry { max_requests: Some(0), ..entry("carl") }).is_err());
+        let adapters = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect());
+        assert!(new_key(&path, KeyEntry { adapters: adapters(&["pepys", "../rust"]), ..entry("carl") }).is_err());
         let text = fs::read_to_string(&path).unwrap();
         assert!(!text.contains(&first) && !text.contains(&first[PREFIX.len()..]), "the file does not hold the key");
         let ring = KeyRing::read(&path).unwrap();
@@ -173,6 +186,23 @@ mod tests {
         revoke_key(&path, "carl").unwrap();
         assert!(ring.find(carl.as_bytes()).is_none(), "the last key may be revoked too");
         assert!(list_keys(&path).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_key_may_use_all_adapters_unless_it_lists_some() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("keys.json");
+        let entry = |name: &str| KeyEntry { name: name.to_owned(), ..KeyEntry::default() };
+        let any = new_key(&path, entry("anna")).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(!text.contains("adapters") && !text.contains("admin"), "older servers read it too: {text}");
+        let one = new_key(&path, KeyEntry { adapters: Some(vec!["pepys".to_owned()]), ..entry("ben") }).unwrap();
+        let none = new_key(&path, KeyEntry { adapters: Some(Vec::new()), admin: true, ..entry("carl") }).unwrap();
+        let ring = KeyRing::read(&path).unwrap();
+        for (key, expected) in [(any, (true, true, false)), (one, (true, false, false)), (none, (false, false, true))] {
+            let caller = ring.find(key.as_bytes()).unwrap().caller.clone();
+            assert_eq!((caller.may_use("pepys"), caller.may_use("rust"), caller.is_admin), expected);
+        }
     }
 
     #[cfg(unix)]

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use cascadia_engine::ModelText;
 use cascadia_engine::service::{Generation, Job, Priority, ServiceHandle, Task, Tenant};
+use cascadia_engine::{AdapterHandle, AdapterStatus, ModelText};
 use cascadia_text::{
     AnswerParser, ChatTemplate, Conversation, FormatWork, KeptTokens, OutputFormat, Prompt, TemplateLimits,
 };
 use serde_json::Value;
 
+use super::adapters::ServedAdapters;
 use super::constraints::OutputConstraints;
 use super::reply_format::ReplyFormat;
 use crate::answer::answer_stream::AnswerStream;
@@ -22,6 +23,11 @@ use crate::error::{ApiError, ErrorKind};
 use crate::observe::metrics::Metrics;
 use crate::options::Limits;
 use crate::request::validate::{Chat, Source, ValidRequest, shortened};
+
+/// Another name of the model, whatever it is called.
+const DEFAULT: &str = "default";
+/// What Ollama's clients add to a name without a tag.
+pub(super) const LATEST: &str = "latest";
 
 /// A model that is ready to be served.
 pub struct ServedModel {
@@ -35,6 +41,8 @@ pub struct ServedModel {
     pub queue: usize,
     /// Facts about it that clients show.
     pub details: ModelDetails,
+    /// Adapters that requests may name after it.
+    pub adapters: Option<ServedAdapters>,
 }
 
 /// Facts about a model that clients show.
@@ -53,7 +61,7 @@ pub struct ModelDetails {
 }
 
 /// Who sent a request, and what their key allows.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub(crate) tenant: Tenant,
     /// The priority of its jobs; a request may lower it, and raise it where there are no keys.
@@ -61,6 +69,17 @@ pub(crate) struct Caller {
     pub(crate) may_raise: bool,
     /// The most tokens of one answer.
     pub(crate) max_tokens: Option<u32>,
+    /// The adapters that it may use; `None` for all.
+    pub(crate) adapters: Option<Arc<[String]>>,
+    /// Whether it may add, replace and remove adapters.
+    pub(crate) is_admin: bool,
+}
+
+impl Caller {
+    /// Whether it may use the adapter of this name.
+    pub(crate) fn may_use(&self, adapter: &str) -> bool {
+        self.adapters.as_ref().is_none_or(|names| names.iter().any(|name| name == adapter))
+    }
 }
 
 /// Turns requests into jobs of one model.
@@ -80,6 +99,7 @@ pub(crate) struct ModelFrontend {
 /// A request as tokens and settings.
 pub(crate) struct PreparedRequest {
     prompts: Vec<PreparedPrompt>,
+    adapter: Option<AdapterHandle>,
     priority: Priority,
     tenant: Tenant,
 }
@@ -112,6 +132,11 @@ impl PreparedRequest {
 
     pub(crate) fn tenant(&self) -> Tenant {
         self.tenant
+    }
+
+    /// What changes the model for it.
+    pub(crate) fn adapter(&self) -> Option<&AdapterHandle> {
+        self.adapter.as_ref()
     }
 }
 
@@ -162,22 +187,51 @@ impl ModelFrontend {
         self.constraints.work()
     }
 
-    /// An error if a request names another model.
-    pub(crate) fn check_model(&self, name: Option<&str>) -> Result<(), ApiError> {
-        let served = &self.model.name;
-        match name {
-            None | Some("default") => Ok(()),
-            Some(name) if name == served => Ok(()),
-            // Ollama's clients add this tag to a name without one.
-            Some(name) if name.strip_suffix(":latest") == Some(served) => Ok(()),
-            Some(name) => {
-                let message = format!(
-                    "there is no model `{}`; this server has `{served}`, also called `default`",
-                    shortened(name)
-                );
-                Err(ApiError { param: Some("model".to_owned()), ..ApiError::new(ErrorKind::NoModel, message) })
+    /// The adapters that a request names after the model; `None` for the model alone. An error if it names another model,
+    /// or an adapter that is not there or not for this caller.
+    pub(crate) fn select(&self, name: Option<&str>, caller: &Caller) -> Result<Option<AdapterHandle>, ApiError> {
+        let Some(name) = name else { return Ok(None) };
+        match (self.selection(name), &self.model.adapters) {
+            (Some(""), _) => Ok(None),
+            (Some(selection), Some(adapters)) => adapters.select(selection, caller).map(Some),
+            _ => {
+                let (name, served) = (shortened(name), &self.model.name);
+                let message =
+                    format!("there is no model `{name}`; this server has `{served}`, also called `{DEFAULT}`");
+                Err(ApiError::no_model(message))
             }
         }
+    }
+
+    /// What answers say gave them: the model, and the adapters that the request names.
+    pub(crate) fn answering(&self, name: Option<&str>) -> String {
+        match name.and_then(|name| self.selection(name)) {
+            None | Some("") => self.model.name.clone(),
+            Some(selection) => self.with_adapter(selection),
+        }
+    }
+
+    /// The name of the model with an adapter.
+    pub(crate) fn with_adapter(&self, adapter: &str) -> String {
+        format!("{}:{adapter}", self.model.name)
+    }
+
+    /// What follows the name of this model: nothing, or adapters. `None` in the name of another model.
+    fn selection<'a>(&self, name: &'a str) -> Option<&'a str> {
+        [self.model.name.as_str(), DEFAULT].into_iter().find_map(|base| match name.strip_prefix(base)? {
+            "" => Some(""),
+            rest => match rest.strip_prefix(':')? {
+                "" => None,
+                LATEST => Some(""),
+                selection => Some(selection),
+            },
+        })
+    }
+
+    /// The adapters that a caller may use, by name.
+    pub(crate) fn adapters(&self, caller: &Caller) -> Vec<AdapterStatus> {
+        let all = self.model.adapters.as_ref().map(|adapters| adapters.store().list()).unwrap_or_default();
+        all.into_iter().filter(|adapter| caller.may_use(&adapter.name)).collect()
     }
 
     /// Tokens of every prompt and settings of every answer. Takes time, so not on a thread that serves connections.
@@ -228,7 +282,7 @@ impl ModelFrontend {
         }
         let priority = request.priority.unwrap_or(caller.priority);
         let priority = if caller.may_raise { priority } else { priority.min(caller.priority) };
-        Ok(PreparedRequest { prompts, priority, tenant: caller.tenant })
+        Ok(PreparedRequest { prompts, adapter: request.adapter, priority, tenant: caller.tenant })
     }
 
     /// Tokens that an answer to a prompt of this length may have.
@@ -317,7 +371,7 @@ impl ModelFrontend {
         let answers = prepared.answers();
         let prompt_tokens = prepared.prompts.iter().map(|prompt| prompt.tokens.len()).sum();
         let choices = answers / prepared.prompts.len();
-        let (tenant, priority) = (prepared.tenant, prepared.priority);
+        let (adapter, tenant, priority) = (prepared.adapter, prepared.tenant, prepared.priority);
         let (mut jobs, sinks) = Jobs::new(self.model.service.clone(), Arc::clone(&self.metrics));
         let mut parsers = Vec::with_capacity(answers);
         for PreparedPrompt { tokens, parser, generations } in prepared.prompts {
@@ -327,21 +381,32 @@ impl ModelFrontend {
                     Some(recorder) => recorder.before(sink),
                     None => sink,
                 };
-                let (prompt, task) = (tokens.clone(), Task::Generate(generation));
-                jobs.submit(Job { prompt, task, tenant, priority, deadline: self.deadline(), sink })?;
+                let (prompt, task, adapter) = (tokens.clone(), Task::Generate(generation), adapter.clone());
+                jobs.submit(Job { prompt, task, adapter, tenant, priority, deadline: self.deadline(), sink })?;
                 parsers.push(parser.clone());
             }
         }
+        self.count(adapter.as_ref());
         Ok(AnswerStream::new(jobs, parsers, prompt_tokens, choices))
     }
 
+    /// Counts a request for the adapters that it uses.
+    pub(crate) fn count(&self, adapter: Option<&AdapterHandle>) {
+        adapter.iter().for_each(|adapter| self.metrics.adapter_requests.count(adapter.names()));
+    }
+
     /// Submits the job that computes the embedding of a prompt.
-    pub(crate) fn submit_embedding(&self, prompt: Vec<u32>, caller: Caller) -> Result<Jobs, ApiError> {
+    pub(crate) fn submit_embedding(
+        &self,
+        prompt: Vec<u32>,
+        caller: &Caller,
+        adapter: Option<AdapterHandle>,
+    ) -> Result<Jobs, ApiError> {
         self.room(prompt.len())?;
         let (mut jobs, sinks) = Jobs::new(self.model.service.clone(), Arc::clone(&self.metrics));
-        let Caller { tenant, priority, .. } = caller;
+        let Caller { tenant, priority, .. } = *caller;
         let (task, sink) = (Task::Embed, sinks.sink(0));
-        jobs.submit(Job { prompt, task, tenant, priority, deadline: self.deadline(), sink })?;
+        jobs.submit(Job { prompt, task, adapter, tenant, priority, deadline: self.deadline(), sink })?;
         Ok(jobs)
     }
 

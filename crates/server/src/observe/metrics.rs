@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 
+use super::adapters::AdapterRequests;
+
 /// Buckets of a histogram: the first ends at 0.1 ms, each other a quarter further; the last has no end.
 const BUCKETS: usize = 75;
 const FIRST_END: f64 = 1e-4;
@@ -25,6 +27,8 @@ pub(crate) struct Metrics {
     pub(crate) known_tokens: AtomicU64,
     /// Tokens of resumed streams that were computed again although the client had them.
     pub(crate) regenerated: AtomicU64,
+    /// Requests that use adapters.
+    pub(crate) adapter_requests: AdapterRequests,
     /// Requests answered, by the first digit of their status.
     pub(crate) responses: [AtomicU64; 6],
     /// Requests whose response is not complete.
@@ -43,6 +47,7 @@ impl Default for Metrics {
             end_to_end: Histogram::default(),
             known_tokens: AtomicU64::new(0),
             regenerated: AtomicU64::new(0),
+            adapter_requests: AdapterRequests::default(),
             responses: Default::default(),
             in_flight: AtomicU64::new(0),
             connections: AtomicU64::new(0),

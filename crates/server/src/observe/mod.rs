@@ -1,5 +1,6 @@
 //! What operators see of the server: health, numbers, traces and logs.
 
+pub(crate) mod adapters;
 pub(crate) mod fleet_board;
 pub(crate) mod health;
 pub(crate) mod logs;

@@ -14,6 +14,7 @@ use cascadia_engine::service::{Snapshot, Tenant};
 use cascadia_text::FormatWork;
 use serde_json::{Value, json};
 
+use super::adapters;
 use crate::app::App;
 use crate::model::frontend::Caller;
 use crate::observe::fleet_board::FleetBoard;
@@ -25,7 +26,7 @@ const BUCKETS_PER_LINE: usize = 3;
 
 /// Whether a number only grows.
 #[derive(Clone, Copy)]
-enum MetricKind {
+pub(super) enum MetricKind {
     Counter,
     Gauge,
 }
@@ -119,13 +120,16 @@ const DURATIONS: &[Duration] = &[
 ];
 
 /// The numbers in Prometheus' text format.
-pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
+pub(crate) async fn metrics(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>) -> Response {
     let frontend = app.model.current();
-    let text = prometheus(&frontend.model.service.snapshot(), &frontend.format_work(), &app.metrics);
+    let mut text = prometheus(&frontend.model.service.snapshot(), &frontend.format_work(), &app.metrics);
+    if let Some(served) = &frontend.model.adapters {
+        adapters::prometheus(&mut text, served, &app.metrics.adapter_requests, &caller);
+    }
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }
 
-/// The numbers as JSON. Of tenants, the caller sees its own.
+/// The numbers as JSON. Of tenants, the caller sees its own; of adapters, those it may use.
 pub(crate) async fn status(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>) -> Response {
     let frontend = app.model.current();
     let service = &frontend.model.service;
@@ -143,6 +147,7 @@ pub(crate) async fn status(State(app): State<Arc<App>>, Extension(caller): Exten
         "responses": metrics.responses.iter().map(load).collect::<Vec<u64>>(),
         "service": numbers,
         "spill": snapshot.spill.as_ref().map(spill),
+        "adapters": frontend.model.adapters.as_ref().map(|served| adapters::summary(served, &caller)),
         "tenants": own_share(&snapshot.tenants, caller.tenant),
         "latencies": latencies.collect::<serde_json::Map<_, _>>(),
         "on_fleet": app.fleet.is_some(),
@@ -217,7 +222,7 @@ fn prometheus(snapshot: &Snapshot, work: &FormatWork, metrics: &Metrics) -> Stri
     out
 }
 
-fn number(out: &mut String, (name, kind, help): (&str, MetricKind, &str), value: f64) {
+pub(super) fn number(out: &mut String, (name, kind, help): (&str, MetricKind, &str), value: f64) {
     let kind = match kind {
         MetricKind::Counter => "counter",
         MetricKind::Gauge => "gauge",

@@ -55,14 +55,15 @@ pub(crate) async fn generate<P: Protocol>(
     request: Request,
 ) -> Result<Response, ApiError> {
     let frontend = app.model.current();
+    let answering = Arc::clone(&frontend);
     let (last_event, path) = (LastEventId::of(request.headers()), request.uri().path().to_owned());
     let resume_log = app.resume_log.clone();
     let ((protocol, answers, (resume, log)), memory) = prepare(&app, request, move |bytes| {
         let last = last_event.token()?;
         let seed = last.as_ref().map_or_else(|| frontend.random(), |last| last.seed);
         let (request, mut protocol) = P::read(parse(bytes)?, &frontend)?;
-        frontend.check_model(request.model.as_deref())?;
-        let mut prepared = frontend.prepare(request.check()?, caller, seed)?;
+        let adapter = frontend.select(request.model.as_deref(), &caller)?;
+        let mut prepared = frontend.prepare(request.check(adapter)?, caller, seed)?;
         let digest = resume::digest(&frontend, &prepared, &path, bytes);
         let resume = ResumeToken::new(seed, digest).resume(last, prepared.answers())?;
         protocol.set_id(&resume.stream_id());
@@ -88,8 +89,8 @@ pub(crate) async fn generate<P: Protocol>(
     };
     // For the log line of the request.
     response.extensions_mut().insert(numbers);
-    // Prompts, tools and fields that are returned are kept until then.
-    Ok(holding(response, memory))
+    // Prompts, tools and fields that are returned are kept until then; and the model, which may be replaced meanwhile.
+    Ok(holding(response, (memory, answering)))
 }
 
 /// Reads the body, then works on it on a thread that may block.

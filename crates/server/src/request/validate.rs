@@ -1,7 +1,7 @@
 //! The one validator: requests of every protocol become the same valid request here.
 
-use cascadia_engine::Sampling;
 use cascadia_engine::service::Priority;
+use cascadia_engine::{AdapterHandle, Sampling};
 use cascadia_text::OutputFormat;
 use serde_json::{Map, Value};
 
@@ -55,7 +55,7 @@ impl Range {
     }
 }
 
-/// A number and the name under which a protocol knows it.
+/// A value and the name under which a protocol knows it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Given<T> {
     pub(crate) name: &'static str,
@@ -121,6 +121,8 @@ pub(crate) struct RawRequest {
 /// A request whose every value is in range.
 #[derive(Clone, Debug)]
 pub(crate) struct ValidRequest {
+    /// What the model is changed with.
+    pub(crate) adapter: Option<AdapterHandle>,
     pub(crate) sources: Vec<Source>,
     /// Answers to each prompt.
     pub(crate) choices: usize,
@@ -133,8 +135,8 @@ pub(crate) struct ValidRequest {
 }
 
 impl RawRequest {
-    /// Checks every field.
-    pub(crate) fn check(self) -> Result<ValidRequest, ApiError> {
+    /// Checks every field. The adapter is what `model` names.
+    pub(crate) fn check(self, adapter: Option<AdapterHandle>) -> Result<ValidRequest, ApiError> {
         let choices = whole(range::CHOICES, self.choices)?.unwrap_or(1) as usize;
         if self.sources.is_empty() || self.sources.len().saturating_mul(choices) > MAX_ANSWERS {
             let count = self.sources.len();
@@ -143,6 +145,7 @@ impl RawRequest {
             return Err(ApiError::invalid("n", message));
         }
         Ok(ValidRequest {
+            adapter,
             choices,
             max_tokens: given(range::MAX_TOKENS, self.max_tokens)?.map(|count| count as u32),
             settings: self.sampling.check(self.defaults)?,

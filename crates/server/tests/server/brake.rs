@@ -35,6 +35,7 @@ impl Brake {
             prompt: vec![1],
             task: Task::Generate(generation),
             tenant: Tenant(0),
+            adapter: None,
             priority: Priority::Normal,
             deadline: None,
             sink: Box::new(sink),

@@ -8,9 +8,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cascadia_engine::service::{Service, ServiceOptions};
-use cascadia_engine::{Engine, ModelText, OpenOptions, Source};
+use cascadia_engine::{AdapterLimits, AdapterStore, Engine, ModelText, OpenOptions, Source};
 use cascadia_kernels::Pool;
-use cascadia_server::{ModelDetails, ServedModel, Server, ServerOptions, ServerStop};
+use cascadia_server::{ModelDetails, ServedAdapters, ServedModel, Server, ServerOptions, ServerStop};
 use serde_json::Value;
 
 use crate::brake::Brake;
@@ -122,14 +122,39 @@ impl Drop for Running {
 
 /// The model inside the program, on a service of its own.
 pub(crate) fn model(context: u32) -> ServedModel {
+    open(context).0
+}
+
+/// The same with the adapters of a folder.
+pub(crate) fn model_with_adapters(folder: &Path) -> ServedModel {
+    let (model, store) = open(CONTEXT);
+    let adapters = ServedAdapters::open(store, folder).expect("the adapters open");
+    ServedModel { adapters: Some(adapters), ..model }
+}
+
+/// An empty store for adapters of the model.
+pub(crate) fn adapter_store() -> AdapterStore {
+    open(32).1
+}
+
+/// Rows and columns of a matrix of every layer of the model.
+pub(crate) fn shapes(matrix: &str) -> Vec<[usize; 2]> {
+    let files = Source::Path(&path()).files().expect("the model opens");
+    let tensors = (0..).map_while(|layer| files.tensor(&format!("blk.{layer}.{matrix}.weight")));
+    tensors.map(|tensor| [0, 1].map(|side| tensor.shape()[side] as usize)).collect()
+}
+
+fn open(context: u32) -> (ServedModel, AdapterStore) {
     let options = OpenOptions { context: Some(context), ..OpenOptions::new(Arc::new(Pool::new(1))) };
     let engine = Engine::open(Source::Path(&path()), &options).expect("the model opens");
     let text = Arc::new(engine.text().expect("the model has a tokenizer"));
+    let store = engine.adapters(AdapterLimits::new(4));
     let service = Service::start(engine, Arc::clone(&text), ServiceOptions::default()).expect("the service starts");
     let handle = service.handle();
     // Tests end with the process, and so may the service.
     std::mem::forget(service);
-    ServedModel { name: MODEL.to_owned(), text, service: handle, queue: 64, details: ModelDetails::default() }
+    let (name, details) = (MODEL.to_owned(), ModelDetails::default());
+    (ServedModel { name, text, service: handle, queue: 64, details, adapters: None }, store)
 }
 
 /// The same with another chat template.

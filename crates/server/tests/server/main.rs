@@ -1,6 +1,7 @@
 //! The server over a real port: what it answers, what it refuses, and how it ends.
 
 mod access;
+mod adapters;
 mod brake;
 mod harness;
 mod hostile;
@@ -10,3 +11,4 @@ mod reasoning;
 mod resume;
 mod streams;
 mod traces;
+mod written_adapter;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Request, State};
+use axum::extract::{Extension, Request, State};
 use axum::response::Response;
 use cascadia_engine::{FinishReason, Sampling};
 use serde::Deserialize;
@@ -15,7 +15,7 @@ use crate::answer::segments::{Segment, SegmentEvent, SegmentKind, Segmenter};
 use crate::answer::{Answer, AnswerEnd, Delta, Usage};
 use crate::app::App;
 use crate::error::{ApiError, ErrorShape};
-use crate::model::frontend::ModelFrontend;
+use crate::model::frontend::{Caller, ModelFrontend};
 use crate::protocols::openai::message::MAX_MESSAGES;
 use crate::protocols::tool_calls::{arguments_object, call_id};
 use crate::protocols::{Protocol, json, parse, read_body};
@@ -27,7 +27,7 @@ use crate::request::validate::{Chat, Given, MustCall, RawRequest, Source};
 /// A request for an answer to a conversation.
 #[derive(Debug, Deserialize, ToSchema)]
 pub(crate) struct MessagesRequest {
-    /// The model's name, or `default`.
+    /// The model's name or `default`, alone or with an adapter: `model:adapter`.
     model: Option<String>,
     /// The conversation so far.
     #[schema(value_type = Vec<BlockMessage>, min_items = 1, max_items = 4096)]
@@ -59,7 +59,7 @@ impl HasSampling for MessagesRequest {
 
 /// What is remembered of a request until its answer is complete.
 pub(crate) struct MessagesProtocol {
-    frontend: Arc<ModelFrontend>,
+    model: String,
     id: String,
     is_streamed: bool,
     stops: Vec<String>,
@@ -80,7 +80,7 @@ impl Protocol for MessagesProtocol {
         let is_streamed = request.body.stream == Some(true);
         let stops = request.body.stop_sequences.as_ref().map(|stops| stops.0.clone()).unwrap_or_default();
         let protocol = MessagesProtocol {
-            frontend: Arc::clone(frontend),
+            model: frontend.answering(request.body.model.as_deref()),
             id: "msg_".to_owned(),
             is_streamed,
             stops,
@@ -120,7 +120,7 @@ impl MessagesProtocol {
             "id": self.id,
             "type": "message",
             "role": "assistant",
-            "model": self.frontend.model.name,
+            "model": self.model,
             "content": [],
             "stop_reason": null,
             "stop_sequence": null,
@@ -198,11 +198,15 @@ impl EventWriter for MessagesProtocol {
 }
 
 /// Counts the tokens of a conversation.
-pub(crate) async fn count(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
+pub(crate) async fn count(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Result<Response, ApiError> {
     let frontend = app.model.current();
     let count = read_body(&app, request, move |bytes| {
         let request = raw_request(parse(bytes)?)?;
-        frontend.check_model(request.model.as_deref())?;
+        frontend.select(request.model.as_deref(), &caller)?;
         let tokens = request.sources.iter().map(|source| frontend.tokens(source).map(|tokens| tokens.len()));
         tokens.sum::<Result<usize, _>>()
     })

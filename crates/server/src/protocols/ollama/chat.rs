@@ -23,7 +23,7 @@ use crate::request::validate::{Chat, RawRequest, Source};
 /// A request for an answer to a conversation.
 #[derive(Debug, Deserialize, ToSchema)]
 pub(crate) struct OllamaChatRequest {
-    /// The model's name, or `default`.
+    /// The model's name or `default`, alone or with an adapter: `model:adapter`.
     model: Option<String>,
     /// The conversation so far.
     #[schema(value_type = Vec<Message>, min_items = 1, max_items = 4096)]
@@ -42,7 +42,7 @@ pub(crate) struct OllamaChatRequest {
 
 /// What is remembered of a request until its answer is complete.
 pub(crate) struct OllamaChatProtocol {
-    frontend: Arc<ModelFrontend>,
+    model: String,
     is_streamed: bool,
     begin: Instant,
     calls: Vec<ToolCall>,
@@ -63,6 +63,7 @@ impl Protocol for OllamaChatProtocol {
         }
         let tools = body.tools.map(|tools| tools.0).unwrap_or_default();
         let tools = check_tools(tools.into_iter().map(|tool| tool.0).collect())?;
+        let model = frontend.answering(body.model.as_deref());
         let request = RawRequest {
             model: body.model,
             sources: vec![Source::Chat(Chat { messages, tools, ..Chat::default() })],
@@ -70,8 +71,7 @@ impl Protocol for OllamaChatProtocol {
             ..options::raw_request(body.options)
         };
         let is_streamed = body.stream != Some(false);
-        let frontend = Arc::clone(frontend);
-        Ok((request, OllamaChatProtocol { frontend, is_streamed, begin: Instant::now(), calls: Vec::new(), end: None }))
+        Ok((request, OllamaChatProtocol { model, is_streamed, begin: Instant::now(), calls: Vec::new(), end: None }))
     }
 
     fn framing(&self) -> Option<Framing> {
@@ -95,7 +95,7 @@ impl Protocol for OllamaChatProtocol {
 
 impl OllamaChatProtocol {
     fn object(&self, message: Value) -> Value {
-        json!({"model": self.frontend.model.name, "created_at": clock::now(), "message": message, "done": false})
+        json!({"model": self.model, "created_at": clock::now(), "message": message, "done": false})
     }
 }
 

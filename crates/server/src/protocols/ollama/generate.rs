@@ -21,7 +21,7 @@ use crate::request::validate::{Chat, RawRequest, Source};
 /// A request for an answer to a prompt.
 #[derive(Debug, Deserialize, ToSchema)]
 pub(crate) struct GenerateRequest {
-    /// The model's name, or `default`.
+    /// The model's name or `default`, alone or with an adapter: `model:adapter`.
     model: Option<String>,
     /// The prompt.
     prompt: Option<String>,
@@ -44,7 +44,7 @@ pub(crate) struct GenerateRequest {
 
 /// What is remembered of a request until its answer is complete.
 pub(crate) struct GenerateProtocol {
-    frontend: Arc<ModelFrontend>,
+    model: String,
     is_streamed: bool,
     begin: Instant,
     end: Option<AnswerEnd>,
@@ -63,13 +63,11 @@ impl Protocol for GenerateProtocol {
         let prompt = body.prompt.unwrap_or_default();
         let is_raw = body.raw == Some(true) || frontend.model.text.template().is_none();
         let source = if is_raw { Source::Text(prompt) } else { conversation(body.system, &prompt) };
+        let model = frontend.answering(body.model.as_deref());
         let request =
             RawRequest { model: body.model, sources: vec![source], format, ..options::raw_request(body.options) };
         let is_streamed = body.stream != Some(false);
-        Ok((
-            request,
-            GenerateProtocol { frontend: Arc::clone(frontend), is_streamed, begin: Instant::now(), end: None },
-        ))
+        Ok((request, GenerateProtocol { model, is_streamed, begin: Instant::now(), end: None }))
     }
 
     fn framing(&self) -> Option<Framing> {
@@ -90,7 +88,7 @@ impl Protocol for GenerateProtocol {
 
 impl GenerateProtocol {
     fn object(&self, text: &str, reasoning: &str) -> Value {
-        let (model, created) = (&self.frontend.model.name, clock::now());
+        let (model, created) = (&self.model, clock::now());
         let mut object = json!({"model": model, "created_at": created, "response": text, "done": false});
         if !reasoning.is_empty() {
             object["thinking"] = reasoning.into();

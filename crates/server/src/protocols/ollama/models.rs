@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Request, State};
+use axum::extract::{Extension, Request, State};
 use axum::response::Response;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use super::clock;
 use crate::app::App;
 use crate::error::ApiError;
-use crate::model::frontend::ModelFrontend;
+use crate::model::frontend::{Caller, ModelFrontend};
 use crate::protocols::{json, parse, read_body};
 
 /// Which model to show.
@@ -27,38 +27,55 @@ pub(crate) async fn version() -> Response {
     json(&json!({"version": env!("CARGO_PKG_VERSION")}))
 }
 
-/// The models on this machine: the one that is served.
-pub(crate) async fn tags(State(app): State<Arc<App>>) -> Response {
+/// The models on this machine: the one that is served, alone and with each of the adapters that the caller may use.
+pub(crate) async fn tags(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>) -> Response {
     let frontend = app.model.current();
     let model = &frontend.model;
     let name = format!("{}:latest", model.name);
-    json(&json!({"models": [{
+    let mut models = vec![json!({
         "name": name,
         "model": name,
         "modified_at": clock::timestamp(frontend.created),
         "size": model.details.bytes,
         "digest": model.details.digest,
-        "details": details(&frontend),
-    }]}))
+        "details": details(&frontend, ""),
+    })];
+    models.extend(frontend.adapters(&caller).iter().map(|adapter| {
+        let name = frontend.with_adapter(&adapter.name);
+        json!({
+            "name": name,
+            "model": name,
+            "modified_at": clock::timestamp(frontend.created),
+            "size": adapter.bytes,
+            "digest": adapter.id.to_string(),
+            "details": details(&frontend, &model.name),
+        })
+    }));
+    json(&json!({"models": models}))
 }
 
 /// Details of the model.
-pub(crate) async fn show(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
+pub(crate) async fn show(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Result<Response, ApiError> {
     let frontend = app.model.current();
     let for_reading = Arc::clone(&frontend);
-    read_body(&app, request, move |bytes| {
+    let adapter = read_body(&app, request, move |bytes| {
         let body: ShowRequest = parse(bytes)?;
-        for_reading.check_model(body.model.as_deref())
+        for_reading.select(body.model.as_deref(), &caller)
     })
     .await?;
     let model = &frontend.model;
+    let parent = if adapter.is_some() { model.name.as_str() } else { "" };
     let mut capabilities = vec!["completion"];
     capabilities.extend(frontend.reply_format.supports_tools().then_some("tools"));
     Ok(json(&json!({
         "modelfile": "",
         "parameters": "",
         "template": model.text.template().unwrap_or_default(),
-        "details": details(&frontend),
+        "details": details(&frontend, parent),
         "model_info": {
             "general.architecture": model.details.family,
             "general.parameter_count": model.details.parameters,
@@ -69,10 +86,11 @@ pub(crate) async fn show(State(app): State<Arc<App>>, request: Request) -> Resul
     })))
 }
 
-fn details(frontend: &ModelFrontend) -> Value {
+/// Facts about the model; `parent` is its name where it has adapters.
+fn details(frontend: &ModelFrontend, parent: &str) -> Value {
     let details = &frontend.model.details;
     json!({
-        "parent_model": "",
+        "parent_model": parent,
         "format": "gguf",
         "family": details.family,
         "families": [details.family],

@@ -25,7 +25,7 @@ use crate::request::validate::{Chat, Given, MustCall, RawRequest, Source};
 /// A request for an answer to a conversation.
 #[derive(Debug, Deserialize, ToSchema)]
 pub(crate) struct ChatRequest {
-    /// The model's name, or `default`.
+    /// The model's name or `default`, alone or with an adapter: `model:adapter`.
     model: Option<String>,
     /// The conversation so far.
     #[schema(value_type = Vec<Message>, min_items = 1, max_items = 4096)]
@@ -86,6 +86,7 @@ impl StreamOptions {
 /// What is remembered of a request until its answer is complete.
 pub(crate) struct ChatProtocol {
     frontend: Arc<ModelFrontend>,
+    model: String,
     id: String,
     created: u64,
     is_streamed: bool,
@@ -101,6 +102,7 @@ impl Protocol for ChatProtocol {
         let WithSampling { body, sampling } = request;
         let protocol = ChatProtocol {
             frontend: Arc::clone(frontend),
+            model: frontend.answering(body.model.as_deref()),
             id: "chatcmpl-".to_owned(),
             created: unix_seconds(),
             is_streamed: body.stream == Some(true),
@@ -147,7 +149,7 @@ impl ChatProtocol {
             "id": self.id,
             "object": object,
             "created": self.created,
-            "model": self.frontend.model.name,
+            "model": self.model,
             "service_tier": "default",
             "system_fingerprint": concat!("cascadia-", env!("CARGO_PKG_VERSION")),
         })

@@ -25,7 +25,7 @@ const DEFAULT_TOKENS: i64 = 16;
 /// A request to continue a text.
 #[derive(Debug, Deserialize, ToSchema)]
 pub(crate) struct CompletionRequest {
-    /// The model's name, or `default`.
+    /// The model's name or `default`, alone or with an adapter: `model:adapter`.
     model: Option<String>,
     /// A text, a list of tokens, or up to 16 of either.
     #[schema(value_type = Object)]
@@ -63,6 +63,7 @@ impl HasSampling for CompletionRequest {
 /// What is remembered of a request until its answer is complete.
 pub(crate) struct CompletionProtocol {
     frontend: Arc<ModelFrontend>,
+    model: String,
     id: String,
     created: u64,
     is_streamed: bool,
@@ -80,6 +81,7 @@ impl Protocol for CompletionProtocol {
         let choices = usize::try_from(body.n.unwrap_or(1)).unwrap_or(1);
         let protocol = CompletionProtocol {
             frontend: Arc::clone(frontend),
+            model: frontend.answering(body.model.as_deref()),
             id: "cmpl-".to_owned(),
             created: unix_seconds(),
             is_streamed: body.stream == Some(true),
@@ -123,7 +125,7 @@ impl CompletionProtocol {
             "id": self.id,
             "object": "text_completion",
             "created": self.created,
-            "model": self.frontend.model.name,
+            "model": self.model,
             "choices": choices,
         })
     }

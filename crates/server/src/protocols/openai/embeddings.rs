@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::extract::{Extension, Request, State};
 use axum::response::Response;
 use base64::prelude::{BASE64_STANDARD, Engine};
+use cascadia_engine::AdapterHandle;
 use cascadia_engine::service::Update;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -14,7 +15,7 @@ use crate::answer::jobs::{JobNumbers, Jobs};
 use crate::app::App;
 use crate::error::{ApiError, ErrorKind};
 use crate::http::held::holding;
-use crate::model::frontend::Caller;
+use crate::model::frontend::{Caller, ModelFrontend};
 use crate::protocols::{json, parse, prepare};
 use crate::request::prompts::Prompts;
 use crate::request::validate::shortened;
@@ -22,7 +23,7 @@ use crate::request::validate::shortened;
 /// A request for embeddings.
 #[derive(Debug, Deserialize, ToSchema)]
 pub(crate) struct EmbeddingRequest {
-    /// The model's name, or `default`.
+    /// The model's name or `default`, alone or with an adapter: `model:adapter`.
     model: Option<String>,
     /// A text, a list of tokens, or up to 256 of either.
     #[schema(value_type = Object)]
@@ -47,27 +48,28 @@ pub(crate) async fn embed(
     request: Request,
 ) -> Result<Response, ApiError> {
     let frontend = app.model.current();
-    let for_reading = Arc::clone(&frontend);
-    let ((encoding, prompts), memory) = prepare(&app, request, move |bytes| {
+    let (for_reading, reader) = (Arc::clone(&frontend), caller.clone());
+    let ((encoding, prompts, (adapter, model)), memory) = prepare(&app, request, move |bytes| {
         let body: EmbeddingRequest = parse(bytes)?;
-        for_reading.check_model(body.model.as_deref())?;
+        let adapter = for_reading.select(body.model.as_deref(), &reader)?;
         let encoding = encoding(&body)?;
         let prompts = body.input.0.iter().map(|source| for_reading.tokens(source)).collect::<Result<Vec<_>, _>>()?;
-        Ok((encoding, prompts))
+        Ok((encoding, prompts, (adapter, for_reading.answering(body.model.as_deref()))))
     })
     .await?;
+    frontend.count(adapter.as_ref());
     let used: usize = prompts.iter().map(Vec::len).sum();
     let (mut data, mut numbers) = (Vec::with_capacity(prompts.len()), Vec::new());
     // One after the other: a long list takes one slot of the queue, like any other request.
     for (index, prompt) in prompts.into_iter().enumerate() {
-        let jobs = frontend.submit_embedding(prompt, caller)?;
+        let jobs = submit(&frontend, prompt, (&caller, &adapter)).await?;
         numbers.push(jobs.numbers().0);
         let vector = embedding(jobs).await?;
         data.push(json!({"object": "embedding", "index": index, "embedding": encoded(&vector, encoding)}));
     }
     let mut response = json(&json!({
         "object": "list",
-        "model": frontend.model.name,
+        "model": model,
         "data": data,
         "usage": {"prompt_tokens": used, "total_tokens": used},
     }));
@@ -89,6 +91,21 @@ fn encoding(body: &EmbeddingRequest) -> Result<Encoding, ApiError> {
     }
 }
 
+/// Submits the job of one input. The weights of an adapter may be read for it, which no thread that serves connections
+/// waits for.
+async fn submit(
+    frontend: &Arc<ModelFrontend>,
+    prompt: Vec<u32>,
+    (caller, adapter): (&Caller, &Option<AdapterHandle>),
+) -> Result<Jobs, ApiError> {
+    if adapter.is_none() {
+        return frontend.submit_embedding(prompt, caller, None);
+    }
+    let (frontend, caller, adapter) = (Arc::clone(frontend), caller.clone(), adapter.clone());
+    let submitted = tokio::task::spawn_blocking(move || frontend.submit_embedding(prompt, &caller, adapter)).await;
+    submitted.unwrap_or_else(|_| Err(not_computed()))
+}
+
 async fn embedding(mut jobs: Jobs) -> Result<Vec<f32>, ApiError> {
     while let Some((_, update)) = jobs.updates.next().await {
         match update {
@@ -97,7 +114,11 @@ async fn embedding(mut jobs: Jobs) -> Result<Vec<f32>, ApiError> {
             _ => {}
         }
     }
-    Err(ApiError::new(ErrorKind::Internal, "the embedding was not computed; see the server's log"))
+    Err(not_computed())
+}
+
+fn not_computed() -> ApiError {
+    ApiError::new(ErrorKind::Internal, "the embedding was not computed; see the server's log")
 }
 
 fn normalised(mut vector: Vec<f32>) -> Vec<f32> {

@@ -1,5 +1,6 @@
 //! OpenAI's protocols, and routes in their style.
 
+pub(crate) mod adapters;
 pub(crate) mod chat;
 pub(crate) mod completions;
 pub(crate) mod embeddings;

@@ -2,25 +2,38 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::{Extension, Path, State};
 use axum::response::Response;
+use cascadia_engine::AdapterStatus;
 use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::error::ApiError;
-use crate::model::frontend::ModelFrontend;
+use crate::model::frontend::{Caller, ModelFrontend};
 use crate::protocols::json;
 
-/// The list of the one model that is served.
-pub(crate) async fn list(State(app): State<Arc<App>>) -> Response {
-    json(&json!({"object": "list", "data": [model(&app.model.current())]}))
+/// The model that is served, alone and with each of the adapters that the caller may use.
+pub(crate) async fn list(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>) -> Response {
+    let frontend = app.model.current();
+    let mut data = vec![model(&frontend)];
+    data.extend(frontend.adapters(&caller).iter().map(|adapter| adapted(&frontend, adapter)));
+    json(&json!({"object": "list", "data": data}))
 }
 
 /// One model.
-pub(crate) async fn one(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<Response, ApiError> {
+pub(crate) async fn one(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
     let frontend = app.model.current();
-    frontend.check_model(Some(&id))?;
-    Ok(json(&model(&frontend)))
+    let Some(handle) = frontend.select(Some(&id), &caller)? else { return Ok(json(&model(&frontend))) };
+    let known = frontend.adapters(&caller).into_iter().find(|adapter| adapter.name == handle.name());
+    Ok(json(&match known {
+        Some(adapter) => adapted(&frontend, &adapter),
+        // Several adapters together are not listed.
+        None => child(&frontend, &frontend.answering(Some(&id)), None),
+    }))
 }
 
 fn model(frontend: &ModelFrontend) -> Value {
@@ -29,6 +42,23 @@ fn model(frontend: &ModelFrontend) -> Value {
         "object": "model",
         "created": frontend.created,
         "owned_by": "cascadia",
+        "root": frontend.model.name,
+        "parent": null,
         "context_length": frontend.model.service.context(),
     })
+}
+
+/// The model with an adapter.
+fn adapted(frontend: &ModelFrontend, adapter: &AdapterStatus) -> Value {
+    let path = frontend.model.adapters.as_ref().map(|adapters| adapters.path_inside(adapter));
+    child(frontend, &frontend.with_adapter(&adapter.name), path)
+}
+
+/// The model under another name, as vLLM shows it: `root` is where the adapter lies.
+fn child(frontend: &ModelFrontend, id: &str, root: Option<String>) -> Value {
+    let mut object = model(frontend);
+    object["id"] = id.into();
+    object["root"] = root.into();
+    object["parent"] = frontend.model.name.as_str().into();
+    object
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Request, State};
+use axum::extract::{Extension, Request, State};
 use axum::response::Response;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -11,6 +11,7 @@ use utoipa::ToSchema;
 use super::message::{MAX_MESSAGES, Message};
 use crate::app::App;
 use crate::error::ApiError;
+use crate::model::frontend::Caller;
 use crate::protocols::{json, parse, read_body};
 use crate::request::bounded::{Json, List};
 use crate::request::tools::MAX_TOOLS;
@@ -43,12 +44,16 @@ pub(crate) struct DetokenizeRequest {
 }
 
 /// Tokens of a text.
-pub(crate) async fn tokenize(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
+pub(crate) async fn tokenize(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Result<Response, ApiError> {
     let frontend = app.model.current();
     let context = frontend.model.service.context();
     read_body(&app, request, move |bytes| {
         let body: TokenizeRequest = parse(bytes)?;
-        frontend.check_model(body.model.as_deref())?;
+        frontend.select(body.model.as_deref(), &caller)?;
         let source = match (body.prompt, body.messages) {
             (Some(text), None) => Source::Text(text),
             (None, Some(messages)) => {
@@ -65,11 +70,15 @@ pub(crate) async fn tokenize(State(app): State<Arc<App>>, request: Request) -> R
 }
 
 /// Text of tokens.
-pub(crate) async fn detokenize(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
+pub(crate) async fn detokenize(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Result<Response, ApiError> {
     let frontend = app.model.current();
     read_body(&app, request, move |bytes| {
         let body: DetokenizeRequest = parse(bytes)?;
-        frontend.check_model(body.model.as_deref())?;
+        frontend.select(body.model.as_deref(), &caller)?;
         let tokens = frontend.tokens(&Source::Tokens(body.tokens.0))?;
         let bytes = frontend.model.text.tokenizer().decode(&tokens);
         Ok(json(&json!({"prompt": String::from_utf8_lossy(&bytes)})))

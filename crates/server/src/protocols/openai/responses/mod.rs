@@ -27,7 +27,7 @@ use input::Input;
 /// A request for a response to a text or a conversation.
 #[derive(Debug, Deserialize, ToSchema)]
 pub(crate) struct ResponsesRequest {
-    /// The model's name, or `default`.
+    /// The model's name or `default`, alone or with an adapter: `model:adapter`.
     model: Option<String>,
     /// A text, or the items of a conversation.
     #[schema(value_type = Object)]
@@ -70,7 +70,7 @@ impl HasSampling for ResponsesRequest {
 
 /// What is remembered of a request until its response is complete.
 pub(crate) struct ResponsesProtocol {
-    frontend: Arc<ModelFrontend>,
+    model: String,
     id: String,
     is_streamed: bool,
     /// The fields that every response has.
@@ -83,9 +83,9 @@ impl Protocol for ResponsesProtocol {
     fn read(request: Self::Body, frontend: &Arc<ModelFrontend>) -> Result<(RawRequest, ResponsesProtocol), ApiError> {
         let WithSampling { body, sampling } = request;
         check_supported(&body)?;
-        let head = head(&body, &sampling);
+        let (model, head) = (frontend.answering(body.model.as_deref()), head(&body, &sampling));
         let is_streamed = body.stream == Some(true);
-        let protocol = ResponsesProtocol { frontend: Arc::clone(frontend), id: "resp_".to_owned(), is_streamed, head };
+        let protocol = ResponsesProtocol { model, id: "resp_".to_owned(), is_streamed, head };
         Ok((raw_request(body, sampling)?, protocol))
     }
 
@@ -113,7 +113,7 @@ impl ResponsesProtocol {
     fn response_object(&self, segments: &[Segment], end: Option<&AnswerEnd>, used: Option<Usage>) -> Value {
         let mut object = self.head.clone();
         object["id"] = json!(self.id);
-        object["model"] = json!(self.frontend.model.name);
+        object["model"] = json!(self.model);
         object["status"] = status(end).into();
         if status(end) == "incomplete" {
             object["incomplete_details"] = json!({"reason": "max_output_tokens"});
