@@ -98,7 +98,7 @@ impl Model {
         let sink = Box::new(move |update| if sender.send(update).is_ok() { Flow::Continue } else { Flow::Stop });
         let (tenant, priority, deadline) = (Tenant::default(), Priority::Normal, None);
         let (begin, service) = (Instant::now(), self.service.handle());
-        let id = service.submit(Job { prompt, task, tenant, priority, deadline, sink })?;
+        let id = service.submit(Job { prompt, task, tenant, adapter: None, priority, deadline, sink })?;
         Ok(Generation { updates, service, id, begin, first_token: None, finished: None })
     }
 }

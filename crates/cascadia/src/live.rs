@@ -1,6 +1,7 @@
 //! A fleet behind a server: another model may take the place of the one that is served, because it was pushed or
 //! because it was planned again.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -46,7 +47,8 @@ impl ServerBuilder {
             FirstModel::Planned(planned) => Some(planned),
             FirstModel::Exported(_) | FirstModel::Pushed { .. } => None,
         };
-        let live = LiveReplacement { coordinator: fleet.coordinator, slot, builder, planned, service };
+        let adapters = self.adapters.clone();
+        let live = LiveReplacement { coordinator: fleet.coordinator, slot, builder, planned, adapters, service };
         live.watch(ReplanTimer::new(replan_after));
         server.conclude = Box::new(move || Ok(Coordinator::conclude(&home)?));
         Ok(server)
@@ -60,6 +62,8 @@ struct LiveReplacement {
     builder: ModelBuilder,
     /// The model, if it is planned over the fleet.
     planned: Option<PlannedModel>,
+    /// The folder of the adapters, which must fit every model that is served.
+    adapters: Option<PathBuf>,
     /// The service of the model that is served; nothing once the server has ended.
     service: Arc<Mutex<Option<Service>>>,
 }
@@ -158,12 +162,12 @@ impl LiveReplacement {
         let name = opened.name.clone();
         let started = open_led(&self.builder, LedModel { opened, draft }, self.coordinator.wire());
         // On the disk before anyone is told that it is served.
-        let remembered = started.and_then(|model| {
+        let remembered = started.and_then(|model| served(model, self.adapters.as_deref())).and_then(|served| {
             self.coordinator.remember(&deployment)?;
-            Ok(model)
+            Ok(served)
         });
         let forget = || self.coordinator.served().iter().for_each(|opened| self.coordinator.retire(opened));
-        let (service, model) = served(remembered.inspect_err(|_| forget())?);
+        let (service, model) = remembered.inspect_err(|_| forget())?;
         let frontend = self.slot.replace(model);
         let service = self.service.lock().unwrap_or_else(PoisonError::into_inner).replace(service);
         say(&format!("{name} ({}) is served now.", manifest.model.short()));

@@ -1,14 +1,14 @@
 //! From a source to a model that answers requests.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cascadia_engine::service::schedule::Sharing;
 use cascadia_engine::service::spill::{QUEUE_BYTES, SpillOptions};
 use cascadia_engine::service::{Service, ServiceHandle, ServiceOptions};
-use cascadia_engine::{CacheSize, Engine, ModelText, OpenOptions};
+use cascadia_engine::{AdapterLimits, AdapterStore, CacheSize, Engine, EngineError, ModelText, OpenOptions};
 use cascadia_kernels::ActivationPrecision;
-use cascadia_model::KvPolicy;
+use cascadia_model::{AdapterFiles, KvPolicy};
 #[cfg(feature = "quantize")]
 use cascadia_quantize::{QuantizedCache, Recipe};
 use cascadia_weights::{ModelFiles, WeightPages};
@@ -25,6 +25,7 @@ pub struct Model {
     pub(crate) service: Service,
     pub(crate) info: ModelInfo,
     pub(crate) queue: usize,
+    pub(crate) adapters: AdapterStore,
 }
 
 /// What a model's files say.
@@ -54,6 +55,9 @@ pub struct ModelBuilder {
     reserved: u64,
     pages: WeightPages,
     pub(crate) parallel: u32,
+    /// Kept free for adapters; `None` keeps nothing free.
+    adapter_bytes: Option<u64>,
+    adapters: Vec<(PathBuf, f32)>,
     draft: Option<ModelSource>,
     template: Option<String>,
     #[cfg(feature = "quantize")]
@@ -88,6 +92,8 @@ impl Model {
             reserved: 0,
             pages: WeightPages::default(),
             parallel,
+            adapter_bytes: None,
+            adapters: Vec::new(),
             draft: None,
             template: None,
             #[cfg(feature = "quantize")]
@@ -119,6 +125,11 @@ impl Model {
     /// How many requests may wait.
     pub fn queue(&self) -> usize {
         self.queue
+    }
+
+    /// Its adapters, which jobs select by name.
+    pub fn adapters(&self) -> &AdapterStore {
+        &self.adapters
     }
 
     /// Submits jobs of other kinds than [`Model::generate`] does.
@@ -179,6 +190,19 @@ impl ModelBuilder {
     /// Lets so many requests wait, and refuses more at once; 64 by default.
     pub fn queue(mut self, requests: u32) -> ModelBuilder {
         self.options.queue = requests as usize;
+        self
+    }
+
+    /// Lets adapters take so many bytes together; those that do not fit are read again when a request needs them. The bytes are
+    /// part of [`ModelBuilder::memory`].
+    pub fn adapter_memory(self, bytes: u64) -> ModelBuilder {
+        ModelBuilder { adapter_bytes: Some(bytes), ..self }
+    }
+
+    /// Computes with an adapter, a PEFT folder or a GGUF file, whose change is multiplied with `weight`. Several add up. Requests
+    /// that name another adapter have that one instead.
+    pub fn adapter(mut self, path: impl AsRef<Path>, weight: f32) -> ModelBuilder {
+        self.adapters.push((path.as_ref().to_owned(), weight));
         self
     }
 
@@ -249,10 +273,12 @@ impl ModelBuilder {
         let pool = self.threads.pool();
         let ops = self.kernels.slot(pool.threads());
         let waiting = if self.options.spill.is_some() { QUEUE_BYTES } else { 0 };
-        let (context, memory, reserved) = (self.context, self.memory, self.reserved.saturating_add(waiting));
+        let reserved = self.reserved.saturating_add(waiting).saturating_add(self.adapter_bytes.unwrap_or(0));
+        let (context, memory) = (self.context, self.memory);
         let (activations, kv, pages) = (self.activations, self.kv.clone(), self.pages);
         let mut options =
             OpenOptions { context, memory, reserved, activations, kv, pages, cache, ops, ..OpenOptions::new(pool) };
+        options.adapters.clone_from(&self.adapters);
         let draft = self.draft.as_ref().map(|draft| open_draft(draft, &options)).transpose()?;
         if let (Some(draft), Some(memory)) = (&draft, &mut options.memory) {
             *memory = memory.saturating_sub(draft.memory_bytes());
@@ -272,21 +298,24 @@ impl ModelBuilder {
         if let Some(template) = &self.template {
             text = text.with_template(template.clone());
         }
-        let (info, text) = (ModelInfo::of(engine.files(), digest), Arc::new(text));
+        let (mut info, text) = (ModelInfo::of(engine.files(), digest), Arc::new(text));
+        info.digest = adapted(info.digest, &self.adapters)?;
         let mut options = ServiceOptions { parallel: self.parallel, ..self.options.clone() };
         options.spill.iter_mut().for_each(|spill| spill.model.clone_from(&info.digest));
         let queue = options.queue;
+        let usual = AdapterLimits::new(self.parallel);
+        let adapters = engine.adapters(AdapterLimits { bytes: self.adapter_bytes.unwrap_or(usual.bytes), ..usual });
         let service = match draft {
             None => Service::start(engine, Arc::clone(&text), options)?,
             Some(draft) => Service::start_with_draft(engine, draft, Arc::clone(&text), options)?,
         };
-        Ok(Model { name, text, service, info, queue })
+        Ok(Model { name, text, service, info, queue, adapters })
     }
 }
 
 /// A small model that is always whole in memory: streaming it would make speculation worthless.
 fn open_draft(source: &ModelSource, options: &OpenOptions) -> Result<Engine, Error> {
-    let options = OpenOptions { memory: None, ..options.clone() };
+    let options = OpenOptions { memory: None, adapters: Vec::new(), ..options.clone() };
     Engine::from_files(source.files()?, &options).map_err(|error| Error::Draft { name: source.name(), source: error })
 }
 
@@ -300,6 +329,19 @@ impl ModelInfo {
             digest: digest.unwrap_or_else(|| fingerprint(files)),
         }
     }
+}
+
+/// The digest of a model that always computes with these adapters.
+fn adapted(digest: String, adapters: &[(PathBuf, f32)]) -> Result<String, Error> {
+    if adapters.is_empty() {
+        return Ok(digest);
+    }
+    let mut facts = digest;
+    for (path, weight) in adapters {
+        let files = AdapterFiles::open(path).map_err(EngineError::from)?;
+        facts += &format!("\n{} {weight:?}", files.id());
+    }
+    Ok(blake3::hash(facts.as_bytes()).to_hex().to_string())
 }
 
 /// Tells files apart without reading all of them: by their tensors, and by when they were written.

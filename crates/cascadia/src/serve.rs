@@ -1,13 +1,14 @@
 //! A model over HTTP.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use cascadia_engine::service::Service;
 use cascadia_server::{
-    FleetBoard, ModelDetails, ResumeLogOptions, ServedModel, Server as HttpServer, ServerOptions, ServerStop, TlsFiles,
+    FleetBoard, ModelDetails, ResumeLogOptions, ServedAdapters, ServedModel, Server as HttpServer, ServerOptions,
+    ServerStop, TlsFiles,
 };
 
 use crate::{Error, Model};
@@ -29,6 +30,8 @@ pub(crate) type Conclude = Box<dyn FnOnce() -> Result<(), Error> + Send>;
 #[derive(Clone, Debug, Default)]
 pub struct ServerBuilder {
     options: ServerOptions,
+    /// The folder of the adapters.
+    pub(crate) adapters: Option<PathBuf>,
 }
 
 impl Server {
@@ -69,7 +72,7 @@ impl Server {
 impl ServerBuilder {
     /// Settings as values, for those that have no method here.
     pub fn from_options(options: ServerOptions) -> ServerBuilder {
-        ServerBuilder { options }
+        ServerBuilder { options, adapters: None }
     }
 
     /// Listens at this address; port 0 takes a free one.
@@ -110,6 +113,13 @@ impl ServerBuilder {
         self
     }
 
+    /// Serves the model with the adapters of this folder too: each of its sub-folders and `.gguf` files is one, and requests
+    /// name it after the model, `model:adapter`. Keys with `admin` add and remove some while it runs.
+    pub fn adapters(mut self, folder: impl AsRef<Path>) -> ServerBuilder {
+        self.adapters = Some(folder.as_ref().to_owned());
+        self
+    }
+
     /// The longest an answer may take, waiting included; ten minutes by default.
     pub fn answer_time(mut self, time: Duration) -> ServerBuilder {
         self.options.limits.answer_time = time;
@@ -123,16 +133,17 @@ impl ServerBuilder {
 
     pub(crate) fn listen(&self, model: Model, fleet: Option<FleetBoard>) -> Result<Server, Error> {
         let options = ServerOptions { fleet, ..self.options.clone() };
-        let (name, (service, model)) = (model.name.clone(), served(model));
+        let (name, (service, model)) = (model.name.clone(), served(model, self.adapters.as_deref())?);
         let http = HttpServer::bind(model, &options)?;
         let (service, conclude) = (Arc::new(Mutex::new(Some(service))), Box::new(|| Ok(())));
         Ok(Server { http, name, service, conclude })
     }
 }
 
-/// A model as the server wants it, and the service that has to outlive it.
-pub(crate) fn served(model: Model) -> (Service, ServedModel) {
-    let Model { name, text, service, info, queue } = model;
+/// A model as the server wants it, with the adapters of a folder, and the service that has to outlive it.
+pub(crate) fn served(model: Model, adapters: Option<&Path>) -> Result<(Service, ServedModel), Error> {
+    let Model { name, text, service, info, queue, adapters: store } = model;
+    let adapters = adapters.map(|folder| ServedAdapters::open(store, folder)).transpose()?;
     let details = ModelDetails {
         family: info.architecture,
         bytes: info.bytes,
@@ -140,6 +151,6 @@ pub(crate) fn served(model: Model) -> (Service, ServedModel) {
         format: info.format,
         digest: info.digest,
     };
-    let model = ServedModel { name, text, service: service.handle(), queue, details };
-    (service, model)
+    let model = ServedModel { name, text, service: service.handle(), queue, details, adapters };
+    Ok((service, model))
 }

@@ -1,5 +1,6 @@
 //! The real program: help, exit codes, messages, JSON, determinism.
 
+mod adapters;
 mod audit;
 mod bad_input;
 mod disk;
@@ -20,6 +21,7 @@ mod program;
 mod replan;
 mod resume;
 mod run;
+mod serve_adapters;
 #[cfg(unix)]
 mod spill;
 mod test_fleet;
@@ -29,7 +31,7 @@ use program::{cascadia, json};
 
 #[test]
 fn every_command_has_help_with_an_example() {
-    let commands: [&[&str]; 33] = [
+    let commands: [&[&str]; 35] = [
         &[],
         &["run"],
         &["inspect"],
@@ -44,6 +46,8 @@ fn every_command_has_help_with_an_example() {
         &["bench", "serve"],
         &["bench", "chaos"],
         &["quantize"],
+        &["adapter", "inspect"],
+        &["adapter", "merge"],
         &["tokenize"],
         &["serve"],
         &["keys", "new"],
@@ -79,22 +83,26 @@ fn every_command_has_help_with_an_example() {
 
 #[test]
 fn the_contract_of_names_is_kept() {
-    let flags: [(&[&str], &[&str]); 15] = [
-        (&["run"], &["--prompt", "-p", "-n", "--temp", "--top-p", "--seed", "--system", "--raw", "--json"]),
+    let flags: [(&[&str], &[&str]); 16] = [
+        (
+            &["run"],
+            &["--prompt", "-p", "-n", "--temp", "--top-p", "--seed", "--system", "--raw", "--json", "--adapter"],
+        ),
         (&["inspect"], &["--ctx", "--json"]),
-        (&["eval", "perplexity"], &["--text", "--windows", "--window", "--json"]),
-        (&["eval", "logits"], &["--tokens", "--out"]),
+        (&["eval", "perplexity"], &["--text", "--windows", "--window", "--adapter", "--json"]),
+        (&["eval", "logits"], &["--tokens", "--out", "--adapter"]),
         (&["eval", "latency"], &["--contexts", "--users", "--kv", "--json", "--out", "--html"]),
         (&["eval", "memory"], &["--context", "--kv", "--json", "--out", "--html"]),
         (&["eval", "drift"], &["--text", "--kv", "--contexts", "--json", "--out", "--html"]),
         (&["eval", "accumulation"], &["--text", "--kv", "--refresh", "--json", "--out", "--html"]),
         (&["eval", "compare"], &["--tolerance", "--json", "--out", "--html"]),
-        (&["bench"], &["--prompt", "--gen", "--depth", "--threads", "--repeat", "--json"]),
+        (&["bench"], &["--prompt", "--gen", "--depth", "--threads", "--repeat", "--adapter", "--json"]),
         (
             &["bench", "serve"],
             &["--clients", "--rate", "--duration", "--cancel", "--slow-readers", "--tenants", "--json"],
         ),
         (&["quantize"], &["--type"]),
+        (&["adapter", "merge"], &["--type", "--force", "--json"]),
         (&["tokenize"], &["--prompt", "--plain", "--no-bos", "--template", "--json"]),
         (
             &["serve"],
@@ -106,6 +114,8 @@ fn the_contract_of_names_is_kept() {
                 "--spill",
                 "--spill-size",
                 "--keep-prefixes",
+                "--adapters",
+                "--adapter-memory",
                 "--queue",
                 "--keys",
                 "--tls-cert",
@@ -113,7 +123,10 @@ fn the_contract_of_names_is_kept() {
                 "--config",
             ],
         ),
-        (&["keys", "new"], &["--file", "--name", "--tenant", "--priority", "--max-requests", "--max-tokens"]),
+        (
+            &["keys", "new"],
+            &["--file", "--name", "--tenant", "--priority", "--max-requests", "--max-tokens", "--adapters", "--admin"],
+        ),
     ];
     for (command, names) in flags {
         let help = cascadia(&[command, &["--help"]].concat()).stdout;

@@ -1,5 +1,6 @@
 //! What programs that use the library rely on, with the model inside the crate.
 
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
@@ -63,6 +64,19 @@ fn a_conversation_is_rendered_by_the_template() {
     let chat = model.chat_with(&messages, &options()).expect("it is accepted").text().expect("it is answered");
     assert_ne!(chat, answer(&model, PROMPTS[0]));
     assert_eq!((model.name(), model.context()), ("rainier-33m-q4_k_m", 256));
+}
+
+#[test]
+fn a_model_with_an_adapter_is_another_model() {
+    let fixture = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name);
+    let builder = Model::builder().threads(1).context(128);
+    let plain = builder.open(fixture("llama3")).expect("it opens");
+    let adapted = builder.clone().adapter(fixture("adapters/llama3-all"), 1.0);
+    let adapted = adapted.open(fixture("llama3")).expect("it opens with its adapter");
+    assert_ne!(answer(&plain, PROMPTS[0]), answer(&adapted, PROMPTS[0]));
+    assert_ne!(plain.info().digest, adapted.info().digest);
+    let alien = builder.adapter(fixture("adapters/mistral-rslora"), 1.0).open(fixture("llama3")).err();
+    assert!(matches!(alien, Some(Error::Engine(_))), "{alien:?}");
 }
 
 #[test]

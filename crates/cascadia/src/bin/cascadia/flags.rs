@@ -8,6 +8,7 @@ use cascadia_kernels::{ActivationPrecision, Reading, ReadingError};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 
+mod adapter;
 mod audit;
 mod chaos;
 mod eval;
@@ -20,6 +21,7 @@ mod plan;
 mod quantize;
 mod serve;
 
+pub use adapter::{AdapterChoice, AdapterCommand, AdapterFlags, AdapterInspectFlags, AdapterMergeFlags};
 pub use audit::{AuditCommand, AuditShowFlags, AuditVerifyFlags};
 pub use chaos::{ChaosFlags, Fault};
 pub use eval::{
@@ -71,6 +73,9 @@ pub enum Command {
     Bench(BenchFlags),
     /// Convert a model to GGUF in a smaller format.
     Quantize(QuantizeFlags),
+    /// Show an adapter (LoRA), or merge it into a model.
+    #[command(subcommand)]
+    Adapter(AdapterCommand),
     /// Split a model into shards, one per pipeline stage.
     Export(ExportFlags),
     /// Show how a model would be split across machines, and the expected speed.
@@ -126,6 +131,9 @@ pub struct RunFlags {
     /// Print one JSON object with the answer and its timings.
     #[arg(long)]
     pub json: bool,
+    /// Adapters.
+    #[command(flatten)]
+    pub adapter: AdapterFlags,
     /// Sampling parameters.
     #[command(flatten)]
     pub sampling: SamplingFlags,
@@ -331,8 +339,17 @@ pub struct BenchFlags {
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "0")]
     pub depth: Vec<u32>,
     /// Measure batched decode instead: this many sequences at once, each with its own prompt; one run for each.
-    #[arg(long, value_name = "N,…", value_delimiter = ',', conflicts_with_all = ["depth", "profile"])]
+    #[arg(long, value_name = "N,…", value_delimiter = ',', conflicts_with_all = ["depth", "profile", "adapter"])]
     pub batch: Vec<u32>,
+    /// Measure what adapters cost batched decode: this many different ones of random numbers.
+    #[arg(long, value_name = "N", requires = "batch", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub adapters: Option<u32>,
+    /// Rank of those adapters.
+    #[arg(long, value_name = "R", requires = "adapters", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub rank: u32,
+    /// What those adapters change.
+    #[arg(long, requires = "adapters", value_enum, default_value = "attention")]
+    pub targets: TargetsFlag,
     /// Profile instead: time per operation and per layer, next to the machine's limits.
     #[arg(long)]
     pub profile: bool,
@@ -351,12 +368,24 @@ pub struct BenchFlags {
     /// Where weights lie in memory.
     #[command(flatten)]
     pub pages: PageFlags,
+    /// Adapters.
+    #[command(flatten)]
+    pub adapter: AdapterFlags,
     /// Repetitions of each measurement.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: u32,
     /// Print the result as one JSON object.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Matrices that adapters of `bench` change.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum TargetsFlag {
+    /// Those before and after attention.
+    Attention,
+    /// Those of the feed-forward part too.
+    All,
 }
 
 /// What else `bench` can measure.

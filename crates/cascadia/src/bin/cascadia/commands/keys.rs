@@ -17,6 +17,8 @@ pub(crate) fn new(flags: NewKeyFlags) -> anyhow::Result<()> {
         priority: priority.map(|value| value.get_name().to_owned()),
         max_requests: flags.max_requests,
         max_tokens: flags.max_tokens,
+        adapters: flags.adapters,
+        admin: flags.admin,
     };
     let key = new_key(&flags.file, entry)?;
     remark(&format!("Added to {}. This is the only time the key is shown:", flags.file.display()));
@@ -28,21 +30,25 @@ pub(crate) fn list(flags: &ListKeysFlags) -> anyhow::Result<()> {
     let entries = list_keys(&flags.file)?;
     if flags.json {
         let object = |entry: &KeyEntry| {
-            let KeyEntry { name, tenant, priority, max_requests, max_tokens, .. } = entry;
+            let KeyEntry { name, tenant, priority, max_requests, max_tokens, adapters, admin, .. } = entry;
             json!({
                 "name": name, "tenant": tenant.as_ref().unwrap_or(name), "priority": priority,
-                "max_requests": max_requests, "max_tokens": max_tokens,
+                "max_requests": max_requests, "max_tokens": max_tokens, "adapters": adapters, "admin": admin,
             })
         };
         return Ok(print_json(&json!({ "keys": entries.iter().map(object).collect::<Vec<_>>() }))?);
     }
-    let mut text = format!("{:<20} {:<20} {:<8} {:>8} {:>10}\n", "name", "tenant", "priority", "requests", "tokens");
-    for KeyEntry { name, tenant, priority, max_requests, max_tokens, .. } in &entries {
+    let heads = ["name", "tenant", "priority", "requests", "tokens", "adapters"];
+    let [name, tenant, priority, requests, tokens, adapters] = heads;
+    let mut text = format!("{name:<20} {tenant:<20} {priority:<8} {requests:>8} {tokens:>10}  {adapters}\n");
+    for KeyEntry { name, tenant, priority, max_requests, max_tokens, adapters, admin, .. } in &entries {
         let tenant = tenant.as_ref().unwrap_or(name);
         let priority = priority.as_deref().unwrap_or("normal");
         let limit = |most: &Option<u32>| most.map_or_else(|| "any".to_owned(), |most| most.to_string());
         let (requests, tokens) = (limit(max_requests), limit(max_tokens));
-        text += &format!("{name:<20} {tenant:<20} {priority:<8} {requests:>8} {tokens:>10}\n");
+        let adapters = adapters.as_ref().map_or_else(|| "any".to_owned(), |names| names.join(","));
+        let adapters = if *admin { format!("{adapters} (admin)") } else { adapters };
+        text += &format!("{name:<20} {tenant:<20} {priority:<8} {requests:>8} {tokens:>10}  {adapters}\n");
     }
     Ok(print(&text)?)
 }

@@ -1,5 +1,6 @@
 //! One file per command.
 
+mod adapter;
 mod audit;
 mod bench;
 mod chat;
@@ -20,7 +21,7 @@ mod worker_limits;
 
 pub(crate) use plan::plan_table;
 
-use crate::flags::{AuditCommand, Command, Flags, FleetCommand, KeysCommand, WorkerCommand};
+use crate::flags::{AdapterCommand, AuditCommand, Command, Flags, FleetCommand, KeysCommand, WorkerCommand};
 
 /// Runs the command that the flags ask for.
 pub(crate) fn execute(flags: Flags) -> anyhow::Result<()> {
@@ -34,6 +35,8 @@ pub(crate) fn execute(flags: Flags) -> anyhow::Result<()> {
         Command::Eval(command) => eval::eval(&command),
         Command::Bench(flags) => bench::bench(&flags),
         Command::Quantize(flags) => quantize::quantize(&flags),
+        Command::Adapter(AdapterCommand::Inspect(flags)) => adapter::inspect(&flags),
+        Command::Adapter(AdapterCommand::Merge(flags)) => adapter::merge(&flags),
         Command::Export(flags) => export::export(&flags),
         Command::Plan(flags) => plan::plan(&flags),
         Command::Fleet(FleetCommand::Init(flags)) => fleet::init(&flags),

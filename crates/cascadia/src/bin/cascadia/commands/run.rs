@@ -43,7 +43,8 @@ impl Runner {
         sampling.check()?;
         let source = find_or_embedded(flags.model.as_deref())?;
         let source = in_format(source, flags.kind.as_deref(), flags.machine.compute.threads.threads())?;
-        let engine = Engine::from_files(source.files()?, &open_options(&flags.machine)?)?;
+        let options = flags.adapter.apply(open_options(&flags.machine)?);
+        let engine = Engine::from_files(source.files()?, &options)?;
         let text = engine.text()?;
         Ok(Runner {
             session: engine.into_session(),

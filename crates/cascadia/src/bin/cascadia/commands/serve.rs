@@ -22,6 +22,9 @@ const QUARANTINE_MINUTES: u64 = 5;
 /// The most bytes that are spilled unless the flags say otherwise.
 const SPILL_BYTES: u64 = 8_000_000_000;
 
+/// What adapters may take unless the flags say otherwise.
+const ADAPTER_BYTES: u64 = 512 << 20;
+
 /// How long a stage may be without a worker unless the flags say otherwise: one that is restarted is back by then.
 const REPLAN_SECONDS: u64 = 15;
 
@@ -35,7 +38,10 @@ pub(crate) fn serve(flags: ServeFlags) -> anyhow::Result<()> {
     start_logs(format, flags.log_level.as_deref().unwrap_or("info")).context("cannot start logging")?;
     let options = server_options(&flags)?;
     let model = model_builder(&flags)?.reserve(options.limits.memory_bytes());
-    let server = ServerBuilder::from_options(options);
+    let mut server = ServerBuilder::from_options(options);
+    if let Some(folder) = &flags.adapters {
+        server = server.adapters(folder);
+    }
     let server = match &flags.fleet {
         Some(fleet) => serve_fleet(&flags, fleet, (model, &server))?,
         None => {
@@ -104,6 +110,10 @@ fn model_builder(flags: &ServeFlags) -> anyhow::Result<ModelBuilder> {
     }
     if flags.keep_prefixes {
         builder = builder.keep_prefixes();
+    }
+    if flags.adapters.is_some() {
+        let memory = bytes("adapter-memory", flags.adapter_memory.as_deref())?;
+        builder = builder.adapter_memory(memory.unwrap_or(ADAPTER_BYTES));
     }
     if let Some(path) = &flags.template {
         let source = fs::read_to_string(path);

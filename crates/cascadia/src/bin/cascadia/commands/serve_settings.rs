@@ -46,6 +46,8 @@ const POPULATE: Setting = Setting { name: "--populate", is_given: |flags| flags.
 const SPILL: Setting = Setting { name: "--spill", is_given: |flags| flags.spill.is_some() };
 const SPILL_SIZE: Setting = Setting { name: "--spill-size", is_given: |flags| flags.spill_size.is_some() };
 const KEEP_PREFIXES: Setting = Setting { name: "--keep-prefixes", is_given: |flags| flags.keep_prefixes };
+const ADAPTERS: Setting = Setting { name: "--adapters", is_given: |flags| flags.adapters.is_some() };
+const ADAPTER_MEMORY: Setting = Setting { name: "--adapter-memory", is_given: |flags| flags.adapter_memory.is_some() };
 const LOCK: Setting = Setting { name: "--lock", is_given: |flags| flags.lock };
 
 /// Options that do nothing, or something else than they say, without another.
@@ -63,6 +65,7 @@ const NEEDS: &[(Setting, Setting)] = &[
     (NO_RECHECK, FLEET),
     (SPILL_SIZE, SPILL),
     (KEEP_PREFIXES, SPILL),
+    (ADAPTER_MEMORY, ADAPTERS),
 ];
 
 /// Options that contradict each other.
@@ -167,7 +170,7 @@ mod tests {
                 .unwrap();
             merged(ServeFlags::from_arg_matches(&matches).unwrap()).err().map(|error| error.to_string())
         };
-        let refused: [(&str, &[&str], &str); 11] = [
+        let refused: [(&str, &[&str], &str); 12] = [
             (r#"{"tls-cert": "a.pem"}"#, &[], "--tls-cert needs --tls-key"),
             (r#"{"tls-key": "a.pem"}"#, &[], "--tls-key needs --tls-cert"),
             ("{}", &["--tls-cert", "a.pem"], "--tls-cert needs --tls-key"),
@@ -179,6 +182,7 @@ mod tests {
             (r#"{"fleet": "all"}"#, &["--spill", "d"], "--spill cannot be used with --fleet"),
             (r#"{"spill-size": "2G"}"#, &[], "--spill-size needs --spill"),
             ("{}", &["--keep-prefixes"], "--keep-prefixes needs --spill"),
+            ("{}", &["--adapter-memory", "1G"], "--adapter-memory needs --adapters"),
         ];
         for (file, arguments, words) in refused {
             let problem = problem(file, arguments).unwrap_or_default();
@@ -187,5 +191,6 @@ mod tests {
         assert_eq!(problem(r#"{"tls-cert": "a.pem"}"#, &["--tls-key", "b.pem"]), None);
         assert_eq!(problem(r#"{"fleet": "all"}"#, &["--no-shadow"]), None);
         assert_eq!(problem(r#"{"spill": "d", "spill-size": "2G"}"#, &["--keep-prefixes"]), None);
+        assert_eq!(problem(r#"{"adapters": "d"}"#, &["--adapter-memory", "1G"]), None);
     }
 }

@@ -1,5 +1,7 @@
 //! Flags of `bench chaos`.
 
+use std::path::PathBuf;
+
 use clap::{Args, ValueEnum};
 
 /// Flags of `bench chaos`.
@@ -27,6 +29,9 @@ pub struct ChaosFlags {
     /// Number of stages. Each has one active worker and one standby.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=16))]
     pub stages: u32,
+    /// Folder of adapters (LoRA) for the model, one in each sub-folder. Answers use them in turn, and none.
+    #[arg(long, value_name = "DIR")]
+    pub adapters: Option<PathBuf>,
     /// Print the result as one JSON object.
     #[arg(long)]
     pub json: bool,

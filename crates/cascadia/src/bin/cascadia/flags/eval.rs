@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::load::part;
-use super::{ActivationChoice, ComputeFlags, KvChoice, NumericsFlags};
+use super::{ActivationChoice, AdapterFlags, ComputeFlags, KvChoice, NumericsFlags};
 
 /// Measurements of `eval`.
 #[derive(Debug, Subcommand)]
@@ -37,7 +37,8 @@ pub struct PerplexityFlags {
     /// Text file to score.
     #[arg(long, value_name = "FILE")]
     pub text: PathBuf,
-    /// Reference model, such as the unquantised one. Adds the Kullback-Leibler divergence from it.
+    /// Reference model, such as the unquantised one. Adds the Kullback-Leibler divergence from it. With --adapter, it has the
+    /// adapters too.
     #[arg(long, value_name = "MODEL")]
     pub against: Option<String>,
     /// Maximum number of windows to score.
@@ -46,6 +47,9 @@ pub struct PerplexityFlags {
     /// Tokens per window.
     #[arg(long, value_name = "N", default_value_t = 1023, value_parser = clap::value_parser!(u32).range(1..))]
     pub window: u32,
+    /// Adapters.
+    #[command(flatten)]
+    pub adapter: AdapterFlags,
     /// Compute threads and kernels.
     #[command(flatten)]
     pub compute: ComputeFlags,
@@ -72,6 +76,9 @@ pub struct LogitsFlags {
     /// Maximum tokens per step. The result does not depend on it.
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     pub chunk: u32,
+    /// Adapters.
+    #[command(flatten)]
+    pub adapter: AdapterFlags,
     /// Compute threads and kernels.
     #[command(flatten)]
     pub compute: ComputeFlags,

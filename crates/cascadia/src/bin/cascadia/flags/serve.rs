@@ -84,6 +84,13 @@ pub struct ServeFlags {
     /// Chat template to use instead of the model's.
     #[arg(long, value_name = "FILE")]
     pub template: Option<PathBuf>,
+    /// Serve the model with LoRA adapters too: each sub-folder (PEFT) and .gguf file of this folder is one. A request names it
+    /// after the model, as in `model:adapter`, or several with weights: `model:one:0.7+other:0.3`. Not with --fleet.
+    #[arg(long, value_name = "DIR", help_heading = "Adapters")]
+    pub adapters: Option<PathBuf>,
+    /// Memory for adapters, such as 1G [default: 512MiB]. Those that do not fit are read again when a request needs them.
+    #[arg(long, value_name = "SIZE", value_parser = checked_bytes, help_heading = "Adapters")]
+    pub adapter_memory: Option<String>,
     /// File of API keys, see `cascadia keys new`. Without it, no key is needed.
     #[arg(long, value_name = "FILE", help_heading = "Access")]
     pub keys: Option<PathBuf>,
@@ -228,7 +235,11 @@ pub struct RevokeKeyFlags {
 
 /// Flags of `keys new`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  cascadia keys new --file keys.json --name anna --tenant team-a --max-requests 4")]
+#[command(
+    after_help = "Examples:\n  cascadia keys new --file keys.json --name anna --tenant team-a --max-requests 4\n  \
+    cascadia keys new --file keys.json --name ben --adapters pepys,rust\n  \
+    cascadia keys new --file keys.json --name carla --admin"
+)]
 pub struct NewKeyFlags {
     /// Key file; created if missing.
     #[arg(long, value_name = "FILE", default_value = "keys.json")]
@@ -248,6 +259,12 @@ pub struct NewKeyFlags {
     /// Maximum tokens per answer.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_tokens: Option<u32>,
+    /// Adapters it may use, comma-separated [default: all].
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    pub adapters: Option<Vec<String>>,
+    /// Allow it to add, replace and remove adapters.
+    #[arg(long)]
+    pub admin: bool,
 }
 
 /// Priority of requests.

@@ -1,5 +1,6 @@
 //! `cascadia bench`: what it measures, one file each.
 
+mod adapters;
 mod batch;
 mod chaos;
 mod load;
@@ -21,6 +22,7 @@ pub(crate) fn bench(flags: &BenchFlags) -> anyhow::Result<()> {
         Some(BenchCommand::Machine(flags)) => machine::machine(flags),
         Some(BenchCommand::Serve(flags)) => load::load(flags),
         Some(BenchCommand::Chaos(flags)) => chaos::chaos(flags),
+        None if flags.adapters.is_some() => adapters::adapters(flags),
         None if !flags.batch.is_empty() => batch::batch(flags),
         None if flags.profile => profile::profile(flags),
         None => speed::speed(flags),
@@ -52,5 +54,6 @@ fn speed_plan(flags: &BenchFlags) -> SpeedPlan {
 fn open_options(flags: &BenchFlags, context: usize) -> anyhow::Result<OpenOptions> {
     let context = Some(u32::try_from(context)?);
     let pages = flags.pages.prepare()?;
-    Ok(OpenOptions { context, memory: flags.memory, pages, ..flags.numerics.apply(flags.compute.open_options())? })
+    let options = flags.adapter.apply(flags.numerics.apply(flags.compute.open_options())?);
+    Ok(OpenOptions { context, memory: flags.memory, pages, ..options })
 }

@@ -12,7 +12,7 @@ use crate::source::find;
 /// Writes the logits of every position of a token sequence.
 pub(crate) fn logits(flags: &LogitsFlags) -> anyhow::Result<()> {
     let context = u32::try_from(flags.tokens.len())?;
-    let usual = flags.numerics.apply(flags.compute.open_options())?;
+    let usual = flags.adapter.apply(flags.numerics.apply(flags.compute.open_options())?);
     let options = OpenOptions { context: Some(context), rows_per_step: flags.chunk, ..usual };
     let files = find(&flags.model)?.files()?;
     check_is_not_input(&flags.out, &files)?;

@@ -48,7 +48,7 @@ fn open(flags: &PerplexityFlags, name: &str) -> anyhow::Result<(Session, ScoredT
     let files = find(name)?.files()?;
     let limits = WindowLimits { windows: flags.windows, window: flags.window };
     let text = ScoredText::read(&flags.text, &files, limits)?;
-    let options = flags.numerics.apply(flags.compute.open_options())?;
+    let options = flags.adapter.apply(flags.numerics.apply(flags.compute.open_options())?);
     let options = OpenOptions { context: Some(flags.window), ..options };
     let engine = Engine::from_files(files, &options)
         .with_context(|| format!("cannot score windows of {} tokens (--window)", flags.window))?;

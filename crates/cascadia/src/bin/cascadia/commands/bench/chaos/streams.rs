@@ -1,5 +1,6 @@
 //! Answers under way: what each must be, what it was, and when its tokens came.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use cascadia_engine::service::{
     Generation, Job, Priority, Service, ServiceHandle, ServiceOptions, Task, Tenant, Update,
 };
-use cascadia_engine::{CacheSize, Engine, Flow, OpenOptions, Sampling};
+use cascadia_engine::{AdapterHandle, AdapterLimits, CacheSize, Engine, Flow, OpenOptions, Sampling};
 use cascadia_kernels::Pool;
 use cascadia_model::ModelSpec;
 use cascadia_weights::ModelFiles;
@@ -30,6 +31,8 @@ const STREAM_TIMEOUT: Duration = Duration::from_secs(20);
 pub(super) struct Streams {
     options: OpenOptions,
     requests: Vec<(Vec<u32>, Sampling)>,
+    /// Requests have these in turn, and none.
+    adapters: Vec<AdapterHandle>,
     expected: Vec<Vec<u32>>,
     /// Tokens that every stream has received.
     tokens: Vec<AtomicU64>,
@@ -68,9 +71,10 @@ impl Streams {
         };
         let engine = Engine::from_files(files, &options)?;
         let text = Arc::new(engine.text()?);
+        let adapters = open_adapters(flags, &engine)?;
         let service = Service::start(engine, text, ServiceOptions::default())?;
         let tokens = (0..flags.streams).map(|_| AtomicU64::new(0)).collect();
-        let mut streams = Streams { options, requests, expected: Vec::new(), tokens };
+        let mut streams = Streams { options, requests, adapters, expected: Vec::new(), tokens };
         let mut log = StreamLog::default();
         streams.expected = (0..REQUESTS as usize).map(|at| streams.ask(&service.handle(), (0, at), &mut log)).collect();
         anyhow::ensure!(log.dropped.is_empty(), "one process cannot answer: {}", log.dropped.join("; "));
@@ -118,8 +122,9 @@ impl Streams {
         let task = Task::Generate(Generation::new(sampling, ANSWER));
         let sink = Box::new(move |update| if sender.send(update).is_ok() { Flow::Continue } else { Flow::Stop });
         let (tenant, priority, deadline) = (Tenant(0), Priority::Normal, None);
+        let adapter = self.adapters.get(at % (self.adapters.len() + 1)).cloned();
         log.times.push(Instant::now());
-        if let Err(error) = handle.submit(Job { prompt, task, tenant, priority, deadline, sink }) {
+        if let Err(error) = handle.submit(Job { prompt, task, tenant, adapter, priority, deadline, sink }) {
             log.dropped.push(error.to_string());
             return Vec::new();
         }
@@ -141,4 +146,20 @@ impl Streams {
         }
         tokens
     }
+}
+
+/// The adapters of a folder, by name.
+fn open_adapters(flags: &ChaosFlags, engine: &Engine) -> anyhow::Result<Vec<AdapterHandle>> {
+    let Some(folder) = &flags.adapters else { return Ok(Vec::new()) };
+    let store = engine.adapters(AdapterLimits::new(flags.streams));
+    let entries = std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path()));
+    let mut paths = entries.collect::<std::io::Result<Vec<_>>>()?;
+    paths.retain(|path| path.is_dir());
+    paths.sort();
+    let open = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        store.insert(&name, path)?;
+        Ok(store.select(&name)?)
+    };
+    paths.iter().map(open).collect()
 }
