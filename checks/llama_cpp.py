@@ -18,9 +18,9 @@ import program
 
 
 class LlamaCpp:
-    """One model file open in llama.cpp, with exact (float32) attention memory."""
+    """One model file open in llama.cpp, with exact (float32) attention memory, and with an adapter if one is named."""
 
-    def __init__(self, path, context):
+    def __init__(self, path, context, adapter=None):
         parameters = xllamacpp.CommonParams()
         parameters.model.path = str(path)
         parameters.n_ctx = context
@@ -30,6 +30,8 @@ class LlamaCpp:
         parameters.verbosity = -1
         parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = 1  # two would spin
         parameters.cache_type_k = parameters.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+        if adapter is not None:
+            parameters.lora_adapters = [xllamacpp.CommonAdapterLoraInfo(str(adapter), 1.0)]
         self.server = xllamacpp.Server(parameters)
 
     def post(self, path, body):

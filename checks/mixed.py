@@ -1,7 +1,7 @@
 """All attackers at once beside four honest tenants, in turns with the honest tenants alone; for checks/attacks.py.
 
 The honest load is the same in both kinds of turns: the same requests at the same times, sent by `cascadia bench serve`. One turn
-without attackers is followed by three with them.
+without attackers is followed by six with them.
 Attackers run in processes of their own with the lowest priority, so that their own work takes little from the server.
 """
 import itertools
@@ -18,7 +18,7 @@ import serving
 from serving import text
 
 SLICE = 15  # seconds of a turn
-HOSTILE_TURNS = 3  # after each turn of honest tenants alone
+HOSTILE_TURNS = 6  # after each turn of honest tenants alone
 HONEST_LOAD = ["--chat", "--tenants", 4, "--rate", 2, "--prompt", "16..128", "--answer", "8..32", "--temp", "0,0.8"]
 MIB = attacks.MIB
 
@@ -128,6 +128,14 @@ def quantile(times, part):
     return sorted(times)[int(part * (len(times) - 1))] if times else float("nan")
 
 
+def between_tokens(runs):
+    return [seconds for run in runs for request in run["requests"] for seconds in request["inter_token_s"]]
+
+
+def p99_between(runs):
+    return quantile(between_tokens(runs), 0.99)
+
+
 def run(minutes, findings, keep):
     rounds = max(round(minutes * 60 / (HOSTILE_TURNS * SLICE)), 1)
     calm, beside, different, compared = [], [], 0, 0
@@ -144,6 +152,8 @@ def run(minutes, findings, keep):
                 server.settle()
                 both, wrong = serving.same_texts(calm[-1], beside[-1])
                 compared, different = compared + len(both), different + len(wrong)
+            print(f"  round {number + 1} of {rounds}: p99 between tokens {p99_between(beside) / p99_between(calm):.2f} times as"
+                  f" long so far, {compared} answers compared, {different} different", flush=True)
         after = server.settle(fds=start["fds"])
         peak, counted = server.peak(), server.metrics()
     if keep:

@@ -26,10 +26,15 @@ def quantize(source, target, kind):
     return target
 
 
-def logits(model, tokens):
+def merge(base, adapter, target, *options):
+    run("adapter", "merge", base, adapter, target, *options, "--force")
+    return target
+
+
+def logits(model, tokens, *options):
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder) / "logits.npy"
-        run("eval", "logits", model, "--tokens", ",".join(map(str, tokens)), "--out", out)
+        run("eval", "logits", model, "--tokens", ",".join(map(str, tokens)), "--out", out, *options)
         values = np.load(out)
     assert values.dtype == np.float32 and values.shape[0] == len(tokens), (values.dtype, values.shape)
     return values.astype(np.float64)
