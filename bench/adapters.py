@@ -1,0 +1,189 @@
+#!/usr/bin/env python3
+"""Many adapters on one base: a pool that holds few of them, and adapters that are replaced under load.
+
+    bench/adapters.py many PEFT-FOLDER [--model model.gguf] [--count 1000] [--pool 8] --keep bench/runs/DATE-adapters
+    bench/adapters.py storm PEFT-FOLDER [--seconds 20] --keep bench/runs/DATE-adapters
+
+`many` makes copies of an adapter with other numbers, and sends requests whose adapters are distributed as Zipf's law says, eight
+at a time: to a server whose memory holds `--pool` of them, to one that holds all, and to the latter one request at a time. Every
+answer must be that of the run with one request at a time. `storm` replaces one adapter every 100 ms while requests use it: every
+answer must be that of the old or of the new weights, whole. Needs numpy and safetensors.
+"""
+import argparse
+import concurrent.futures
+import json
+import pathlib
+import random
+import shutil
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from compare import processor
+from serving import ROOT, WORDS, serving
+
+WEIGHTS = "adapter_model.safetensors"
+AT_ONCE = 8
+
+
+def tensors_of(folder):
+    """The tensors of an adapter as float32, whatever it stores them in; numpy has no bfloat16."""
+    data = (folder / WEIGHTS).read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    header, found = json.loads(data[8:start]), {}
+    for name, tensor in header.items():
+        if name == "__metadata__":
+            continue
+        first, end = tensor["data_offsets"]
+        stored = data[start + first:start + end]
+        if tensor["dtype"] == "BF16":
+            values = (np.frombuffer(stored, np.uint16).astype(np.uint32) << 16).view(np.float32)
+        else:
+            values = np.frombuffer(stored, {"F32": np.float32, "F16": np.float16}[tensor["dtype"]]).astype(np.float32)
+        found[name] = values.reshape(tensor["shape"])
+    return found
+
+
+def variant(source, tensors, seed, target):
+    """A copy of an adapter with a little noise, so that it answers in its own way."""
+    chance = np.random.default_rng(seed)
+    target.mkdir(parents=True, exist_ok=True)
+    shutil.copy(source / "adapter_config.json", target)
+    noise = {name: value + chance.normal(0, 0.3 * value.std(), value.shape).astype(np.float32)
+             for name, value in tensors.items()}
+    save_file(noise, target / WEIGHTS)
+
+
+def requests(count, adapters, seed):
+    chance = random.Random(seed)
+    weights = [1 / (rank + 1) for rank in range(adapters)]
+    pick = chance.choices(range(adapters), weights, k=count)
+    prompt = lambda: " ".join(chance.choice(WORDS) for _ in range(4))
+    return [(f"a{number}", prompt()) for number in pick]
+
+
+def post(url, path, body):
+    data = json.dumps(body).encode()
+    request = urllib.request.Request(url + path, data, {"content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=120) as reply:
+        return json.load(reply)
+
+
+def base_name(url):
+    with urllib.request.urlopen(url + "/v1/models", timeout=30) as reply:
+        return json.load(reply)["data"][0]["id"]
+
+
+def ask(url, base, adapter, prompt, tokens=48):
+    body = {"model": f"{base}:{adapter}", "prompt": prompt, "max_tokens": tokens, "temperature": 0}
+    return post(url, "/v1/completions", body)["choices"][0]["text"]
+
+
+def run(url, wanted, at_once):
+    """Texts of all answers, and seconds."""
+    base = base_name(url)
+    begin = time.perf_counter()
+    with concurrent.futures.ThreadPoolExecutor(at_once) as threads:
+        texts = list(threads.map(lambda one: ask(url, base, *one), wanted))
+    return texts, time.perf_counter() - begin
+
+
+def serve(options, folder, memory):
+    binary = ROOT / "target" / "release" / "cascadia"
+    model = [options.model] if options.model else []
+    return serving([binary, "serve", *model, "--adapters", folder, "--adapter-memory", memory, "--parallel", AT_ONCE,
+                    "--log-level", "error"], "/v1/models")
+
+
+def adapter_bytes(url):
+    with urllib.request.urlopen(url + "/v1/adapters", timeout=30) as reply:
+        return json.load(reply)["data"][0]["bytes"]
+
+
+def many(options, folder):
+    tensors = tensors_of(options.adapter)
+    for number in range(options.count):
+        variant(options.adapter, tensors, number, folder / f"a{number}")
+    wanted = requests(options.requests, options.count, 1)
+    result = {"processor": processor(), "adapters": options.count, "pool": options.pool, "requests": options.requests}
+    with serve(options, folder, "64G") as url:
+        each = adapter_bytes(url)
+        run(url, wanted[:50], AT_ONCE)
+        solo, solo_seconds = run(url, wanted, 1)
+        resident, resident_seconds = run(url, wanted, AT_ONCE)
+    with serve(options, folder, str(each * options.pool)) as url:
+        run(url, wanted[:50], AT_ONCE)
+        pooled, pooled_seconds = run(url, wanted, AT_ONCE)
+    result |= {"adapter_bytes": each,
+               "different_resident": sum(one != other for one, other in zip(solo, resident)),
+               "different_pooled": sum(one != other for one, other in zip(solo, pooled)),
+               "distinct_answers": len(set(solo)),
+               "requests_per_second": {"one at a time": len(wanted) / solo_seconds,
+                                       "all in memory": len(wanted) / resident_seconds,
+                                       "pool": len(wanted) / pooled_seconds},
+               "pool_beside_all_in_memory": resident_seconds / pooled_seconds,
+               "pool_beside_one_at_a_time": solo_seconds / pooled_seconds}
+    return result
+
+
+def storm(options, folder):
+    tensors, prompt = tensors_of(options.adapter), " ".join(WORDS)
+    for number in range(2):
+        variant(options.adapter, tensors, number, folder / "kept" / str(number))
+    shown = folder / "shown"
+    shutil.copytree(folder / "kept" / "0", shown / "changing")
+    shutil.copytree(folder / "kept" / "0", shown / "v0")
+    shutil.copytree(folder / "kept" / "1", shown / "v1")
+    ended = threading.Event()
+    replaced = 0
+    with serve(options, shown, "1G") as url:
+        base = base_name(url)
+        whole = {ask(url, base, name, prompt, 64) for name in ("v0", "v1")}
+
+        def replace():
+            nonlocal replaced
+            while not ended.wait(0.1):
+                post(url, "/v1/adapters", {"name": "changing", "path": f"v{replaced % 2}"})
+                replaced += 1
+
+        thread = threading.Thread(target=replace)
+        thread.start()
+        end, answers = time.perf_counter() + options.seconds, []
+        with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as threads:
+            while time.perf_counter() < end:
+                answers += threads.map(lambda _: ask(url, base, "changing", prompt, 64), range(AT_ONCE))
+        ended.set()
+        thread.join()
+    return {"processor": processor(), "replaced": replaced, "answers": len(answers), "versions": len(whole),
+            "neither_old_nor_new": sum(answer not in whole for answer in answers)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=["many", "storm"])
+    parser.add_argument("adapter", type=pathlib.Path, help="a PEFT folder for the model")
+    parser.add_argument("--model", help="a model; the one in the program if not given")
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--pool", type=int, default=8)
+    parser.add_argument("--requests", type=int, default=400)
+    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--keep", type=pathlib.Path, help="a folder for what was measured")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        result = (many if options.what == "many" else storm)(options, pathlib.Path(folder))
+    text = json.dumps(result, indent=1)
+    print(text)
+    if options.keep:
+        options.keep.mkdir(parents=True, exist_ok=True)
+        (options.keep / f"{options.what}.json").write_text(text + "\n")
+    wrong = [key for key in ("different_resident", "different_pooled", "neither_old_nor_new") if result.get(key)]
+    sys.exit(f"answers differ: {wrong}" if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
