@@ -171,7 +171,7 @@ fn plan(input: &mut Unstructured<'_>) -> Result<StepPlan> {
                 runs.push(PageRun { class, first: input.int_in_range(0..=3)?, pages });
             }
         }
-        plan.steps.push(SequenceStep { id, rows, start, runs });
+        plan.steps.push(SequenceStep { id, rows, start, runs, adapter: None });
     }
     Ok(plan)
 }
