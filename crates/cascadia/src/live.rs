@@ -47,7 +47,7 @@ impl ServerBuilder {
             FirstModel::Planned(planned) => Some(planned),
             FirstModel::Exported(_) | FirstModel::Pushed { .. } => None,
         };
-        let adapters = self.adapters.clone();
+        let adapters = (self.adapters.clone(), self.pinned.clone());
         let live = LiveReplacement { coordinator: fleet.coordinator, slot, builder, planned, adapters, service };
         live.watch(ReplanTimer::new(replan_after));
         server.conclude = Box::new(move || Ok(Coordinator::conclude(&home)?));
@@ -62,8 +62,8 @@ struct LiveReplacement {
     builder: ModelBuilder,
     /// The model, if it is planned over the fleet.
     planned: Option<PlannedModel>,
-    /// The folder of the adapters, which must fit every model that is served.
-    adapters: Option<PathBuf>,
+    /// The folder of the adapters, which must fit every model that is served, and those that stay in memory.
+    adapters: (Option<PathBuf>, Vec<String>),
     /// The service of the model that is served; nothing once the server has ended.
     service: Arc<Mutex<Option<Service>>>,
 }
@@ -162,7 +162,8 @@ impl LiveReplacement {
         let name = opened.name.clone();
         let started = open_led(&self.builder, LedModel { opened, draft }, self.coordinator.wire());
         // On the disk before anyone is told that it is served.
-        let remembered = started.and_then(|model| served(model, self.adapters.as_deref())).and_then(|served| {
+        let adapters = (self.adapters.0.as_deref(), self.adapters.1.as_slice());
+        let remembered = started.and_then(|model| served(model, adapters)).and_then(|served| {
             self.coordinator.remember(&deployment)?;
             Ok(served)
         });

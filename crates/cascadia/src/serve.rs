@@ -32,6 +32,8 @@ pub struct ServerBuilder {
     options: ServerOptions,
     /// The folder of the adapters.
     pub(crate) adapters: Option<PathBuf>,
+    /// Those that stay in memory.
+    pub(crate) pinned: Vec<String>,
 }
 
 impl Server {
@@ -72,7 +74,7 @@ impl Server {
 impl ServerBuilder {
     /// Settings as values, for those that have no method here.
     pub fn from_options(options: ServerOptions) -> ServerBuilder {
-        ServerBuilder { options, adapters: None }
+        ServerBuilder { options, adapters: None, pinned: Vec::new() }
     }
 
     /// Listens at this address; port 0 takes a free one.
@@ -120,6 +122,12 @@ impl ServerBuilder {
         self
     }
 
+    /// Keeps an adapter of that folder in memory, by its name.
+    pub fn pin_adapter(mut self, name: impl Into<String>) -> ServerBuilder {
+        self.pinned.push(name.into());
+        self
+    }
+
     /// The longest an answer may take, waiting included; ten minutes by default.
     pub fn answer_time(mut self, time: Duration) -> ServerBuilder {
         self.options.limits.answer_time = time;
@@ -133,17 +141,22 @@ impl ServerBuilder {
 
     pub(crate) fn listen(&self, model: Model, fleet: Option<FleetBoard>) -> Result<Server, Error> {
         let options = ServerOptions { fleet, ..self.options.clone() };
-        let (name, (service, model)) = (model.name.clone(), served(model, self.adapters.as_deref())?);
+        let (name, (service, model)) = (model.name.clone(), served(model, (self.adapters.as_deref(), &self.pinned))?);
         let http = HttpServer::bind(model, &options)?;
         let (service, conclude) = (Arc::new(Mutex::new(Some(service))), Box::new(|| Ok(())));
         Ok(Server { http, name, service, conclude })
     }
 }
 
-/// A model as the server wants it, with the adapters of a folder, and the service that has to outlive it.
-pub(crate) fn served(model: Model, adapters: Option<&Path>) -> Result<(Service, ServedModel), Error> {
+/// A model as the server wants it, with the adapters of a folder, some of which stay in memory, and the service that has to
+/// outlive it.
+pub(crate) fn served(
+    model: Model,
+    (adapters, pinned): (Option<&Path>, &[String]),
+) -> Result<(Service, ServedModel), Error> {
     let Model { name, text, service, info, queue, adapters: store } = model;
-    let adapters = adapters.map(|folder| ServedAdapters::open(store, folder)).transpose()?;
+    let adapters = adapters.map(|folder| ServedAdapters::open(store.clone(), folder)).transpose()?;
+    pinned.iter().try_for_each(|name| store.pin(name))?;
     let details = ModelDetails {
         family: info.architecture,
         bytes: info.bytes,

@@ -299,7 +299,9 @@ impl Stage for LocalStage {
         places.fill(plan, &self.limits)?;
         adapters.fill(plan, places);
         ropes.iter_mut().zip(&self.rotations).for_each(|(rope, rotation)| rope.fill(rotation, &places.positions));
-        self.run_layers(&self.compute.step(plan, (places, ropes, adapters)), hidden, (cache, workspace))?;
+        let ran = self.run_layers(&self.compute.step(plan, (places, ropes, adapters)), hidden, (cache, workspace));
+        adapters.release();
+        ran?;
         Ok(self.files.check_intact()?)
     }
 }

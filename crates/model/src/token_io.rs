@@ -81,6 +81,7 @@ impl TokenIo {
             }
         }
         step.profile.mark(Kind::Embedding);
+        self.adapters.release();
         Ok(self.files.check_intact()?)
     }
 
@@ -104,6 +105,7 @@ impl TokenIo {
             step.pool.chunks(out, vocabulary, |_, _, logits| step.ops.rows.soft_cap(cap, logits));
         }
         step.profile.mark(Kind::Output);
+        self.adapters.release();
         Ok(self.files.check_intact()?)
     }
 
@@ -119,6 +121,7 @@ impl TokenIo {
         out.clear();
         let normed = self.normed.float();
         (0..rows.len()).for_each(|row| out.extend_from_slice(normed.row(row)));
+        self.adapters.release();
         Ok(self.files.check_intact()?)
     }
 

@@ -101,6 +101,17 @@ impl AdapterRows {
         }
     }
 
+    /// The step is over: adapters that nobody else uses may leave memory.
+    pub(crate) fn release(&mut self) {
+        if !self.adapters.is_empty() {
+            self.adapters.clear();
+            let scratch = self.scratch.get_mut().unwrap_or_else(PoisonError::into_inner);
+            scratch.pieces.clear();
+            scratch.downs.clear();
+            scratch.ups.clear();
+        }
+    }
+
     fn number(&mut self, adapter: &Arc<Adapter>) -> usize {
         let known = self.adapters.iter().position(|other| Arc::ptr_eq(other, adapter));
         known.unwrap_or_else(|| {

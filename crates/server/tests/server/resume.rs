@@ -212,7 +212,7 @@ fn a_stream_that_breaks_off_twice_is_kept_as_one() {
         let asked: Vec<_> = (0..2).map(ask).collect();
         asked.into_iter().map(|asked| asked.join().unwrap()).collect()
     });
-    assert!(twice.iter().all(|events| *events == expected));
+    twice.iter().for_each(|events| assert_eq!(*events, expected));
     until(|| !file(folder.path(), &last).exists());
 }
 

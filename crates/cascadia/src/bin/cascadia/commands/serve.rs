@@ -40,7 +40,7 @@ pub(crate) fn serve(flags: ServeFlags) -> anyhow::Result<()> {
     let model = model_builder(&flags)?.reserve(options.limits.memory_bytes());
     let mut server = ServerBuilder::from_options(options);
     if let Some(folder) = &flags.adapters {
-        server = server.adapters(folder);
+        server = flags.pin_adapters.iter().fold(server.adapters(folder), ServerBuilder::pin_adapter);
     }
     let server = match &flags.fleet {
         Some(fleet) => serve_fleet(&flags, fleet, (model, &server))?,

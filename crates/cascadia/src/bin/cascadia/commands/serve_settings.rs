@@ -48,6 +48,7 @@ const SPILL_SIZE: Setting = Setting { name: "--spill-size", is_given: |flags| fl
 const KEEP_PREFIXES: Setting = Setting { name: "--keep-prefixes", is_given: |flags| flags.keep_prefixes };
 const ADAPTERS: Setting = Setting { name: "--adapters", is_given: |flags| flags.adapters.is_some() };
 const ADAPTER_MEMORY: Setting = Setting { name: "--adapter-memory", is_given: |flags| flags.adapter_memory.is_some() };
+const PIN_ADAPTERS: Setting = Setting { name: "--pin-adapters", is_given: |flags| !flags.pin_adapters.is_empty() };
 const LOCK: Setting = Setting { name: "--lock", is_given: |flags| flags.lock };
 
 /// Options that do nothing, or something else than they say, without another.
@@ -66,6 +67,7 @@ const NEEDS: &[(Setting, Setting)] = &[
     (SPILL_SIZE, SPILL),
     (KEEP_PREFIXES, SPILL),
     (ADAPTER_MEMORY, ADAPTERS),
+    (PIN_ADAPTERS, ADAPTERS),
 ];
 
 /// Options that contradict each other.

@@ -85,12 +85,15 @@ pub struct ServeFlags {
     #[arg(long, value_name = "FILE")]
     pub template: Option<PathBuf>,
     /// Serve the model with LoRA adapters too: each sub-folder (PEFT) and .gguf file of this folder is one. A request names it
-    /// after the model, as in `model:adapter`, or several with weights: `model:one:0.7+other:0.3`. Not with --fleet.
+    /// after the model, as in `model:adapter`, or several with weights: `model:one:0.7+other:0.3`.
     #[arg(long, value_name = "DIR", help_heading = "Adapters")]
     pub adapters: Option<PathBuf>,
     /// Memory for adapters, such as 1G [default: 512MiB]. Those that do not fit are read again when a request needs them.
     #[arg(long, value_name = "SIZE", value_parser = checked_bytes, help_heading = "Adapters")]
     pub adapter_memory: Option<String>,
+    /// Adapters that stay in memory, by name.
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', help_heading = "Adapters")]
+    pub pin_adapters: Vec<String>,
     /// File of API keys, see `cascadia keys new`. Without it, no key is needed.
     #[arg(long, value_name = "FILE", help_heading = "Access")]
     pub keys: Option<PathBuf>,
