@@ -220,7 +220,7 @@ impl Memory {
         if self.newest(class).is_some() {
             return pages.count() - pages.running();
         }
-        let floor = self.floor(key);
+        let floor = self.floor(class, key);
         let idle = self.tree.idle();
         let may_go = idle.map(|(owner, idle)| if owner.salt == key.salt { idle } else { idle.saturating_sub(floor) });
         pages.free() + may_go.sum::<u32>()
@@ -298,16 +298,16 @@ impl Memory {
     /// what makes it worth keeping; a page of a window goes alone.
     fn take_page(&mut self, class: PageClass, key: PrefixKey, reach: Reach) -> Option<PageId> {
         while self.pages[class].free() == 0 {
+            let floor = self.floor(class, key);
+            let may_lose =
+                |owner: PrefixKey, idle| reach == Reach::Everything || owner.salt == key.salt || idle > floor;
             if self.newest(class).is_some() {
-                let (node, page) = self.tree.drop_oldest_page(class)?;
+                let (node, page) = self.tree.drop_oldest_page(class, may_lose)?;
                 self.spill(node, class, page);
                 self.pages[class].release(page, Holder::Cached);
                 self.evictions += 1;
                 continue;
             }
-            let floor = self.floor(key);
-            let may_lose =
-                |owner: PrefixKey, idle| reach == Reach::Everything || owner.salt == key.salt || idle > floor;
             let node = self.tree.oldest(may_lose)?;
             self.spill_all(node);
             self.evict(node);
@@ -340,10 +340,10 @@ impl Memory {
         self.evictions += 1;
     }
 
-    /// Cached pages that others leave to every owner: half of a fair share.
-    fn floor(&self, key: PrefixKey) -> u32 {
+    /// Cached pages of a class that others leave to every owner: half of a fair share.
+    fn floor(&self, class: PageClass, key: PrefixKey) -> u32 {
         let others = self.tree.idle().filter(|(owner, _)| owner.salt != key.salt).count() as u32;
-        self.pages[PageClass::Full].count() / (2 * (others + 1))
+        self.pages[class].count() / (2 * (others + 1))
     }
 }
 

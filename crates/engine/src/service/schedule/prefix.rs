@@ -29,8 +29,6 @@ pub struct PrefixTree {
     unused: Vec<NodeId>,
     roots: BTreeMap<PrefixKey, Children>,
     owners: BTreeMap<PrefixKey, Owner>,
-    /// Nodes with a page of a class that no running sequence holds, by last use.
-    idle_pages: PerClass<BTreeSet<(u64, NodeId)>>,
     clock: u64,
 }
 
@@ -58,6 +56,8 @@ struct Owner {
     idle: u32,
     /// Of those, the ones without children, by last use: they can go.
     leaves: BTreeSet<(u64, NodeId)>,
+    /// Nodes with a page of a class that no running sequence holds, by last use.
+    idle_pages: PerClass<BTreeSet<(u64, NodeId)>>,
 }
 
 impl PrefixTree {
@@ -184,9 +184,18 @@ impl PrefixTree {
         owners.filter_map(|(_, owner)| owner.leaves.first()).min().map(|(_, node)| *node)
     }
 
-    /// Forgets the least recently used page of a class that no running sequence holds; its node stays.
-    pub fn drop_oldest_page(&mut self, class: PageClass) -> Option<(NodeId, PageId)> {
-        let (_, id) = *self.idle_pages[class].first()?;
+    /// Forgets the least recently used page of a class that no running sequence holds; its node stays. Of owners that may lose
+    /// one, as `may_lose` says by how many they have; of any if none may.
+    pub fn drop_oldest_page(
+        &mut self,
+        class: PageClass,
+        may_lose: impl Fn(PrefixKey, u32) -> bool,
+    ) -> Option<(NodeId, PageId)> {
+        let oldest = |(key, owner): (&PrefixKey, &Owner)| {
+            let pages = &owner.idle_pages[class];
+            pages.first().map(|oldest| (!may_lose(*key, pages.len() as u32), *oldest))
+        };
+        let (_, (_, id)) = self.owners.iter().filter_map(oldest).min()?;
         let page = self.node(id).pages[class];
         self.refresh(id, |node| node.pages[class] = None);
         Some((id, page?))
@@ -197,8 +206,8 @@ impl PrefixTree {
         let node = self.nodes[id as usize].take().expect("a node is removed once");
         assert!(node.children.is_empty() && node.pins == 0, "what is in use stays");
         self.unused.push(id);
-        PageClass::ALL.iter().for_each(|class| _ = self.idle_pages[*class].remove(&(node.used, id)));
         let owner = self.owners.get_mut(&node.key).expect("a node has an owner");
+        PageClass::ALL.iter().for_each(|class| _ = owner.idle_pages[*class].remove(&(node.used, id)));
         owner.leaves.remove(&(node.used, id));
         owner.idle -= 1;
         match node.parent {
@@ -222,7 +231,7 @@ impl PrefixTree {
         let node = self.nodes[id as usize].as_mut().expect("a node that is used exists");
         let owner = self.owners.get_mut(&node.key).expect("a node has an owner");
         owner.leaves.remove(&(node.used, id));
-        PageClass::ALL.iter().for_each(|class| _ = self.idle_pages[*class].remove(&(node.used, id)));
+        PageClass::ALL.iter().for_each(|class| _ = owner.idle_pages[*class].remove(&(node.used, id)));
         owner.idle -= u32::from(node.pins == 0);
         change(node);
         owner.idle += u32::from(node.pins == 0);
@@ -231,7 +240,7 @@ impl PrefixTree {
         }
         for class in PageClass::ALL {
             if node.pages[class].is_some() && node.page_pins[class] == 0 {
-                self.idle_pages[class].insert((node.used, id));
+                owner.idle_pages[class].insert((node.used, id));
             }
         }
     }
@@ -242,5 +251,29 @@ impl PrefixTree {
 
     fn node_mut(&mut self, id: NodeId) -> &mut Node {
         self.nodes[id as usize].as_mut().expect("a node that is used exists")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_of_the_newest_tokens_are_lost_by_those_who_have_many() {
+        let mut tree = PrefixTree::default();
+        let [one, other] = [1, 2].map(|salt| PrefixKey { salt, ..PrefixKey::default() });
+        let mut keep = |key: PrefixKey, token: u32| {
+            let node = tree.add(key, None, &[token]);
+            tree.keep_page(node, PageClass::Tail, token);
+        };
+        keep(one, 10);
+        (20..24).for_each(|token| keep(other, token));
+        let mut drop = |few: u32| {
+            let may_lose = |_: PrefixKey, held: u32| held > few;
+            tree.drop_oldest_page(PageClass::Tail, may_lose).map(|(_, page)| page)
+        };
+        // The oldest is of one who has few; then of any, because nobody has more.
+        assert_eq!([drop(1), drop(1), drop(1)], [Some(20), Some(21), Some(22)]);
+        assert_eq!([drop(1), drop(1), drop(1)], [Some(10), Some(23), None]);
     }
 }
