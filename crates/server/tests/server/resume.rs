@@ -49,6 +49,10 @@ fn resume(server: &Running, body: &Value, last: &str) -> Vec<(String, String)> {
             |_| data.to_owned(),
             |mut data: Value| {
                 data["created"] = Value::Null;
+                // How much is cached depends on how far a stream was computed before it broke off.
+                if data["usage"].is_object() {
+                    data["usage"]["prompt_tokens_details"] = Value::Null;
+                }
                 data.to_string()
             },
         );
