@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use crate::matrix::MOST_ROWS_PER_TASK;
 use crate::precision::{ActivationPrecision, quantize_terms};
+use crate::product::MOST_ROWS_PER_TASK;
 use crate::{Ops, Pool};
 
 /// Products of both terms that a thread keeps before it adds them: those of as many columns as share unpacked weights,
@@ -150,13 +150,22 @@ impl<T> Copy for Rows<'_, T> {}
 /// Rows of numbers to be multiplied with matrices. Quantised at most once per form, however many matrices read them.
 pub struct Activations {
     precision: ActivationPrecision,
+    rows: usize,
     width: usize,
+    /// The rows, and behind them what is left of larger sets: room that is not cleared again.
     values: Vec<f32>,
-    /// The terms of every row, one after the other.
-    blocks32: Vec<Int8Block32>,
-    blocks256: Vec<Int8Block256>,
+    /// The terms of every row, one after the other, once they were made.
+    blocks32: Prepared<Int8Block32>,
+    blocks256: Prepared<Int8Block256>,
     /// Per thread, room for the products of the terms of some rows; none where rows have one term.
     summands: Vec<Vec<f32>>,
+}
+
+/// Blocks of the present rows if they are made, and room for more.
+struct Prepared<T> {
+    blocks: Vec<T>,
+    /// How many blocks the rows have; none before they are made.
+    made: usize,
 }
 
 impl Activations {
@@ -165,10 +174,11 @@ impl Activations {
         let numbers = rows * width;
         Activations {
             precision: ActivationPrecision::Int8,
+            rows: 0,
             width: 1,
             values: Vec::with_capacity(numbers),
-            blocks32: Vec::with_capacity(numbers / 32),
-            blocks256: Vec::with_capacity(numbers / 256),
+            blocks32: Prepared::with_capacity(numbers / 32),
+            blocks256: Prepared::with_capacity(numbers / 256),
             summands: Vec::new(),
         }
     }
@@ -179,8 +189,8 @@ impl Activations {
         let summands = if terms > 1 && numbers > 0 { SUMMANDS } else { 0 };
         Activations {
             precision,
-            blocks32: Vec::with_capacity(terms * numbers / 32),
-            blocks256: Vec::with_capacity(terms * numbers / 256),
+            blocks32: Prepared::with_capacity(terms * numbers / 32),
+            blocks256: Prepared::with_capacity(terms * numbers / 256),
             summands: vec![vec![0.0; summands]; threads],
             ..self
         }
@@ -188,21 +198,19 @@ impl Activations {
 
     /// Starts a new set of rows and returns them to be written.
     pub fn reset(&mut self, rows: usize, width: usize) -> &mut [f32] {
-        self.width = width;
-        self.blocks32.clear();
-        self.blocks256.clear();
-        self.values.resize(rows * width, 0.0);
-        &mut self.values
+        (self.rows, self.width) = (rows, width);
+        (self.blocks32.made, self.blocks256.made) = (0, 0);
+        room(&mut self.values, rows * width, 0.0)
     }
 
     /// How many rows.
     pub fn rows(&self) -> usize {
-        self.values.len() / self.width
+        self.rows
     }
 
     /// The rows as floats.
     pub fn float(&self) -> Rows<'_, f32> {
-        Rows::new(&self.values, self.width)
+        Rows::new(&self.values[..self.rows * self.width], self.width)
     }
 
     /// Terms of every row in this form.
@@ -212,33 +220,32 @@ impl Activations {
 
     /// The terms of the rows as blocks of 32, made by `prepare`.
     pub fn blocks32(&self) -> Rows<'_, Int8Block32> {
-        assert_eq!(self.blocks32.len() * 32, self.precision.terms() * self.values.len(), "prepare() comes first");
-        Rows::new(&self.blocks32, self.width / 32)
+        self.blocks32.rows(32, self.precision.terms() * self.rows, self.width)
     }
 
     /// The terms of the rows as blocks of 256, made by `prepare`.
     pub fn blocks256(&self) -> Rows<'_, Int8Block256> {
-        assert_eq!(self.blocks256.len() * 256, self.precision.terms() * self.values.len(), "prepare() comes first");
-        Rows::new(&self.blocks256, self.width / 256)
+        self.blocks256.rows(256, self.precision.terms() * self.rows, self.width)
     }
 
     /// Makes sure that `form` exists.
     pub fn prepare(&mut self, form: ActivationForm, ops: &Ops, pool: &Pool) {
-        let (width, values, terms) = (self.width, &self.values, self.precision.terms());
+        let (width, terms) = (self.width, self.precision.terms());
+        let values = &self.values[..self.rows * width];
         let source = |row: usize| &values[row * width..(row + 1) * width];
         let share = Some(pool).filter(|_| values.len() > FEW_NUMBERS);
         match form {
-            ActivationForm::Blocks32 if self.blocks32.is_empty() => {
+            ActivationForm::Blocks32 if self.blocks32.made == 0 => {
                 assert!(width.is_multiple_of(32), "rows of whole blocks");
-                self.blocks32.resize(terms * values.len() / 32, Int8Block32::ZERO);
-                each_row(&mut self.blocks32, terms * width / 32, share, |row, out| {
+                let blocks = self.blocks32.begin(terms * values.len() / 32, Int8Block32::ZERO);
+                each_row(blocks, terms * width / 32, share, |row, out| {
                     quantize_terms(source(row), 32, out, |row, out| ops.products.quantize_blocks32(row, out));
                 });
             }
-            ActivationForm::Blocks256 if self.blocks256.is_empty() => {
+            ActivationForm::Blocks256 if self.blocks256.made == 0 => {
                 assert!(width.is_multiple_of(256), "rows of whole blocks");
-                self.blocks256.resize(terms * values.len() / 256, Int8Block256::ZERO);
-                each_row(&mut self.blocks256, terms * width / 256, share, |row, out| {
+                let blocks = self.blocks256.begin(terms * values.len() / 256, Int8Block256::ZERO);
+                each_row(blocks, terms * width / 256, share, |row, out| {
                     quantize_terms(source(row), 256, out, |row, out| ops.products.quantize_blocks256(row, out));
                 });
             }
@@ -253,6 +260,30 @@ impl Activations {
         work(self, &mut summands);
         self.summands = summands;
     }
+}
+
+impl<T: Copy> Prepared<T> {
+    fn with_capacity(blocks: usize) -> Prepared<T> {
+        Prepared { blocks: Vec::with_capacity(blocks), made: 0 }
+    }
+
+    /// So many blocks, to be written.
+    fn begin(&mut self, count: usize, zero: T) -> &mut [T] {
+        self.made = count;
+        room(&mut self.blocks, count, zero)
+    }
+
+    /// The blocks of `count` rows of `width` numbers.
+    fn rows(&self, numbers: usize, count: usize, width: usize) -> Rows<'_, T> {
+        assert_eq!(self.made * numbers, count * width, "prepare() comes first");
+        Rows::new(&self.blocks[..self.made], width / numbers)
+    }
+}
+
+/// The first `count` values, whatever they are.
+fn room<T: Copy>(values: &mut Vec<T>, count: usize, zero: T) -> &mut [T] {
+    values.resize(values.len().max(count), zero);
+    &mut values[..count]
 }
 
 /// Fills rows of `length` values, on the threads of a pool if there is one.

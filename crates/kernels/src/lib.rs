@@ -26,11 +26,13 @@ mod neon;
 mod ops;
 mod pool;
 mod precision;
+mod product;
 pub mod quantize;
 mod reading;
 mod readings;
 mod runs;
 mod scalar;
+mod share;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod vector;
 #[cfg(target_arch = "x86_64")]
@@ -45,13 +47,13 @@ pub use ceilings::{Peak, barrier_seconds, peak_speed, read_speed};
 pub use dtype::Dtype;
 pub use kv_codes::{CodeBits, Codes, CodesMut, SealScratch, Side};
 pub use layout::{Layout, interleave};
-pub use matrix::{
-    Groups, Matrix, MatrixError, Shape, SharedBytes, add_groups, multiply_beside_groups, multiply_groups,
-};
+pub use matrix::{Matrix, MatrixError, Shape, SharedBytes};
 pub use ops::{AttentionOps, CeilingOps, InterleavedRows, Ops, OpsSlot, ProductOps, RowOps, WeightRows};
 pub use pool::{Pool, TileMut, TiledRows, Worker};
 pub use precision::ActivationPrecision;
+pub use product::{Groups, Product, add_all, multiply_all, multiply_groups};
 pub use reading::{ReadAhead, Reading, ReadingError};
 pub use readings::{MatrixKind, Readings, TimedReading, time_readings};
 pub use runs::{FourRuns, Tiling};
 pub use scalar::decode_row;
+pub use share::TilePlace;

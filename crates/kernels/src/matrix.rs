@@ -8,26 +8,15 @@ use crate::activations::{ActivationForm, Activations};
 use crate::blocks::SUPER_BLOCK;
 use crate::layout::{GROUP_ROWS, Layout, for_each_block, interleave};
 use crate::ops::{InterleavedRows, Ops, WeightRows};
-use crate::pool::{Pool, TileMut, TiledRows};
+use crate::pool::{Pool, TileMut};
+use crate::product::{Groups, multiply_groups};
 use crate::reading::{ReadAhead, Reading};
 use crate::readings::MatrixKind;
-use crate::runs::{FourRuns, Tiling};
+use crate::runs::FourRuns;
 use crate::scalar::decode_row;
 
 /// Bytes that outlive whoever reads them, usually a range of a mapped file.
 pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
-
-/// Neighbouring weight rows that one task multiplies: enough to hide the cost of claiming it, few enough to balance the
-/// threads. Whole groups of interleaved rows.
-const ROWS_PER_TASK: usize = 32;
-/// Of rows with fewer numbers than this, a task multiplies more.
-const SHORT_ROW: usize = 1024;
-/// The same where there are at least [`MANY`] columns.
-pub(crate) const MOST_ROWS_PER_TASK: usize = 256;
-/// Up to this many columns, reading a weight takes longer than multiplying it, and kernels take rows in any order.
-const FEW: usize = 3;
-/// Columns from which the work on a weight outweighs the cost of reading it.
-const MANY: usize = 64;
 
 /// Rows and columns of a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -67,148 +56,6 @@ pub struct Matrix {
     dtype: Dtype,
     layout: Layout,
     shape: Shape,
-}
-
-/// Rows of activations in groups, each of which is multiplied with one of several matrices.
-#[derive(Clone, Copy)]
-pub struct Groups<'a> {
-    /// The matrix of every group.
-    pub members: &'a [usize],
-    /// The first row of every group, and after the last how many there are.
-    pub starts: &'a [usize],
-}
-
-/// out = x × matrixᵀ, every group of rows with its own matrix. All matrices have one shape. The groups are one job, so
-/// that threads share them however many rows each has.
-pub fn multiply_groups(
-    matrices: &[Matrix],
-    groups: Groups<'_>,
-    x: &mut Activations,
-    out: &mut [f32],
-    (ops, pool, reading): (&Ops, &Pool, Reading),
-) {
-    let job = GroupJob::prepare((matrices, groups), (x, out), (ops, pool, reading));
-    x.with_summands(pool.threads(), |x, summands| {
-        pool.tiles(out, (job.tiling(x, pool), groups.starts), summands, |group, mut tile, summands| {
-            job.multiply(group, x, (&mut tile, summands), ops);
-        });
-    });
-}
-
-/// out = x × matrixᵀ, and in the same job `beside` = x × matricesᵀ in groups, as [`multiply_groups`] has them.
-pub fn multiply_beside_groups(
-    (matrix, reading): (&Matrix, Reading),
-    (matrices, groups, groups_reading): (&[Matrix], Groups<'_>, Reading),
-    x: &mut Activations,
-    (out, beside): (&mut [f32], &mut [f32]),
-    (ops, pool): (&Ops, &Pool),
-) {
-    let whole = [0, x.rows()];
-    let one = Groups { members: &[0], starts: &whole };
-    let job = GroupJob::prepare((std::slice::from_ref(matrix), one), (x, out), (ops, pool, reading));
-    let small = GroupJob::prepare((matrices, groups), (x, beside), (ops, pool, groups_reading));
-    x.with_summands(pool.threads(), |x, summands| {
-        // What is beside comes first: the last tasks of a job are small, so that threads end together.
-        let outputs = [
-            TiledRows { tiling: small.tiling(x, pool), out: beside, starts: groups.starts },
-            TiledRows { tiling: job.tiling(x, pool), out, starts: &whole },
-        ];
-        pool.tiles_of_all(outputs, summands, |which, group, mut tile, summands| {
-            [&small, &job][which].multiply(group, x, (&mut tile, summands), ops);
-        });
-    });
-}
-
-/// out += x × matrixᵀ, like [`multiply_groups`], for a few rows of x.
-pub fn add_groups(
-    matrices: &[Matrix],
-    groups: Groups<'_>,
-    x: &mut Activations,
-    out: &mut [f32],
-    (ops, pool, reading): (&Ops, &Pool, Reading),
-) {
-    let job = GroupJob::prepare((matrices, groups), (x, out), (ops, pool, reading));
-    x.with_summands(pool.threads(), |x, summands| {
-        pool.tiles(out, (job.few_columns(pool), groups.starts), summands, |group, mut tile, summands| {
-            let (matrix, first) = (job.matrix(group), groups.starts[group]);
-            let terms = x.terms(matrix.activation_form());
-            summands.resize(summands.len().max(terms * tile.columns().most()), 0.0);
-            tile.add_products(terms, summands, |rows, products| {
-                let rows = terms * (first + rows.start)..terms * (first + rows.end);
-                matrix.multiply_tile(x, rows, products, (ops, reading.ahead));
-            });
-        });
-    });
-}
-
-/// Groups of rows that are about to be multiplied.
-struct GroupJob<'a> {
-    matrices: &'a [Matrix],
-    groups: Groups<'a>,
-    shape: Shape,
-    reading: Reading,
-}
-
-impl<'a> GroupJob<'a> {
-    /// Brings the activations into the forms that the matrices multiply with, and checks that everything fits.
-    fn prepare(
-        (matrices, groups): (&'a [Matrix], Groups<'a>),
-        (x, out): (&mut Activations, &[f32]),
-        (ops, pool, reading): (&Ops, &Pool, Reading),
-    ) -> GroupJob<'a> {
-        let Groups { members, starts } = groups;
-        let shape = matrices[members[0]].shape;
-        let job = GroupJob { matrices, groups, shape, reading };
-        (0..members.len()).for_each(|group| x.prepare(job.matrix(group).activation_form(), ops, pool));
-        assert!((0..members.len()).all(|group| job.matrix(group).shape == shape), "matrices of one shape");
-        assert_eq!(x.float().length(), shape.columns, "activations as wide as the matrix");
-        assert_eq!(starts.len(), members.len() + 1, "a first row for every group, and an end");
-        assert_eq!(x.float().count() * shape.rows, out.len(), "room for every output");
-        job
-    }
-
-    fn matrix(&self, group: usize) -> &'a Matrix {
-        &self.matrices[self.groups.members[group]]
-    }
-
-    /// How weight rows are divided into tasks.
-    fn tiling(&self, x: &Activations, pool: &Pool) -> Tiling {
-        let Groups { members, starts } = self.groups;
-        let terms = (0..members.len()).map(|group| x.terms(self.matrix(group).activation_form())).max().unwrap_or(1);
-        let most_columns = terms * starts.windows(2).map(|group| group[1] - group[0]).max().unwrap_or(0);
-        let rows = self.shape.rows;
-        match terms * x.float().count() / members.len() {
-            ..=FEW if most_columns <= FEW && self.reading.far && self.matrix(0).layout == Layout::Rows => {
-                Tiling::streams(rows, pool.threads().div_ceil(members.len()))
-            }
-            ..MANY => self.few_columns(pool),
-            // Rows that share a column of x while it is in a near cache.
-            MANY.. => {
-                let share = (rows / (4 * pool.threads())).clamp(ROWS_PER_TASK, MOST_ROWS_PER_TASK);
-                Tiling::neighbours(rows, share.next_multiple_of(ROWS_PER_TASK))
-            }
-        }
-    }
-
-    /// Tasks of neighbouring rows: more of short ones, as long as there is a task for every thread.
-    fn few_columns(&self, pool: &Pool) -> Tiling {
-        let Shape { rows, columns } = self.shape;
-        let usual = ROWS_PER_TASK * (SHORT_ROW / columns).max(1);
-        let share = (rows * self.groups.members.len()).div_ceil(pool.threads()).next_multiple_of(ROWS_PER_TASK);
-        Tiling::neighbours(rows, usual.min(share))
-    }
-
-    /// Computes a tile of one group.
-    fn multiply(&self, group: usize, x: &Activations, (tile, summands): (&mut TileMut<'_>, &mut Vec<f32>), ops: &Ops) {
-        let (matrix, first, with) = (self.matrix(group), self.groups.starts[group], (ops, self.reading.ahead));
-        match x.terms(matrix.activation_form()) {
-            1 => matrix.multiply_tile(x, first..self.groups.starts[group + 1], tile, with),
-            terms => tile.add_pairs(summands, |rows, products| {
-                let rows = terms * (first + rows.start)..terms * (first + rows.end);
-                matrix.multiply_tile(x, rows, products, with);
-            }),
-        }
-    }
 }
 
 impl Matrix {
@@ -320,7 +167,7 @@ impl Matrix {
     }
 
     /// The tile's columns of `x × selfᵀ`, for some rows of `x` in the form that the matrix multiplies with.
-    fn multiply_tile(
+    pub(crate) fn multiply_tile(
         &self,
         x: &Activations,
         rows: Range<usize>,

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 
 use crate::runs::{FourRuns, STREAMS, Tiling};
+use crate::share::{Share, TilePlace};
 
 /// How often an idle thread looks for work before it sleeps: long enough to bridge the gap between two operations.
 const SPINS_BEFORE_SLEEP: u32 = 2_000;
@@ -31,7 +32,14 @@ const MAX_THREADS: usize = 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Worker(pub usize);
 
-type Job<'a> = dyn Fn(Worker, usize) + Sync + 'a;
+type Job<'a> = dyn Fn(Worker, Task) + Sync + 'a;
+
+/// A task of a job: the thread whose part it belongs to, and its number among the tasks of that part.
+#[derive(Clone, Copy)]
+struct Task {
+    part: usize,
+    number: usize,
+}
 
 /// A fixed set of threads that run one job together.
 pub struct Pool {
@@ -41,9 +49,8 @@ pub struct Pool {
 
 struct Shared {
     state: AtomicU64,
-    /// The part of the job's tasks that each thread begins with.
+    /// The tasks of the job that each thread begins with.
     parts: Vec<Part>,
-    tasks: AtomicUsize,
     job: UnsafeCell<Option<*const Job<'static>>>,
     asleep: Vec<AtomicBool>,
     panicked: AtomicBool,
@@ -51,10 +58,12 @@ struct Shared {
     quit: AtomicBool,
 }
 
-/// The next unclaimed task of one part, in a cache line of its own (two, as they are fetched in pairs).
+/// The next unclaimed task of one part and how many it has, in a cache line of its own (two, as they are fetched in pairs).
+#[derive(Default)]
 #[repr(align(128))]
 struct Part {
     next: AtomicUsize,
+    tasks: AtomicUsize,
 }
 
 // SAFETY: `job` is written only by the caller of `run` while no thread is inside, and read only by threads that have
@@ -75,8 +84,7 @@ impl Pool {
         let threads = threads.clamp(1, MAX_THREADS);
         let shared = Arc::new(Shared {
             state: AtomicU64::new(0),
-            parts: (0..threads).map(|_| Part { next: AtomicUsize::new(0) }).collect(),
-            tasks: AtomicUsize::new(0),
+            parts: (0..threads).map(|_| Part::default()).collect(),
             job: UnsafeCell::new(None),
             asleep: (1..threads).map(|_| AtomicBool::new(false)).collect(),
             panicked: AtomicBool::new(false),
@@ -106,8 +114,18 @@ impl Pool {
 
     /// Runs `job(worker, task)` once for every task in `0..tasks`; returns when all are done.
     pub fn run(&self, tasks: usize, job: &(dyn Fn(Worker, usize) + Sync)) {
+        let share = Share::new(tasks, self.threads());
+        self.run_parts(|part| share.of(part).len(), &|worker, task| {
+            job(worker, share.of(task.part).start + task.number)
+        });
+    }
+
+    /// Runs every task of every thread's part once; returns when all are done.
+    fn run_parts(&self, tasks_of: impl Fn(usize) -> usize, job: &Job<'_>) {
+        let tasks = (0..self.threads()).map(&tasks_of).sum::<usize>();
         if self.helpers.is_empty() || tasks <= 1 {
-            (0..tasks).for_each(|task| job(Worker(0), task));
+            let all = (0..self.threads()).flat_map(|part| (0..tasks_of(part)).map(move |number| Task { part, number }));
+            all.for_each(|task| job(Worker(0), task));
             return;
         }
         let shared = &*self.shared;
@@ -115,9 +133,9 @@ impl Pool {
         // SAFETY: nobody is inside a job now (see `running` and the wait below), so the cell is ours; the lifetime is
         // erased, and this function does not return before the last thread that could follow the pointer has left.
         unsafe { *shared.job.get() = Some(std::mem::transmute::<*const Job<'_>, *const Job<'static>>(job)) };
-        shared.tasks.store(tasks, Ordering::Relaxed);
-        for (part, start) in shared.parts.iter().zip(shared.bounds(tasks)) {
-            part.next.store(start, Ordering::Relaxed);
+        for (number, part) in shared.parts.iter().enumerate() {
+            part.next.store(0, Ordering::Relaxed);
+            part.tasks.store(tasks_of(number), Ordering::Relaxed);
         }
         let number =
             (shared.state.load(Ordering::Relaxed) >> NUMBER_SHIFT).wrapping_add(1) & (u64::MAX >> NUMBER_SHIFT);
@@ -169,48 +187,41 @@ impl Pool {
         });
     }
 
-    /// Splits groups of rows of a row-major matrix into tiles: group `g` has the rows from `starts[g]` up to
-    /// `starts[g + 1]`, and the tiling divides their columns, which are the rows of a weight matrix. `work` hears the
-    /// group's number. Each thread is lent its own scratch value.
-    pub fn tiles<S: Send>(
-        &self,
-        out: &mut [f32],
-        (tiling, starts): (Tiling, &[usize]),
-        scratch: &mut [S],
-        work: impl Fn(usize, TileMut<'_>, &mut S) + Sync,
-    ) {
-        self.tiles_of_all([TiledRows { out, tiling, starts }], scratch, |_, group, tile, own| work(group, tile, own));
+    /// A matrix for [`Self::tiles`] whose group `g` has the rows from `starts[g]` up to `starts[g + 1]`.
+    pub fn tiled<'a>(&self, out: &'a mut [f32], tiling: Tiling, starts: &'a [usize]) -> TiledRows<'a> {
+        let rows = starts.last().copied().filter(|_| starts.is_sorted());
+        assert!(rows.is_some_and(|rows| rows * tiling.rows() == out.len()), "whole rows");
+        let tiles = tiling.tasks();
+        let share = Share::new((starts.len() - 1) * tiles, self.threads());
+        TiledRows { out: Parts::new(out), tiling, starts, tiles, share }
     }
 
-    /// The same for several matrices in one job; `work` hears first which of them.
-    pub fn tiles_of_all<S: Send, const N: usize>(
+    /// Splits groups of rows of row-major matrices into tiles, in one job. `work` hears where a tile is. Of every matrix each
+    /// thread begins with its own share of the tiles, in the order of the matrices. Each thread is lent its own scratch value.
+    pub fn tiles<S: Send>(
         &self,
-        matrices: [TiledRows<'_>; N],
+        matrices: &[&TiledRows<'_>],
         scratch: &mut [S],
-        work: impl Fn(usize, usize, TileMut<'_>, &mut S) + Sync,
+        work: impl Fn(TilePlace, TileMut<'_>, &mut S) + Sync,
     ) {
         assert!(scratch.len() >= self.threads(), "one scratch value per thread");
         let scratch = Parts::new(scratch);
-        let matrices = matrices.map(|TiledRows { out, tiling, starts }| {
-            let width = tiling.rows();
-            assert!(starts.is_sorted() && starts.last().is_some_and(|end| end * width == out.len()), "whole rows");
-            (Parts::new(out), tiling, starts, (starts.len() - 1) * tiling.tasks())
-        });
-        let tasks = matrices.iter().map(|(.., tasks)| tasks).sum();
-        self.run(tasks, &|worker, mut task| {
-            for (which, (out, tiling, starts, tasks)) in matrices.iter().enumerate() {
-                if task >= *tasks {
-                    task -= tasks;
+        self.run_parts(|part| tiles_of_part(matrices, part), &|worker, Task { part, number }| {
+            let mut tile = number;
+            for (matrix, rows) in matrices.iter().enumerate() {
+                let own = rows.share.of(part);
+                if tile >= own.len() {
+                    tile -= own.len();
                     continue;
                 }
-                let tiles = tiling.tasks();
-                let (group, columns) = (task / tiles, tiling.task(task % tiles));
+                let TiledRows { out, tiling, starts, tiles, .. } = *rows;
+                let (group, columns) = ((own.start + tile) / tiles, tiling.task((own.start + tile) % tiles));
                 if columns.fours() > 0 {
                     let rows = starts[group]..starts[group + 1];
                     let tile = TileMut { out, rows, width: tiling.rows(), columns, places: columns, worker };
                     // SAFETY: a worker runs one task at a time, so its scratch value is its own.
                     let own = unsafe { scratch.slice(worker.0..worker.0 + 1) };
-                    work(which, group, tile, &mut own[0]);
+                    work(TilePlace { matrix, group }, tile, &mut own[0]);
                 }
                 break;
             }
@@ -218,14 +229,19 @@ impl Pool {
     }
 }
 
-/// A row-major matrix in groups of rows, and how their columns are divided.
+/// How many tiles of some matrices a thread begins with.
+fn tiles_of_part(matrices: &[&TiledRows<'_>], part: usize) -> usize {
+    matrices.iter().map(|rows| rows.share.of(part).len()).sum()
+}
+
+/// A row-major matrix in groups of rows, and how their columns, which are the rows of a weight matrix, are divided.
 pub struct TiledRows<'a> {
-    /// The matrix.
-    pub out: &'a mut [f32],
-    /// How columns are divided.
-    pub tiling: Tiling,
-    /// The first row of every group, and after the last how many there are.
-    pub starts: &'a [usize],
+    out: Parts<'a, f32>,
+    tiling: Tiling,
+    starts: &'a [usize],
+    /// Tiles of each group.
+    tiles: usize,
+    share: Share,
 }
 
 impl Drop for Pool {
@@ -288,22 +304,14 @@ impl Shared {
         self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, enterable).is_ok()
     }
 
-    /// Where the parts of a job start; the last number is where the last one ends.
-    fn bounds(&self, tasks: usize) -> impl Iterator<Item = usize> + Clone + use<> {
-        let threads = self.parts.len();
-        (0..=threads).map(move |part| tasks * part / threads)
-    }
-
     /// Runs tasks until none is left: first those of the thread's own part, which lie one behind the other, so that
     /// memory is read in long streams and by the same thread every time; then what other threads have not begun.
     fn claim_tasks(&self, job: &Job<'_>, worker: usize) {
-        let tasks = self.tasks.load(Ordering::Relaxed);
-        let ends = self.bounds(tasks).skip(1);
-        let parts = self.parts.iter().zip(ends).cycle().skip(worker).take(self.parts.len());
-        for (part, end) in parts {
-            let claim = || Some(part.next.fetch_add(1, Ordering::Relaxed)).filter(|task| *task < end);
+        for (number, part) in self.parts.iter().enumerate().cycle().skip(worker).take(self.parts.len()) {
+            let tasks = part.tasks.load(Ordering::Relaxed);
+            let claim = || Some(part.next.fetch_add(1, Ordering::Relaxed)).filter(|task| *task < tasks);
             while let Some(task) = claim() {
-                job(Worker(worker), task);
+                job(Worker(worker), Task { part: number, number: task });
             }
         }
     }
@@ -489,7 +497,8 @@ mod tests {
     fn tiles_cover_all_rows() {
         let pool = Pool::new(2);
         let mut out = vec![0.0; 3 * 10];
-        pool.tiles(&mut out, (Tiling::neighbours(10, 4), &[0, 3]), &mut [(); 2], |_, mut tile, ()| {
+        let tiled = pool.tiled(&mut out, Tiling::neighbours(10, 4), &[0, 3]);
+        pool.tiles(&[&tiled], &mut [(); 2], |_, mut tile, ()| {
             for row in 0..tile.rows() {
                 let columns = tile.columns().as_range().expect("neighbours");
                 tile.row(row).iter_mut().zip(columns).for_each(|(out, column)| *out = (row * 100 + column) as f32);
@@ -502,9 +511,10 @@ mod tests {
     fn tiles_of_a_group_stay_in_it() {
         let pool = Pool::new(2);
         let mut out = vec![0.0; 5 * 10];
-        pool.tiles(&mut out, (Tiling::neighbours(10, 4), &[0, 2, 2, 5]), &mut [(); 2], |group, mut tile, ()| {
+        let tiled = pool.tiled(&mut out, Tiling::neighbours(10, 4), &[0, 2, 2, 5]);
+        pool.tiles(&[&tiled], &mut [(); 2], |place, mut tile, ()| {
             for row in 0..tile.rows() {
-                tile.row(row).iter_mut().for_each(|out| *out += (group * 10 + row) as f32);
+                tile.row(row).iter_mut().for_each(|out| *out += (place.group * 10 + row) as f32);
             }
         });
         let rows: Vec<f32> = out.chunks(10).map(|row| row.iter().sum::<f32>() / 10.0).collect();
@@ -516,7 +526,8 @@ mod tests {
         let pool = Pool::new(3);
         for width in [1, 5, 31, 64, 67, 130] {
             let mut out = vec![0.0; 2 * width];
-            pool.tiles(&mut out, (Tiling::streams(width, 3), &[0, 2]), &mut [(); 3], |_, mut tile, ()| {
+            let tiled = pool.tiled(&mut out, Tiling::streams(width, 3), &[0, 2]);
+            pool.tiles(&[&tiled], &mut [(); 3], |_, mut tile, ()| {
                 for at in 0..tile.columns().fours() {
                     let columns = tile.columns().four(at);
                     (0..2).for_each(|row| tile.put4(row, at, columns.map(|column| (100 * row + column + 1) as f32)));
@@ -527,12 +538,31 @@ mod tests {
     }
 
     #[test]
+    fn every_tile_of_every_matrix_is_computed_once() {
+        let pool = Pool::new(2);
+        let (mut large, mut none, mut small) = ([0.0; 64], [0.0; 0], [0.0; 6]);
+        let matrices = [
+            pool.tiled(&mut large, Tiling::neighbours(32, 4), &[0, 1, 2]),
+            pool.tiled(&mut none, Tiling::neighbours(0, 4), &[0]),
+            pool.tiled(&mut small, Tiling::neighbours(2, 4), &[0, 1, 2, 3]),
+        ];
+        pool.tiles(&matrices.each_ref(), &mut [(); 2], |place, mut tile, ()| {
+            let value = (10 * place.matrix + place.group + 1) as f32;
+            (0..tile.rows()).for_each(|row| tile.row(row).iter_mut().for_each(|out| *out += value));
+        });
+        assert_eq!((large[..32].to_vec(), large[32..].to_vec()), (vec![1.0; 32], vec![2.0; 32]));
+        assert_eq!(small, [21.0, 21.0, 22.0, 22.0, 23.0, 23.0]);
+    }
+
+    #[test]
     fn pairs_of_rows_are_added() {
         let pool = Pool::new(3);
         for (width, rows, room) in [(1, 1, 600), (67, 1, 600), (130, 2, 600), (64, 9, 100), (75, 40, 600)] {
             for tiling in [Tiling::streams(width, 3), Tiling::neighbours(width, 10)] {
                 let mut out = vec![0.0; rows * width];
-                pool.tiles(&mut out, (tiling, &[0, rows]), &mut vec![vec![0.0; room]; 3], |_, mut tile, scratch| {
+                let starts = [0, rows];
+                let tiled = pool.tiled(&mut out, tiling, &starts);
+                pool.tiles(&[&tiled], &mut vec![vec![0.0; room]; 3], |_, mut tile, scratch| {
                     tile.add_pairs(scratch, |rows, products| {
                         let columns = products.columns();
                         for (row, at) in rows.clone().flat_map(|row| (0..columns.fours()).map(move |at| (row, at))) {

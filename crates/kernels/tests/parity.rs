@@ -1,11 +1,13 @@
 //! Every instruction set this CPU has against the scalar specification: equal to the bit.
 
+mod products;
+
 use std::sync::Arc;
 
 use cascadia_kernels::{
     Activation, ActivationPrecision, Activations, Attention, AttentionScratch, CachedRows, CodeBits, Codes, CodesMut,
-    Dtype, Groups, Int8Block32, Int8Block256, KvPage, Layout, Matrix, Ops, Pool, Reading, SealScratch, Shape, Side,
-    Stored, add_groups, f32_to_byte, multiply_beside_groups, multiply_groups, time_readings,
+    Dtype, Int8Block32, Int8Block256, KvPage, Layout, Matrix, Ops, Pool, Reading, SealScratch, Shape, Side, Stored,
+    f32_to_byte, time_readings,
 };
 
 /// A small generator; the seed is in every failure message.
@@ -520,58 +522,6 @@ fn attention_over_pages() {
             let (position, query_head) = (POSITIONS[index / heads], index % heads);
             for (expected, actual) in cache.textbook(query, query_head, position).iter().zip(actual) {
                 assert!((expected - f64::from(*actual)).abs() < 1e-5, "{shape:?}: {actual} is not {expected}");
-            }
-        }
-    }
-}
-
-/// Products that are computed in one job, and products that are added, have the bits of those computed one by one.
-#[test]
-fn products_beside_others_and_added_ones() {
-    let (one, three) = (Pool::new(1), Pool::new(3));
-    let (scalar, others) = scalar_and_others();
-    let reading = Reading::DEFAULT;
-    for (seed, (small, precision)) in [Dtype::Q8_0, Dtype::F32]
-        .into_iter()
-        .flat_map(|small| ActivationPrecision::ALL.map(|precision| (small, precision)))
-        .enumerate()
-    {
-        let mut random = Random(seed as u64 + 40);
-        let (columns, rank, outputs, starts) = (256, 32, 83, [0, 1, 4, 9]);
-        let mut matrix = |dtype, rows, columns| {
-            let bytes = random_weights(&mut random, dtype, rows * columns);
-            Matrix::new(Arc::new(bytes), dtype, Shape { rows, columns }).expect("a valid matrix").interleaved()
-        };
-        let base = matrix(Dtype::Q4_K, outputs, columns);
-        let downs: Vec<Matrix> = (0..3).map(|_| matrix(small, rank, columns)).collect();
-        let ups: Vec<Matrix> = (0..3).map(|_| matrix(small, outputs, rank)).collect();
-        let values = random.floats(9 * columns);
-        let groups = Groups { members: &[2, 0, 1], starts: &starts };
-        let activations = |values: &[f32], width: usize, pool: &Pool| {
-            let mut x = Activations::with_capacity(9, width).with_precision(precision, pool.threads());
-            x.reset(9, width).copy_from_slice(values);
-            x
-        };
-        let apart = {
-            let with = (scalar, &one, reading);
-            let (mut out, mut between) = (vec![0.0; 9 * outputs], vec![0.0; 9 * rank]);
-            base.multiply(&mut activations(&values, columns, &one), &mut out, with);
-            multiply_groups(&downs, groups, &mut activations(&values, columns, &one), &mut between, with);
-            let mut added = vec![0.0; 9 * outputs];
-            multiply_groups(&ups, groups, &mut activations(&between, rank, &one), &mut added, with);
-            out.iter_mut().zip(added).for_each(|(out, added)| *out += added);
-            (between, out)
-        };
-        for ops in others.iter().chain([&scalar]) {
-            for pool in [&one, &three] {
-                let what = format!("{small}, {precision}, {} on {} threads", ops.name(), pool.threads());
-                let (mut out, mut between) = (vec![0.0; 9 * outputs], vec![0.0; 9 * rank]);
-                let mut x = activations(&values, columns, pool);
-                let small = (downs.as_slice(), groups, reading);
-                multiply_beside_groups((&base, reading), small, &mut x, (&mut out, &mut between), (ops, pool));
-                assert_same_bits(&apart.0, &between, &what);
-                add_groups(&ups, groups, &mut activations(&between, rank, pool), &mut out, (ops, pool, reading));
-                assert_same_bits(&apart.1, &out, &what);
             }
         }
     }

@@ -202,6 +202,11 @@ impl Entry<'_> {
         arranged_dtype(self.first(), self.form)
     }
 
+    /// Whether another shard of the model holds it.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        self.stored.values().any(|tensor| tensor.is_elsewhere())
+    }
+
     /// Its numbers in GGUF's form, without a copy where the file has them so.
     pub(crate) fn read(&self) -> (Dtype, SharedBytes) {
         let bytes: SharedBytes = match self.stored.len() {

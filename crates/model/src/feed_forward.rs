@@ -66,10 +66,9 @@ impl Dense {
         let Workspace { input, inner, gate, output, .. } = workspace;
         let (rows, width, ops) = (step.rows(), self.up.outputs(), step.ops);
         let up = inner.reset(rows, width);
-        self.up.apply(input, up, step);
         if let Some(projection) = &self.gate {
             gate.resize(rows * width, 0.0);
-            projection.apply(input, gate, step);
+            Projection::apply_all([&self.up, projection], input, [up, gate], step);
             step.profile.mark(Kind::FeedForwardInput);
             if let Some(deviations) = self.gate_cut {
                 step.pool.chunks(gate, width, |_, _, gate| ops.rows.cut_below(deviations, gate));
@@ -78,6 +77,7 @@ impl Dense {
                 ops.rows.activate_multiply(self.activation, &gate[row * width..(row + 1) * width], up);
             });
         } else {
+            self.up.apply(input, up, step);
             step.profile.mark(Kind::FeedForwardInput);
             step.pool.chunks(up, width, |_, _, up| ops.rows.activate(self.activation, up));
         }

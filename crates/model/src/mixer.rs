@@ -1,6 +1,6 @@
 //! Self-attention: what lets a token read the tokens before it.
 
-use cascadia_kernels::{Activations, Attention};
+use cascadia_kernels::Attention;
 
 use crate::kv::LayerCache;
 use crate::latent::{self, LatentAttention};
@@ -87,13 +87,6 @@ impl SelfAttention {
     fn run(&self, step: &Step<'_>, cache: &mut LayerCache<'_>, workspace: &mut Workspace) {
         let Workspace { input, inner, queries, keys, values, output, spare, scratch, .. } = workspace;
         let (rows, head) = (step.rows(), self.attention.head);
-        let project = |projection: &Projection, input: &mut Activations, out: &mut Vec<f32>| {
-            out.resize(rows * projection.outputs(), 0.0);
-            projection.apply(input, out, step);
-            if let Some(most) = self.clamp {
-                out.iter_mut().for_each(|number| *number = number.clamp(-most, most));
-            }
-        };
         let rotate = |out: &mut [f32]| {
             if let Some(rope) = self.rope {
                 let (table, width) = (&step.ropes[rope], out.len() / rows);
@@ -103,13 +96,23 @@ impl SelfAttention {
         let mut normalise = |norm: &Option<Norm>, out: &mut [f32]| {
             norm.iter().for_each(|norm| norm.apply_in_place(out, spare, step));
         };
-        project(&self.query, input, queries);
+        let query = &self.query;
+        queries.resize(rows * query.outputs(), 0.0);
         if let Some(KeysAndValues { key, value, .. }) = &self.cached {
-            project(key, input, keys);
-            match value {
-                Some(value) => project(value, input, values),
-                None => values.clone_from(keys),
+            keys.resize(rows * key.outputs(), 0.0);
+            if let Some(value) = value {
+                values.resize(rows * value.outputs(), 0.0);
+                Projection::apply_all([query, key, value], input, [queries, keys, values], step);
+            } else {
+                Projection::apply_all([query, key], input, [queries, keys], step);
+                values.clone_from(keys);
             }
+        } else {
+            query.apply(input, queries, step);
+        }
+        if let Some(most) = self.clamp {
+            let all = queries.iter_mut().chain(&mut *keys).chain(&mut *values);
+            all.for_each(|number| *number = number.clamp(-most, most));
         }
         step.profile.mark(Kind::AttentionInput);
         normalise(&self.query_norm, queries);

@@ -51,6 +51,20 @@ pub(crate) enum Half {
     Even,
 }
 
+impl Form {
+    /// Which outputs of a stored matrix with so many the GGUF tensor has: all of them, or some of the rows or columns.
+    pub(crate) fn outputs_of(self, count: usize) -> impl Iterator<Item = usize> {
+        let (start, end, step) = match self {
+            Form::Rows(Half::First) | Form::Columns(Half::First) => (0, count / 2, 1),
+            Form::Rows(Half::Second) | Form::Columns(Half::Second) => (count / 2, count, 1),
+            Form::Rows(Half::Odd) | Form::Columns(Half::Odd) => (0, count, 2),
+            Form::Rows(Half::Even) | Form::Columns(Half::Even) => (1, count, 2),
+            _ => (0, count, 1),
+        };
+        (start..end).step_by(step)
+    }
+}
+
 /// A tensor that both sides store alike.
 pub(crate) const fn same(gguf: &'static str, stored: &'static str) -> Rename {
     Rename { gguf, stored, form: Form::Same }

@@ -98,12 +98,36 @@ impl Projection {
 
     /// out = x × matrixᵀ + bias, with what the adapters of rows change.
     pub(crate) fn apply(&self, x: &mut Activations, out: &mut [f32], step: &Step<'_>) {
-        if let Some((index, stats)) = &self.stats {
-            stats.add(&self.name, &x.float(), |_| *index);
+        Projection::apply_all([self], x, [out], step);
+    }
+
+    /// The same for maps that meet the same activations: they are one job, so that threads wait for each other once.
+    pub(crate) fn apply_all<const N: usize>(
+        all: [&Projection; N],
+        x: &mut Activations,
+        mut outs: [&mut [f32]; N],
+        step: &Step<'_>,
+    ) {
+        for projection in all {
+            if let Some((index, stats)) = &projection.stats {
+                stats.add(&projection.name, &x.float(), |_| *index);
+            }
         }
-        let target = Target { key: self.target, outputs: (self.first_output, self.outputs()) };
-        step.adapters.multiply((&self.matrix, target), x, out, step);
-        step.profile.work(self.matrix.bytes(), self.matrix.operations(x.rows()));
+        let maps = all.map(|projection| (&projection.matrix, projection.target()));
+        step.adapters.multiply_all(maps, x, outs.each_mut().map(|out| &mut **out), step);
+        for (projection, out) in all.into_iter().zip(outs) {
+            step.profile.work(projection.matrix.bytes(), projection.matrix.operations(x.rows()));
+            projection.add_bias(out, step);
+        }
+    }
+
+    /// Its matrix as adapters know it.
+    fn target(&self) -> Target {
+        Target { key: self.target, outputs: (self.first_output, self.outputs()) }
+    }
+
+    fn add_bias(&self, out: &mut [f32], step: &Step<'_>) {
+        let target = self.target();
         if step.adapters.change_bias(target) {
             step.pool.chunks(out, self.outputs(), |_, row, out| {
                 let bias = step.adapters.bias(target, row).or(self.bias.as_deref());

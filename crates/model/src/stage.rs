@@ -256,6 +256,16 @@ impl LocalStage {
         Ok(())
     }
 
+    /// Shows adapters the matrices of these layers, where they were loaded without them.
+    fn complete(&self, adapters: &AdapterRows) -> Result<(), StageError> {
+        let layers = self.layers();
+        for adapter in adapters.all().iter().filter(|adapter| !adapter.is_complete_in(&layers)) {
+            let seen = arch::catalog(&self.files).and_then(|catalog| adapter.see(&catalog));
+            seen.map_err(|error| StageError::Plan { problem: error.to_string() })?;
+        }
+        Ok(())
+    }
+
     /// Gives the memory of a page back to the system. The page stays usable, and is zero until it is written again.
     pub fn give_back_page(&self, class: PageClass, page: PageId) -> Result<(), ModelError> {
         self.state().cache.give_back(class, page)
@@ -287,7 +297,9 @@ impl Stage for LocalStage {
     fn adapter(&self, part: &[u8]) -> Result<Arc<Adapter>, String> {
         let catalog = arch::catalog(&self.files).map_err(|error| error.to_string())?;
         let own = |name: &str| catalog.has(name).then(|| catalog.matrix_shape(name));
-        Adapter::from_part(part, own).map(Arc::new)
+        let adapter = Adapter::from_part(part, own)?;
+        adapter.see(&catalog).map_err(|error| error.to_string())?;
+        Ok(Arc::new(adapter))
     }
 
     fn run(&self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {
@@ -298,6 +310,7 @@ impl Stage for LocalStage {
         let State { cache, workspace, rows: StepRows { places, ropes, adapters } } = &mut *self.state();
         places.fill(plan, &self.limits)?;
         adapters.fill(plan, places);
+        self.complete(adapters)?;
         ropes.iter_mut().zip(&self.rotations).for_each(|(rope, rotation)| rope.fill(rotation, &places.positions));
         let ran = self.run_layers(&self.compute.step(plan, (places, ropes, adapters)), hidden, (cache, workspace));
         adapters.release();

@@ -179,8 +179,38 @@ fn strangers() {
     check("peft_type", |adapter| adapter.config["peft_type"] = "IA3".into());
     check("peft_type", |adapter| adapter.config = json!({}));
     check("modules_to_save", |adapter| adapter.config["modules_to_save"] = json!(["lm_head"]));
-    check("target_parameters", |adapter| adapter.config["target_parameters"] = json!(["mlp.experts.down_proj"]));
+    check("target_parameters", |adapter| adapter.config["target_parameters"] = json!("mlp.experts.down_proj"));
+    check("target_parameters", |adapter| adapter.config["target_parameters"] = json!([7]));
     check("init_lora_weights", |adapter| adapter.config["init_lora_weights"] = "pissa".into());
+}
+
+/// Updates of a parameter that holds all experts, with one thing that is wrong.
+#[test]
+fn experts_in_one_parameter() {
+    // Those of the fixture.
+    let (fixture, module) = ("qwen3-moe-fused", "model.layers.1.mlp.experts");
+    let (width, inner, experts) = (32, 20, 5);
+    let write = |rows: usize, columns: usize, rank: usize, parameters: &[&str]| {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let mut adapter = WrittenAdapter::random(&[Module { name: module, rows, columns }], rank);
+        (adapter.config["target_parameters"], adapter.config["r"]) = (json!(parameters), json!(2));
+        adapter.write(folder.path());
+        folder
+    };
+    let both = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"];
+    for (rows, columns, rank) in [(width, inner, 2 * experts), (2 * inner, width, experts)] {
+        load(write(rows, columns, rank, &both).path(), fixture).expect("a good adapter");
+    }
+    let refused = |(rows, columns, rank), parameters: &[&str], fixture, named| {
+        check_refused(write(rows, columns, rank, parameters).path(), fixture, named);
+    };
+    refused((width, inner, 2 * experts + 1), &both, fixture, "experts.lora_A");
+    refused((width, inner, experts - 1), &both, fixture, "experts.lora_A");
+    refused((width, inner, 257 * experts), &both, fixture, "rank 257");
+    refused((width, inner + 1, experts), &both, fixture, "experts.lora_A");
+    refused((width, inner, experts), &both[..1], fixture, "experts.lora_A");
+    refused((width, inner, experts), &["mlp.experts.gate"], fixture, "experts.lora_A");
+    refused((width, inner, experts), &both, "llama3", "experts.lora_A");
 }
 
 /// Adapters of other models, which have other layers or other widths.

@@ -4,7 +4,7 @@ use cascadia_weights::{FileKind, ModelFiles, Tensor};
 
 use super::AdapterFiles;
 use super::files::error;
-use super::pairs::{Pair, floats};
+use super::pairs::{MOST_RANK, Pair, WRAPPED, floats};
 use crate::arrange::ungrouped;
 use crate::catalog::Catalog;
 use crate::export::interleaved;
@@ -111,6 +111,9 @@ impl<'a> Base<'a> {
         (module, pair): (&str, &Pair<'_>),
     ) -> Result<(Vec<Placed>, Option<PlacedBias>), ModelError> {
         let files = &adapter.files;
+        if pair.parameter {
+            return Ok((self.parameter(adapter, (module, pair))?, None));
+        }
         let places = self.places(files, (module, pair))?;
         let bias = self.bias(adapter, (module, pair), &places)?;
         let (Some(down), Some(up)) = (pair.down, pair.up) else { return Ok((Vec::new(), bias)) };
@@ -149,11 +152,7 @@ impl<'a> Base<'a> {
     fn places(&self, files: &ModelFiles, (module, pair): (&str, &Pair<'_>)) -> Result<Vec<Place>, ModelError> {
         let places = match files.kind() {
             FileKind::Gguf => vec![Place { name: module.to_owned(), expert: None, form: Form::Same }],
-            FileKind::HuggingFace => {
-                let stored = plain(&format!("{module}.weight"));
-                let named = self.catalog.gguf_names(&stored);
-                named.into_iter().map(|(name, expert, form)| Place { name, expert, form }).collect()
-            }
+            FileKind::HuggingFace => self.named(&format!("{module}.weight")),
         };
         let known = |place: &Place| {
             let output = place.name == "output.weight" && self.spec.head.tied;
@@ -171,6 +170,54 @@ impl<'a> Base<'a> {
                 Err(error(files, pair.name(), problem))
             }
         }
+    }
+
+    /// The tensors that have this name in a folder.
+    fn named(&self, stored: &str) -> Vec<Place> {
+        let named = self.catalog.gguf_names(&plain(stored)).into_iter();
+        named.map(|(name, expert, form)| Place { name, expert, form }).collect()
+    }
+
+    /// The updates of a parameter that holds the matrices of all experts. The name says only which module has it; which one it is
+    /// is told by the shape.
+    fn parameter(&self, adapter: &AdapterFiles, (module, pair): (&str, &Pair<'_>)) -> Result<Vec<Placed>, ModelError> {
+        let (files, module) = (&adapter.files, module.trim_end_matches(WRAPPED));
+        let (Some(down), Some(up)) = (pair.down, pair.up) else {
+            return Err(error(files, pair.name(), "is a bias of experts, which is not supported"));
+        };
+        let [total, inputs] = [0, 1].map(|size| down.shape().get(size).map_or(0, |size| *size as usize));
+        let outputs = up.shape().first().map_or(0, |size| *size as usize);
+        let fits = |parameter: &String| {
+            let stored = format!("{module}.{}", parameter.rsplit('.').next().unwrap_or(parameter));
+            let mut places = self.named(&stored);
+            places.retain(|place| place.holds_experts() && self.catalog.has(&place.name));
+            let shapes = places.iter().map(|place| self.shape(&place.name));
+            let (rows, count) = shapes.clone().fold((0, 0), |(rows, _), (own, _, count)| (rows + own, count));
+            let alike = shapes.clone().all(|(_, columns, own)| columns == inputs && own == count);
+            let whole = count > 0 && rows == outputs && total.is_multiple_of(count);
+            (alike && whole).then_some((stored, places, count))
+        };
+        let Some((stored, places, count)) = adapter.config.parameters.iter().find_map(fits) else {
+            let problem = format!("has shape {:?}, which no parameter of `{module}` fits", down.shape());
+            return Err(error(files, down.name(), problem));
+        };
+        let rank = total / count;
+        if rank as u64 > MOST_RANK || pair.magnitude.is_some() {
+            let problem = format!("has rank {rank}; 1 to {MOST_RANK} are possible, without magnitudes");
+            return Err(error(files, down.name(), problem));
+        }
+        let scale = adapter.config.scale(&stored, rank);
+        let (down, mut up) = (floats(files, down)?, floats(files, up)?);
+        up.iter_mut().for_each(|value| *value *= scale);
+        let all = Factors { rank, down, up, magnitude: None };
+        let mut placed = Vec::new();
+        for Place { name, form, .. } in places {
+            for member in 0..count {
+                let factors = all.expert((member, count), form.outputs_of(outputs));
+                placed.push(Placed { name: name.clone(), member, factors });
+            }
+        }
+        Ok(placed)
     }
 
     /// In which order the base has the rows of a matrix, if in another one.
@@ -285,12 +332,22 @@ impl<'a> Base<'a> {
 impl Place {
     /// Whether sequences of a step may have different updates of it.
     fn is_adaptable(&self) -> bool {
-        let part = match self.name.strip_prefix("blk.").and_then(|rest| rest.split_once('.')) {
+        let heads = matches!(self.form, Form::KeysOfHeads(_) | Form::ValuesOfHeads(_) | Form::GroupedHeads { .. });
+        self.is_part() && (heads || matches!(self.form, Form::Same | Form::Transposed | Form::Row))
+    }
+
+    /// Whether it is what a parameter has of all experts.
+    fn holds_experts(&self) -> bool {
+        let form = matches!(self.form, Form::Same | Form::Transposed | Form::Rows(_) | Form::Columns(_));
+        self.is_part() && form && self.expert.is_none()
+    }
+
+    /// Whether its rows are those of a step.
+    fn is_part(&self) -> bool {
+        match self.name.strip_prefix("blk.").and_then(|rest| rest.split_once('.')) {
             Some((_, part)) => part.strip_suffix(".weight").is_some_and(|part| ADAPTABLE.contains(&part)),
             None => self.name == "output.weight",
-        };
-        let heads = matches!(self.form, Form::KeysOfHeads(_) | Form::ValuesOfHeads(_) | Form::GroupedHeads { .. });
-        part && (heads || matches!(self.form, Form::Same | Form::Transposed | Form::Row))
+        }
     }
 }
 
@@ -321,6 +378,19 @@ impl Factors {
         }
     }
 
+    /// The update of one of so many experts as PEFT has those of a parameter: their first matrices one after the other, the second
+    /// ones with all experts side by side for each of the numbers between. Of its outputs only some.
+    fn expert(&self, (expert, count): (usize, usize), outputs: impl Iterator<Item = usize>) -> Factors {
+        let (rank, own) = (self.rank, self.down.len() / count);
+        let row = |output: usize| (0..rank).map(move |at| self.up[(output * rank + at) * count + expert]);
+        Factors {
+            rank,
+            down: self.down[expert * own..(expert + 1) * own].to_vec(),
+            up: outputs.flat_map(row).collect(),
+            magnitude: None,
+        }
+    }
+
     /// The updates of experts that lie together.
     fn experts(&self, count: usize) -> Vec<Factors> {
         let (down, up) = (self.down.len() / count.max(1), self.up.len() / count.max(1));
@@ -342,6 +412,7 @@ pub(super) fn transposed(values: &[f32], columns: usize) -> Vec<f32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::names::Half;
 
     #[test]
     fn keys_of_heads_are_turned() {
@@ -349,6 +420,17 @@ mod tests {
         let factors = Factors { rank: 1, down: vec![1.0, 2.0, 3.0], up: vec![4.0, 5.0, 6.0], magnitude: None };
         let keys = factors.keys(1, HeadRows { key: 2, value: 0 });
         assert_eq!((keys.down, keys.up), (vec![5.0, 6.0], vec![1.0, 2.0, 3.0]));
+    }
+
+    #[test]
+    fn experts_are_taken_out_of_a_parameter() {
+        // Two experts of rank two, over one input and four outputs; numbers say output, place between and expert.
+        let up = (0..4).flat_map(|output| [0, 1, 10, 11].map(|place| (100 * output + place) as f32)).collect();
+        let all = Factors { rank: 2, down: vec![1.0, 2.0, 3.0, 4.0], up, magnitude: None };
+        let one = all.expert((1, 2), Form::Rows(Half::Second).outputs_of(4));
+        assert_eq!((one.down, one.up), (vec![3.0, 4.0], vec![201.0, 211.0, 301.0, 311.0]));
+        let even = all.expert((0, 2), Form::Columns(Half::Even).outputs_of(4));
+        assert_eq!(even.up, [100.0, 110.0, 300.0, 310.0]);
     }
 
     #[test]

@@ -13,9 +13,8 @@ pub(super) const CONFIG_FILE: &str = "adapter_config.json";
 const CHANGED_BASES: [&str; 4] = ["pissa", "olora", "corda", "loftq"];
 
 /// Settings that would change what is computed, and are not supported unless they are absent, false or empty.
-const UNSUPPORTED: [&str; 12] = [
+const UNSUPPORTED: [&str; 11] = [
     "modules_to_save",
-    "target_parameters",
     "layer_replication",
     "megatron_config",
     "alora_invocation_tokens",
@@ -29,7 +28,7 @@ const UNSUPPORTED: [&str; 12] = [
 ];
 
 /// What the settings say.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct AdapterConfig {
     /// The model that it was trained on, as its author calls it.
     pub(super) base: Option<String>,
@@ -40,6 +39,10 @@ pub(super) struct AdapterConfig {
     pub(super) by_root: bool,
     /// Whether rows are scaled to learned magnitudes (DoRA).
     pub(super) magnitudes: bool,
+    /// The rank, unless updates have others.
+    pub(super) rank: Option<usize>,
+    /// Parameters that it changes where those of several matrices are one, by the ends of their names.
+    pub(super) parameters: Vec<String>,
 }
 
 impl AdapterConfig {
@@ -72,7 +75,7 @@ fn from_metadata(files: &ModelFiles) -> Result<AdapterConfig, ModelError> {
     let alpha = metadata.require::<f32>("adapter.lora.alpha")?;
     check_alpha(files, "adapter.lora.alpha", f64::from(alpha))?;
     let base = metadata.value::<&str>("general.base_model.0.name")?.map(str::to_owned);
-    Ok(AdapterConfig { base, alpha, alphas: Vec::new(), by_root: false, magnitudes: false })
+    Ok(AdapterConfig { base, alpha, ..AdapterConfig::default() })
 }
 
 fn from_json(files: &ModelFiles) -> Result<AdapterConfig, ModelError> {
@@ -106,7 +109,20 @@ fn from_json(files: &ModelFiles) -> Result<AdapterConfig, ModelError> {
         alphas: alphas(files, &config["alpha_pattern"])?,
         by_root: config["use_rslora"] == true,
         magnitudes: config["use_dora"] == true,
+        rank: config["r"].as_u64().map(|rank| rank as usize),
+        parameters: parameters(files, &config["target_parameters"])?,
     })
+}
+
+/// The ends of the names of parameters.
+fn parameters(files: &ModelFiles, names: &Value) -> Result<Vec<String>, ModelError> {
+    let refuse = || error(files, "target_parameters", format!("is {names}; a list of names is expected"));
+    let name = |name: &Value| name.as_str().map(str::to_owned).ok_or_else(refuse);
+    match names {
+        Value::Null => Ok(Vec::new()),
+        Value::Array(names) => names.iter().map(name).collect(),
+        _ => Err(refuse()),
+    }
 }
 
 /// Modules with an alpha of their own.
@@ -143,7 +159,7 @@ mod tests {
     #[test]
     fn scales_depend_on_rank_and_module() {
         let alphas = vec![("self_attn.q_proj".to_owned(), 8.0)];
-        let config = AdapterConfig { base: None, alpha: 16.0, alphas, by_root: false, magnitudes: false };
+        let config = AdapterConfig { alpha: 16.0, alphas, ..AdapterConfig::default() };
         assert_eq!(config.scale("model.layers.0.self_attn.k_proj", 8), 2.0);
         assert_eq!(config.scale("model.layers.0.self_attn.q_proj", 8), 1.0);
         assert_eq!(config.scale("model.layers.0.other_self_attn.q_proj", 8), 2.0);

@@ -50,7 +50,7 @@ impl AdapterFiles {
         let weights = path.join(WEIGHTS_FILE);
         let files = if weights.is_file() { ModelFiles::open(&weights)? } else { open_other(path)? };
         let config = AdapterConfig::read(&files)?;
-        let pairs = pairs::read(&files)?;
+        let pairs = pairs::read(&files, &config.parameters)?;
         if let Some((_, pair)) =
             pairs.iter().find(|(_, pair)| pair.down.is_some() && config.magnitudes != pair.magnitude.is_some())
         {
@@ -75,9 +75,10 @@ impl AdapterFiles {
     /// What there is to say of it.
     pub fn summary(&self) -> AdapterSummary {
         let pairs = self.pairs();
-        let ranks: BTreeSet<usize> = pairs.iter().map(|(_, pair)| pair.rank()).filter(|rank| *rank > 0).collect();
+        let rank = |pair: &Pair<'_>| self.config.rank.filter(|_| pair.parameter).unwrap_or(pair.rank());
+        let ranks: BTreeSet<usize> = pairs.iter().map(|(_, pair)| rank(pair)).filter(|rank| *rank > 0).collect();
         let last_part = |module: &str| {
-            let module = module.strip_suffix(".weight").unwrap_or(module);
+            let module = module.strip_suffix(".weight").unwrap_or(module).trim_end_matches(pairs::WRAPPED);
             module.rsplit('.').next().unwrap_or(module).to_owned()
         };
         let modules: BTreeSet<String> = pairs.iter().map(|(module, _)| last_part(module)).collect();
@@ -100,7 +101,7 @@ impl AdapterFiles {
 
     /// Its tensors by module.
     pub(super) fn pairs(&self) -> Vec<(String, Pair<'_>)> {
-        pairs::read(&self.files).expect("they were read when it was opened")
+        pairs::read(&self.files, &self.config.parameters).expect("they were read when it was opened")
     }
 }
 

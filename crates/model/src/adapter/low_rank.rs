@@ -7,6 +7,7 @@ use cascadia_kernels::quantize::quantize;
 use cascadia_kernels::{Dtype, Matrix, Shape};
 
 use super::arrange::Factors;
+use super::magnitude::Magnitudes;
 
 /// Whether an adapter is rounded as the weights that it changes are, or kept as exact as its files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,23 +24,23 @@ pub(super) struct LowRank {
     pub(super) down: Matrix,
     /// From those to outputs.
     pub(super) up: Matrix,
-    /// What outputs are multiplied with in the end, those of the base too.
-    pub(super) scales: Option<Arc<[f32]>>,
+    /// What rows of the changed matrix are scaled to in the end.
+    pub(super) magnitudes: Option<Magnitudes>,
 }
 
 impl LowRank {
     /// An update in the format that suits a base of this format; `None` where a number is too large for it.
     pub(super) fn new(factors: &Factors, base: Dtype, precision: AdapterPrecision) -> Option<LowRank> {
-        let Factors { rank, down, up, .. } = factors;
+        let Factors { rank, down, up, magnitude } = factors;
+        let magnitudes = magnitude.clone().map(Magnitudes::new);
         let (inputs, outputs) = (down.len() / rank, up.len() / rank);
         let block = Dtype::Q8_0.block_elements();
         let rounded = precision == AdapterPrecision::LikeBase && !base.is_float() && inputs.is_multiple_of(block);
         if !rounded {
-            let scales = None;
             return Some(LowRank {
                 down: stored(Dtype::F32, down, Shape { rows: *rank, columns: inputs })?,
                 up: stored(Dtype::F32, up, Shape { rows: outputs, columns: *rank })?,
-                scales,
+                magnitudes,
             });
         }
         // Rows are whole blocks: zeros change nothing.
@@ -51,18 +52,25 @@ impl LowRank {
         Some(LowRank {
             down: stored(Dtype::Q8_0, down, Shape { rows: padded, columns: inputs })?,
             up: stored(Dtype::Q8_0, &wide, Shape { rows: outputs, columns: padded })?,
-            scales: None,
+            magnitudes,
         })
     }
 
-    /// The same with outputs scaled.
-    pub(super) fn scaled(self, scales: Option<Vec<f32>>) -> LowRank {
-        LowRank { scales: scales.map(Into::into), ..self }
+    /// Finds what outputs are scaled with, from the matrix that it changes.
+    pub(super) fn see(&self, base: &Matrix) {
+        self.magnitudes.iter().for_each(|magnitudes| magnitudes.see(base, (&self.down, &self.up)));
+    }
+
+    /// Whether it can be computed without having seen the matrix that it changes.
+    pub(super) fn is_complete(&self) -> bool {
+        self.magnitudes.as_ref().is_none_or(Magnitudes::are_known)
     }
 
     /// What it takes in memory.
     pub(super) fn bytes(&self) -> u64 {
-        self.down.bytes() + self.up.bytes() + self.scales.as_ref().map_or(0, |scales| 4 * scales.len() as u64)
+        self.down.bytes()
+            + self.up.bytes()
+            + self.magnitudes.as_ref().map_or(0, |magnitudes| 8 * magnitudes.learned().len() as u64)
     }
 
     /// The part of it that makes these outputs.
@@ -79,8 +87,9 @@ impl LowRank {
         for (row, out) in (first_row..).zip(rows.chunks_exact_mut(columns)) {
             self.up.decode_row(row, &mut weights);
             add_weighted(&weights, &down, out);
-            if let Some(scales) = &self.scales {
-                out.iter_mut().for_each(|value| *value *= scales[row]);
+            if let Some(magnitudes) = &self.magnitudes {
+                let scale = magnitudes.scales()[row];
+                out.iter_mut().for_each(|value| *value *= scale);
             }
         }
     }

@@ -9,7 +9,7 @@ use super::arrange::{Base, Factors, Placed, PlacedBias};
 use super::embedding::{self, EmbeddingUpdate};
 use super::files::error;
 use super::low_rank::{AdapterPrecision, LowRank};
-use super::{Adapter, AdapterFiles, AdapterId, AdapterPart, Updates, magnitude};
+use super::{Adapter, AdapterFiles, AdapterId, AdapterPart, Updates};
 use crate::{ModelError, ModelSpec};
 
 /// The greatest rank of several updates together.
@@ -119,14 +119,13 @@ impl Sum {
         let mut rank = 0;
         let mut updates = Updates::default();
         for ((name, member), factors) in factors {
-            let scales = magnitude::scales(base, (&name, member), &factors)?;
             let update = LowRank::new(&factors, base_dtype(base, &name), precision)
                 .filter(|_| factors.rank <= MOST_RANK_TOGETHER)
                 .ok_or_else(|| too_large(&name))?;
             rank = rank.max(factors.rank);
             let members = &mut updates.of(&name).members;
             members.resize_with(members.len().max(member + 1), || None);
-            members[member] = Some(update.scaled(scales));
+            members[member] = Some(update);
         }
         for (name, bias) in biases {
             updates.of(&name).bias = Some(bias);
@@ -135,7 +134,9 @@ impl Sum {
             let update = EmbeddingUpdate::new(&factors, base_dtype(base, embedding::NAME), precision);
             update.ok_or_else(|| too_large(embedding::NAME))
         };
-        Ok(Adapter { id, rank, updates, embedding: embedding.map(embed).transpose()? })
+        let adapter = Adapter { id, rank, updates, embedding: embedding.map(embed).transpose()? };
+        adapter.see(&base.catalog)?;
+        Ok(adapter)
     }
 }
 

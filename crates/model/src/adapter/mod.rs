@@ -9,11 +9,13 @@ mod magnitude;
 mod mixture;
 mod pairs;
 mod portable;
+mod row_updates;
 mod rows;
 mod synthetic;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 
 use cascadia_weights::ModelFiles;
 
@@ -22,6 +24,7 @@ pub use low_rank::AdapterPrecision;
 pub(crate) use rows::{AdapterRows, Target};
 pub use synthetic::{AdapterTargets, SyntheticAdapter};
 
+use crate::catalog::Catalog;
 use crate::{ModelError, ModelSpec};
 use embedding::EmbeddingUpdate;
 use low_rank::LowRank;
@@ -121,12 +124,39 @@ impl Adapter {
         self.bias_of(TargetKey::of(name))
     }
 
+    /// Finds what outputs are scaled with, as far as that depends on matrices which are here and which it has not seen.
+    pub(crate) fn see(&self, catalog: &Catalog<'_>) -> Result<(), ModelError> {
+        for update in self.updates.0.values().filter(|update| !update.is_complete()) {
+            let Some(matrices) = magnitude::matrices(catalog, &update.name)? else { continue };
+            let members = update.members.iter().zip(&matrices);
+            members.for_each(|(member, matrix)| member.iter().for_each(|member| member.see(matrix)));
+        }
+        Ok(())
+    }
+
+    /// Whether it can be computed in these layers without having seen more matrices.
+    pub(crate) fn is_complete_in(&self, layers: &Range<u32>) -> bool {
+        self.updates.0.values().all(|update| update.is_complete() || !update.is_in(layers))
+    }
+
     fn bias_of(&self, target: TargetKey) -> Option<&[f32]> {
         self.updates.0.get(&target)?.bias.as_deref()
     }
 
     fn update(&self, target: TargetKey, member: usize) -> Option<&LowRank> {
         self.updates.0.get(&target)?.members.get(member)?.as_ref()
+    }
+}
+
+impl Update {
+    /// Whether the matrices that it changes lie in one of these layers.
+    fn is_in(&self, layers: &Range<u32>) -> bool {
+        let layer = self.name.strip_prefix("blk.").and_then(|rest| rest.split_once('.')?.0.parse().ok());
+        layer.is_some_and(|layer| layers.contains(&layer))
+    }
+
+    fn is_complete(&self) -> bool {
+        self.members.iter().flatten().all(LowRank::is_complete)
     }
 }
 

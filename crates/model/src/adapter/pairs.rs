@@ -11,6 +11,12 @@ use crate::ModelError;
 /// The greatest rank of an update.
 pub(super) const MOST_RANK: u64 = 256;
 
+/// More experts than any model has.
+const MOST_EXPERTS: u64 = 1024;
+
+/// What PEFT puts behind the name of a module that it has wrapped, once for every parameter but the last.
+pub(super) const WRAPPED: &str = ".base_layer";
+
 /// What PEFT puts before the names of a model's modules.
 const PREFIX: &str = "base_model.model.";
 
@@ -29,6 +35,8 @@ pub(super) struct Pair<'a> {
     pub(super) up_bias: Option<&'a Tensor>,
     /// Takes the place of the module's bias.
     pub(super) bias: Option<&'a Tensor>,
+    /// Whether it changes a parameter of the module that holds the matrices of all experts: the updates of these lie together.
+    pub(super) parameter: bool,
 }
 
 /// What a tensor is for its module.
@@ -65,14 +73,15 @@ impl Pair<'_> {
         self.down.or(self.up).or(self.bias).map_or("", Tensor::name)
     }
 
-    /// Numbers between its matrices, 0 where it has none.
+    /// Numbers between its matrices, 0 where it has none; those of all experts together where it changes a parameter.
     pub(super) fn rank(&self) -> usize {
         self.up.and_then(|up| up.shape().last().copied()).unwrap_or(0) as usize
     }
 }
 
-/// All modules with their tensors, sorted: by the names of a model's modules for PEFT, by those of tensors for GGUF.
-pub(super) fn read(files: &ModelFiles) -> Result<Vec<(String, Pair<'_>)>, ModelError> {
+/// All modules with their tensors, sorted: by the names of a model's modules for PEFT, by those of tensors for GGUF. `parameters`
+/// are the ends of the names of those that are changed.
+pub(super) fn read<'a>(files: &'a ModelFiles, parameters: &[String]) -> Result<Vec<(String, Pair<'a>)>, ModelError> {
     if let Some((name, reason)) = files.unusable().next() {
         return Err(error(files, name, reason));
     }
@@ -83,7 +92,9 @@ pub(super) fn read(files: &ModelFiles) -> Result<Vec<(String, Pair<'_>)>, ModelE
                            `peft`, or train it without modules_to_save";
             return Err(error(files, tensor.name(), problem));
         };
+        let parameter = has_parameter(&module, parameters);
         let pair = pairs.entry(module).or_default();
+        pair.parameter = parameter;
         let place = match role {
             // The base has it; if that is another, the shape of the update shows it.
             Role::Copy => continue,
@@ -117,9 +128,22 @@ fn parse(kind: FileKind, name: &str) -> Option<(String, Role)> {
             let plain = name.strip_prefix(PREFIX).unwrap_or(name);
             let plain = if plain.contains(".lora_") { plain.replacen(".default", "", 1) } else { plain.to_owned() };
             let (module, role) = PEFT_ENDINGS.iter().find_map(|(end, role)| Some((plain.strip_suffix(end)?, *role)))?;
-            Some((module.strip_suffix(".base_layer").unwrap_or(module).to_owned(), role))
+            let own = match role {
+                Role::Down | Role::Up => module,
+                _ => module.strip_suffix(WRAPPED).unwrap_or(module),
+            };
+            Some((own.to_owned(), role))
         }
     }
+}
+
+/// Whether a module has one of these parameters.
+fn has_parameter(module: &str, parameters: &[String]) -> bool {
+    let module = module.trim_end_matches(WRAPPED);
+    parameters.iter().any(|parameter| {
+        let owner = parameter.rsplit_once('.').map_or("experts", |(owner, _)| owner);
+        module.strip_suffix(owner).is_some_and(|before| before.is_empty() || before.ends_with('.'))
+    })
 }
 
 /// Makes sure that both halves of an update are there and fit each other.
@@ -143,7 +167,8 @@ fn check(files: &ModelFiles, pair: &Pair<'_>) -> Result<(), ModelError> {
             format!("has shape {up_shape:?} beside {down_shape:?} of its counterpart"),
         ));
     }
-    if rank == 0 || rank > MOST_RANK {
+    let most = if pair.parameter { MOST_RANK * MOST_EXPERTS } else { MOST_RANK };
+    if rank == 0 || rank > most {
         return Err(error(files, down.name(), format!("has rank {rank}; 1 to {MOST_RANK} are possible")));
     }
     Ok(())
@@ -183,11 +208,29 @@ mod tests {
             ("base_model.model.model.layers.0.self_attn.q_proj.base_layer.bias", Role::Bias),
             ("base_model.model.model.layers.0.self_attn.q_proj.lora_B.bias", Role::UpBias),
         ];
+        let inner = "base_model.model.model.layers.0.mlp.experts.base_layer.lora_A.weight";
+        assert_eq!(peft(inner), Some(("model.layers.0.mlp.experts.base_layer".to_owned(), Role::Down)));
         for (name, role) in cases {
             assert_eq!(peft(name), Some((q.clone(), role)), "{name}");
         }
         assert_eq!(peft("base_model.model.lm_head.weight"), None);
         let gguf = parse(FileKind::Gguf, "blk.3.attn_q.weight.lora_b");
         assert_eq!(gguf, Some(("blk.3.attn_q.weight".to_owned(), Role::Up)));
+    }
+
+    #[test]
+    fn parameters_belong_to_modules() {
+        let parameters = ["mlp.experts.down_proj".to_owned(), "input_linear.weight".to_owned()];
+        for (module, expected) in [
+            ("model.layers.0.mlp.experts", true),
+            ("model.layers.0.mlp.experts.base_layer.base_layer", true),
+            ("layers.0.block_sparse_moe.input_linear", true),
+            ("model.layers.0.shared_mlp.experts", false),
+            ("model.layers.0.self_attn.q_proj", false),
+        ] {
+            assert_eq!(has_parameter(module, &parameters), expected, "{module}");
+        }
+        assert!(has_parameter("model.layers.0.mlp.experts", &["down_proj".to_owned()]));
+        assert!(!has_parameter("model.layers.0.mlp.experts", &[]));
     }
 }

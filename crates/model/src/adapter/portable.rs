@@ -5,6 +5,7 @@ use std::ops::Range;
 use cascadia_kernels::{Dtype, Layout, Matrix, Shape};
 
 use super::low_rank::LowRank;
+use super::magnitude::Magnitudes;
 use super::{Adapter, AdapterId, Update, Updates};
 
 /// What is read is whole, or nothing.
@@ -13,8 +14,7 @@ struct Input<'a>(&'a [u8]);
 impl Adapter {
     /// What it changes in these layers, arranged and rounded as it is computed with.
     pub fn part(&self, layers: &Range<u32>) -> Vec<u8> {
-        let is_own = |name: &str| layer_of(name).is_some_and(|layer| layers.contains(&layer));
-        let own: Vec<&Update> = self.updates.0.values().filter(|update| is_own(&update.name)).collect();
+        let own: Vec<&Update> = self.updates.0.values().filter(|update| update.is_in(layers)).collect();
         let mut out = self.id.0.to_vec();
         put(self.rank, &mut out);
         put(own.len(), &mut out);
@@ -25,10 +25,10 @@ impl Adapter {
             put(members.len(), &mut out);
             for member in members {
                 put(usize::from(member.is_some()), &mut out);
-                if let Some(LowRank { down, up, scales }) = member {
+                if let Some(LowRank { down, up, magnitudes }) = member {
                     put_matrix(down, &mut out);
                     put_matrix(up, &mut out);
-                    put_floats(scales.as_deref(), &mut out);
+                    put_floats(magnitudes.as_ref().map(Magnitudes::learned), &mut out);
                 }
             }
         }
@@ -48,8 +48,8 @@ impl Adapter {
             let Some((outputs, inputs, count)) = shape(name) else {
                 return Err(format!("an adapter changes `{name}`, which this stage does not have"));
             };
-            let fits = |LowRank { down, up, scales }: &LowRank| {
-                let scaled = scales.as_ref().is_none_or(|scales| scales.len() == outputs);
+            let fits = |LowRank { down, up, magnitudes }: &LowRank| {
+                let scaled = magnitudes.as_ref().is_none_or(|magnitudes| magnitudes.learned().len() == outputs);
                 let (rank, columns) = (down.shape().rows, down.shape().columns);
                 scaled && columns == inputs && up.shape() == Shape { rows: outputs, columns: rank }
             };
@@ -60,11 +60,6 @@ impl Adapter {
         }
         Ok(adapter)
     }
-}
-
-/// The layer that a tensor belongs to.
-fn layer_of(name: &str) -> Option<u32> {
-    name.strip_prefix("blk.")?.split_once('.')?.0.parse().ok()
 }
 
 fn put(number: usize, out: &mut Vec<u8>) {
@@ -108,7 +103,7 @@ impl<'a> Input<'a> {
             0 => Some(None),
             1 => {
                 let (down, up) = (self.matrix()?, self.matrix()?);
-                Some(Some(LowRank { down, up, scales: self.floats()?.map(Into::into) }))
+                Some(Some(LowRank { down, up, magnitudes: self.floats()?.map(Magnitudes::new) }))
             }
             _ => None,
         }
@@ -150,13 +145,11 @@ mod tests {
     use super::*;
 
     fn adapter() -> Adapter {
-        let factors = Factors { rank: 2, down: vec![0.25; 2 * 64], up: vec![0.5; 3 * 2], magnitude: None };
+        let factors =
+            Factors { rank: 2, down: vec![0.25; 2 * 64], up: vec![0.5; 3 * 2], magnitude: Some(vec![1.5; 3]) };
         let update = |base| LowRank::new(&factors, base, AdapterPrecision::LikeBase).expect("small numbers");
-        let one = |name: &str, base, bias| Update {
-            name: name.to_owned(),
-            members: vec![None, Some(update(base).scaled(Some(vec![1.5; 3])))],
-            bias,
-        };
+        let one =
+            |name: &str, base, bias| Update { name: name.to_owned(), members: vec![None, Some(update(base))], bias };
         let mut updates = Updates::default();
         for (name, base, bias) in [
             ("blk.0.attn_q.weight", Dtype::F32, None),
