@@ -8,7 +8,7 @@ use crate::wire::verbs::Expecting;
 /// Bytes before the payload of a frame.
 pub const HEADER_BYTES: usize = 20;
 /// The version of everything on the wire.
-pub const WIRE_VERSION: u8 = 7;
+pub const WIRE_VERSION: u8 = 8;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,16 +6,24 @@ use cascadia_fleet::{Manifest, RemoteStage};
 
 use crate::harness::{PATIENCE, Workshop, fixture, open_whole};
 use crate::same_tokens::cuts;
-use crate::serving::{Adapters, adapted_tokens, cut_after, tokens};
+use crate::serving::{Adapters, adapted_tokens, cut_after, tokens, with_own_stages};
 
 /// The tokens of jobs with one adapter, with a mixture, and with none.
 fn adapted(engine: Engine) -> Vec<Vec<u32>> {
+    selected(engine, [Some("all"), Some("all:0.5+embeddings:0.5"), None])
+}
+
+/// The tokens of jobs with magnitudes (DoRA), without them, and with no adapter.
+fn scaled(engine: Engine) -> Vec<Vec<u32>> {
+    selected(engine, [Some("dora"), Some("all"), None])
+}
+
+fn selected(engine: Engine, selections: [Option<&str>; 3]) -> Vec<Vec<u32>> {
     let store = engine.adapters(AdapterLimits::new(3));
-    for name in ["all", "embeddings"] {
+    for name in ["all", "embeddings", "dora"] {
         store.insert(name, &fixture("adapters").join(format!("llama3-{name}"))).expect("it is for this model");
     }
-    let select = |selection: &str| Some(store.select(selection).expect("it is there"));
-    let adapters: Adapters = [select("all"), select("all:0.5+embeddings:0.5"), None];
+    let adapters: Adapters = selections.map(|selection| selection.map(|name| store.select(name).expect("it is there")));
     adapted_tokens(engine, 0, &adapters).0
 }
 
@@ -42,6 +50,23 @@ fn with_losses(workshop: &Workshop, manifest: &Manifest, pieces: u32) -> Engine 
         });
         Box::new(RemoteStage::new(model_workers, stage, PATIENCE))
     })
+}
+
+/// Magnitudes need weights that the coordinator does not have.
+#[test]
+fn magnitudes_find_their_weights_wherever_these_are() {
+    let workshop = Workshop::new("llama3", Some("int4"));
+    let expected = scaled(open_whole(&workshop.whole()));
+    let others = adapted(open_whole(&workshop.whole()));
+    assert!(expected[0] != others[0], "magnitudes change their jobs");
+    for cut in [&[0][..], &[0, 1], &[0, 1, 2]] {
+        let manifest = workshop.export(cut);
+        assert!(scaled(workshop.fleet(&manifest).0) == expected, "split at {cut:?}");
+    }
+    let manifest = workshop.export(&[0, 2]);
+    for own in [&[0][..], &[1], &[0, 1]] {
+        assert!(scaled(with_own_stages(&workshop, &manifest, own)) == expected, "{own:?} here, others are lost");
+    }
 }
 
 #[test]

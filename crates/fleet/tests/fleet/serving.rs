@@ -107,7 +107,7 @@ pub(crate) fn cut_after(mut pieces: u32) -> LinkFaults {
 }
 
 /// The model with some stages in this process; machines of the others are lost one after the other.
-fn with_own_stages(workshop: &Workshop, manifest: &Manifest, own: &[usize]) -> Engine {
+pub(crate) fn with_own_stages(workshop: &Workshop, manifest: &Manifest, own: &[usize]) -> Engine {
     workshop.open(manifest, |model_workers, stage, options| {
         if own.contains(&stage) {
             let shard = &model_workers.manifest().stages[stage];
