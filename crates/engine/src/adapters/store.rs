@@ -160,6 +160,11 @@ impl AdapterStore {
         Ok(AdapterHandle::new(selection, chosen, (bytes, self.clone())))
     }
 
+    /// Whether there is an adapter of this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.entries().contains_key(name)
+    }
+
     /// All adapters, by name.
     pub fn list(&self) -> Vec<AdapterStatus> {
         let entries = self.entries().clone();

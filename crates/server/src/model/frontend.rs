@@ -191,7 +191,9 @@ impl ModelFrontend {
     /// or an adapter that is not there or not for this caller.
     pub(crate) fn select(&self, name: Option<&str>, caller: &Caller) -> Result<Option<AdapterHandle>, ApiError> {
         let Some(name) = name else { return Ok(None) };
-        match (self.selection(name), &self.model.adapters) {
+        // Those who may not use an adapter are not told whether there is one.
+        let named = self.selection(name).filter(|selection| *selection != name || caller.may_use(name));
+        match (named, &self.model.adapters) {
             (Some(""), _) => Ok(None),
             (Some(selection), Some(adapters)) => adapters.select(selection, caller).map(Some),
             _ => {
@@ -216,16 +218,20 @@ impl ModelFrontend {
         format!("{}:{adapter}", self.model.name)
     }
 
-    /// What follows the name of this model: nothing, or adapters. `None` in the name of another model.
+    /// What follows the name of this model: nothing, or adapters. Clients of vLLM give the name of an adapter alone. `None` in
+    /// the name of another model.
     fn selection<'a>(&self, name: &'a str) -> Option<&'a str> {
-        [self.model.name.as_str(), DEFAULT].into_iter().find_map(|base| match name.strip_prefix(base)? {
-            "" => Some(""),
-            rest => match rest.strip_prefix(':')? {
-                "" => None,
-                LATEST => Some(""),
-                selection => Some(selection),
-            },
-        })
+        let after_model =
+            [self.model.name.as_str(), DEFAULT].into_iter().find_map(|base| match name.strip_prefix(base)? {
+                "" => Some(""),
+                rest => match rest.strip_prefix(':')? {
+                    "" => None,
+                    LATEST => Some(""),
+                    selection => Some(selection),
+                },
+            });
+        let is_adapter = || self.model.adapters.as_ref().is_some_and(|adapters| adapters.store().has(name));
+        after_model.or_else(|| is_adapter().then_some(name))
     }
 
     /// The adapters that a caller may use, by name.

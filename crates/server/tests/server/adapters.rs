@@ -67,6 +67,7 @@ fn every_protocol_takes_an_adapter_by_its_name() {
     let texts = [MODEL.to_owned(), named("pepys"), named("rust")].map(|model| text(&server, &model));
     assert!(texts[0] != texts[1] && texts[1] != texts[2] && texts[0] != texts[2], "{texts:?}");
     assert_eq!(text(&server, "default:pepys"), texts[1]);
+    assert_eq!(text(&server, "pepys"), texts[1], "as clients of vLLM name it");
     assert_eq!(text(&server, &named("latest")), texts[0], "a tag of Ollama's clients");
     text(&server, &named("pepys:0.5+rust:0.5"));
     for adapter in ["pepys", "pepys:0.7+rust:0.3"] {
@@ -223,6 +224,12 @@ fn keys_allow_some_adapters_and_few_change_them() {
         send("POST /v1/completions", &one, &body).text().replace(adapter, "")
     };
     assert_eq!(told("rust"), told("nobody"), "whether there is one is not told");
+    let told_alone = |adapter: &str| {
+        let reply = send("POST /v1/completions", &one, &json!({"model": adapter, "prompt": "a", "max_tokens": 1}));
+        (reply.status, reply.text().replace(adapter, ""))
+    };
+    assert_eq!(told_alone("rust"), told_alone("nobody"));
+    assert_eq!((told_alone("rust").0, told_alone("pepys").0), (404, 200));
     for (head, body) in [
         ("POST /v1/adapters", json!({"name": "new", "path": "pepys"})),
         ("DELETE /v1/adapters/new", Value::Null),
