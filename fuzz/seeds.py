@@ -21,6 +21,7 @@ def main():
     for target, seeds in {
         "gguf": [gguf([], []), gguf(VALUES, [("t", [32, 2], TENSOR_Q8_0, 68)]), tiny_model()],
         "model": [tiny_model(), (FIXTURES / "tokenizers/llama3/vocabulary.gguf").read_bytes()],
+        "adapter": adapters(),
         "safetensors": safetensors(),
         "tokenizer": tokenizers(),
         "template": TEMPLATES,
@@ -87,6 +88,23 @@ def tiny_model():
     shapes = [("token_embd.weight", [width, len(tokens)]), *square, *norms]
     tensors = [(name, shape, TENSOR_F32, 4 * shape[0] * (shape[1:] or [1])[0]) for name, shape in shapes]
     return gguf(values, tensors)
+
+
+def adapters():
+    """An update of rank 2 for the tiny model in each of the three forms, whose number comes first."""
+    values = [("general.architecture", STRING, "llama"), ("general.type", STRING, "adapter"), ("adapter.type", STRING, "lora"),
+              ("adapter.lora.alpha", F32, 8.0)]
+    whole = gguf(values, [("blk.0.attn_q.weight.lora_a", [16, 2], TENSOR_F32, 128),
+                          ("blk.0.attn_q.weight.lora_b", [2, 16], TENSOR_F32, 128)])
+    config = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["v_proj"]}
+    module = "base_model.model.model.layers.0.self_attn.v_proj.lora_"
+    header = {f"{module}A.weight": {"dtype": "F32", "shape": [2, 16], "data_offsets": [0, 128]},
+              f"{module}B.weight": {"dtype": "F32", "shape": [16, 2], "data_offsets": [128, 256]}}
+    name = b"blk.0.ffn_up.weight"
+    matrix = lambda rows, columns: struct.pack("<III", 0, rows, columns) + bytes(4 * rows * columns)
+    part = (bytes(32) + struct.pack("<III", 2, 1, len(name)) + name + struct.pack("<III", 0, 1, 1)
+            + matrix(2, 16) + matrix(16, 2) + struct.pack("<I", 0))
+    return [b"\0" + whole, b"\1" + f"{json.dumps(config)}\n{json.dumps(header)}\n".encode() + bytes(256), b"\2" + part]
 
 
 def safetensors():
