@@ -41,12 +41,13 @@ impl BatchPlan {
 pub fn measure_batch(files: &Arc<ModelFiles>, plan: &BatchPlan, options: &LoadOptions) -> Result<Spread, EvalError> {
     let mut run = BatchRun::prepare(files, plan, options)?;
     // The first one warms up and is not counted.
-    run.decode()?;
-    let speeds = (0..plan.repeat).map(|_| run.decode()).collect::<Result<_, _>>()?;
+    run.decode([&[]])?;
+    let speeds = (0..plan.repeat).map(|_| run.decode([&[]]).map(|[speed]| speed)).collect::<Result<_, _>>()?;
     Ok(Spread::of(speeds))
 }
 
-/// The same without adapters and with them, in turns: every sequence has one of `adapters`.
+/// The same without adapters and with them: every sequence has one of `adapters`. They take turns step by step, so that a machine
+/// which others use as well is as fast for both.
 pub fn measure_adapters(
     files: &Arc<ModelFiles>,
     plan: &BatchPlan,
@@ -54,14 +55,9 @@ pub fn measure_adapters(
     adapters: &[Arc<Adapter>],
 ) -> Result<[Spread; 2], EvalError> {
     let mut run = BatchRun::prepare(files, plan, options)?;
-    let mut speeds = [Vec::new(), Vec::new()];
-    for _ in 0..=plan.repeat {
-        for (speeds, adapters) in speeds.iter_mut().zip([&[][..], adapters]) {
-            run.batch.adapters = adapters.to_vec();
-            speeds.push(run.decode()?);
-        }
-    }
-    Ok(speeds.map(|speeds| Spread::of(speeds[1..].to_vec())))
+    run.decode([&[], adapters])?;
+    let speeds = (0..plan.repeat).map(|_| run.decode([&[], adapters])).collect::<Result<Vec<_>, _>>()?;
+    Ok([0, 1].map(|with| Spread::of(speeds.iter().map(|speeds| speeds[with]).collect())))
 }
 
 /// Sequences that are ready to be decoded.
@@ -101,14 +97,19 @@ impl BatchRun<'_> {
         Ok(BatchRun { batch, plan, tokens })
     }
 
-    /// Tokens per second, of all sequences together.
-    fn decode(&mut self) -> Result<f64, EvalError> {
+    /// Tokens per second, of all sequences together, with each of these sets of adapters.
+    fn decode<const N: usize>(&mut self, with: [&[Arc<Adapter>]; N]) -> Result<[f64; N], EvalError> {
         let BatchPlan { sequences, prompt, generate, .. } = *self.plan;
-        let begin = Instant::now();
+        let mut seconds = [0.0; N];
         for step in 0..generate {
-            self.batch.decode(prompt + step, &self.tokens[step * sequences..(step + 1) * sequences])?;
+            for (seconds, adapters) in seconds.iter_mut().zip(with) {
+                self.batch.adapters = adapters.to_vec();
+                let begin = Instant::now();
+                self.batch.decode(prompt + step, &self.tokens[step * sequences..(step + 1) * sequences])?;
+                *seconds += begin.elapsed().as_secs_f64();
+            }
         }
-        Ok((sequences * generate) as f64 / begin.elapsed().as_secs_f64().max(1e-9))
+        Ok(seconds.map(|seconds| (sequences * generate) as f64 / seconds.max(1e-9)))
     }
 }
 
