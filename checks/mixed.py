@@ -17,7 +17,7 @@ import hostile
 import serving
 from serving import text
 
-SLICE = 15  # seconds of a turn
+SLICE = 30  # seconds of a turn
 HOSTILE_TURNS = 6  # after each turn of honest tenants alone
 HONEST_LOAD = ["--chat", "--tenants", 4, "--rate", 2, "--prompt", "16..128", "--answer", "8..32", "--temp", "0,0.8"]
 MIB = attacks.MIB
