@@ -3,11 +3,14 @@
 
     bench/adapters.py many PEFT-FOLDER [--model model.gguf] [--count 1000] [--pool 8] --keep bench/runs/DATE-adapters
     bench/adapters.py storm PEFT-FOLDER [--seconds 20] --keep bench/runs/DATE-adapters
+    bench/adapters.py beside --model model.gguf --llama-server path/to/llama-server --keep bench/runs/DATE-adapters
 
 `many` makes copies of an adapter with other numbers, and sends requests whose adapters are distributed as Zipf's law says, eight
 at a time: to a server whose memory holds `--pool` of them, to one that holds all, and to the latter one request at a time. Every
 answer must be that of the run with one request at a time. `storm` replaces one adapter every 100 ms while requests use it: every
-answer must be that of the old or of the new weights, whole. Needs numpy and safetensors.
+answer must be that of the old or of the new weights, whole. `beside` makes four adapters of `--rank` in llama.cpp's form, and
+decodes one and four streams at a time with none, with one for all and with another for each, here and in llama-server, in turns.
+There are no draft tokens unless `--draft-tokens` says so. Needs numpy, safetensors and gguf.
 """
 import argparse
 import concurrent.futures
@@ -15,12 +18,14 @@ import json
 import pathlib
 import random
 import shutil
+import statistics
 import sys
 import tempfile
 import threading
 import time
 import urllib.request
 
+import gguf
 import numpy as np
 from safetensors.numpy import save_file
 
@@ -54,7 +59,7 @@ def variant(source, tensors, seed, target):
     chance = np.random.default_rng(seed)
     target.mkdir(parents=True, exist_ok=True)
     shutil.copy(source / "adapter_config.json", target)
-    noise = {name: value + chance.normal(0, 0.3 * value.std(), value.shape).astype(np.float32)
+    noise = {name: (value + chance.normal(0, 0.3 * value.std(), value.shape)).astype(np.float16)
              for name, value in tensors.items()}
     save_file(noise, target / WEIGHTS)
 
@@ -94,15 +99,28 @@ def run(url, wanted, at_once):
 
 
 def serve(options, folder, memory):
-    binary = ROOT / "target" / "release" / "cascadia"
     model = [options.model] if options.model else []
-    return serving([binary, "serve", *model, "--adapters", folder, "--adapter-memory", memory, "--parallel", AT_ONCE,
-                    "--log-level", "error"], "/v1/models")
+    return serving([options.cascadia, "serve", *model, "--adapters", folder, "--adapter-memory", memory, "--parallel", AT_ONCE,
+                    "--draft-tokens", options.draft_tokens, "--log-level", "error"], "/v1/models")
 
 
 def adapter_bytes(url):
     with urllib.request.urlopen(url + "/v1/adapters", timeout=30) as reply:
         return json.load(reply)["data"][0]["bytes"]
+
+
+def activation(url, numbers):
+    """Milliseconds until the first token of requests with adapters that are not in memory, and with the same ones again."""
+    base, times = base_name(url), ([], [])
+    prompts = random.Random(2)
+    for number in numbers:
+        for found in times:
+            prompt = " ".join(prompts.choice(WORDS) for _ in range(4))
+            begin = time.perf_counter()
+            ask(url, base, f"a{number}", prompt, 1)
+            found.append(1e3 * (time.perf_counter() - begin))
+    cold, warm = map(statistics.median, times)
+    return {"cold": cold, "in memory": warm}
 
 
 def many(options, folder):
@@ -119,7 +137,9 @@ def many(options, folder):
     with serve(options, folder, str(each * options.pool)) as url:
         run(url, wanted[:50], AT_ONCE)
         pooled, pooled_seconds = run(url, wanted, AT_ONCE)
-    result |= {"adapter_bytes": each,
+        first_token = activation(url, range(options.count - 40, options.count))
+        alone = 1e3 / decode_speed(url, [{"model": f"{base_name(url)}:a0", "prompt": "the river", "max_tokens": 48, "temperature": 0}])
+    result |= {"adapter_bytes": each, "first_token_ms": first_token, "step_ms": alone,
                "different_resident": sum(one != other for one, other in zip(solo, resident)),
                "different_pooled": sum(one != other for one, other in zip(solo, pooled)),
                "distinct_answers": len(set(solo)),
@@ -163,10 +183,97 @@ def storm(options, folder):
             "neither_old_nor_new": sum(answer not in whole for answer in answers)}
 
 
+def gguf_adapter(model, rank, targets, seed, path):
+    """A random adapter in llama.cpp's form."""
+    chance = np.random.default_rng(seed)
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_string("general.type", "adapter")
+    writer.add_string("adapter.type", "lora")
+    writer.add_float32("adapter.lora.alpha", float(rank))
+    for tensor in gguf.GGUFReader(model).tensors:
+        if tensor.name.startswith("blk.") and tensor.name.split(".")[2] in targets:
+            inputs, outputs = (int(size) for size in tensor.shape)
+            for part, shape in (("a", (rank, inputs)), ("b", (outputs, rank))):
+                writer.add_tensor(f"{tensor.name}.lora_{part}", chance.normal(0, 0.02, shape).astype(np.float16))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def token_times(url, body):
+    """When the tokens of a streamed answer came."""
+    data = json.dumps(body | {"stream": True}).encode()
+    request = urllib.request.Request(url + "/v1/completions", data, {"content-type": "application/json"})
+    times = []
+    with urllib.request.urlopen(request, timeout=120) as reply:
+        for line in reply:
+            if line.startswith(b"data: {"):
+                times.append(time.perf_counter())
+    return times
+
+
+def decode_speed(url, bodies):
+    """Tokens per second of all streams from the first token to the last: llama-server does not run different adapters together."""
+    with concurrent.futures.ThreadPoolExecutor(len(bodies)) as threads:
+        streams = list(threads.map(lambda body: token_times(url, body), bodies))
+    begin, end = min(times[0] for times in streams), max(times[-1] for times in streams)
+    return (len(bodies) * bodies[0]["max_tokens"] - 1) / (end - begin)
+
+
+ATTENTION = ("attn_q", "attn_k", "attn_v", "attn_output")
+ALL = (*ATTENTION, "ffn_gate", "ffn_up", "ffn_down")
+
+
+def beside(options, folder):
+    """Decode speed by number of streams and by their adapters, of both servers."""
+    result = {"processor": processor(), "rank": options.rank, "tokens": options.tokens, "turns": options.turns}
+    for kind, targets in (("attention", ATTENTION), ("all", ALL)):
+        shown = folder / kind
+        paths = [shown / f"a{number}" / "adapter.gguf" for number in range(4)]
+        for number, path in enumerate(paths):
+            path.parent.mkdir(parents=True)
+            gguf_adapter(options.model, options.rank, targets, number, path)
+        prompts = [" ".join(WORDS[number:] + WORDS[:number]) for number in range(4)]
+        common = {"max_tokens": options.tokens, "temperature": 0, "ignore_eos": True}
+        choices = [("none", [None] * 4), ("one for all", [0] * 4), ("four", [0, 1, 2, 3])]
+        cases = [(1, name, chosen[:1]) for name, chosen in choices[:2]] + [(4, *choice) for choice in choices]
+        speeds = {}
+        for _ in range(options.turns):
+            with serving([options.cascadia, "serve", options.model, "--adapters", shown, "--parallel", 4, "--draft-tokens", 0,
+                          "--adapter-memory", "2G", "--log-level", "error"], "/v1/models") as url:
+                base = base_name(url)
+                name_of = lambda adapter: base if adapter is None else f"{base}:a{adapter}"
+                measure("cascadia", url, cases, lambda adapter: {"model": name_of(adapter)}, (prompts, common), speeds)
+            lora = ["--lora", ",".join(map(str, paths)), "--lora-init-without-apply"]
+            with serving([options.llama_server, "-m", options.model, "-np", 4, "-t", options.threads, "-c", 4 * 512, *lora],
+                         "/health") as url:
+                scales = lambda adapter: {"lora": [{"id": number, "scale": float(number == adapter)} for number in range(4)]}
+                measure("llama.cpp", url, cases, scales, (prompts, common), speeds)
+        result[kind] = [{"program": program, "streams": streams, "adapters": name, "tokens_per_second": statistics.median(found),
+                         "all": found} for (program, streams, name), found in speeds.items()]
+    return result
+
+
+def measure(program, url, cases, choose, request, speeds):
+    prompts, common = request
+    for streams, name, chosen in cases:
+        bodies = [common | {"prompt": prompt} | choose(adapter) for prompt, adapter in zip(prompts, chosen)]
+        decode_speed(url, [body | {"max_tokens": 4} for body in bodies])
+        speeds.setdefault((program, streams, name), []).append(decode_speed(url, bodies))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["many", "storm"])
-    parser.add_argument("adapter", type=pathlib.Path, help="a PEFT folder for the model")
+    parser.add_argument("what", choices=["many", "storm", "beside"])
+    parser.add_argument("adapter", type=pathlib.Path, nargs="?", help="a PEFT folder for the model")
+    parser.add_argument("--cascadia", type=pathlib.Path, default=ROOT / "target" / "release" / "cascadia")
+    parser.add_argument("--llama-server", type=pathlib.Path)
+    parser.add_argument("--threads", type=int, default=2, help="of llama-server")
+    parser.add_argument("--rank", type=int, default=32)
+    parser.add_argument("--tokens", type=int, default=96)
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--draft-tokens", type=int, default=0)
     parser.add_argument("--model", help="a model; the one in the program if not given")
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--pool", type=int, default=8)
@@ -175,7 +282,7 @@ def main():
     parser.add_argument("--keep", type=pathlib.Path, help="a folder for what was measured")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        result = (many if options.what == "many" else storm)(options, pathlib.Path(folder))
+        result = {"many": many, "storm": storm, "beside": beside}[options.what](options, pathlib.Path(folder))
     text = json.dumps(result, indent=1)
     print(text)
     if options.keep:

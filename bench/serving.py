@@ -36,7 +36,7 @@ def serving(command, path):
                                    stderr=log)
         url = f"http://127.0.0.1:{port}"
         try:
-            for _ in range(600):
+            for _ in range(3000):  # a thousand adapters take minutes to be checked
                 with contextlib.suppress(OSError):
                     urllib.request.urlopen(url + path, timeout=5).read()
                     break
@@ -44,6 +44,8 @@ def serving(command, path):
                     log.seek(0)
                     raise SystemExit(f"{command[0]} did not start: {log.read()[-2000:]}")
                 time.sleep(0.1)
+            else:
+                raise SystemExit(f"{command[0]} did not start in five minutes")
             yield url
         finally:
             process.terminate()
