@@ -16,6 +16,9 @@ const TRIES: Tries = Tries { from: 1.125, to: 0.75, count: 13, refits: 2 };
 /// Among more numbers the largest is more of an exception.
 const WIDE_TRIES: Tries = Tries { from: 1.1, to: 0.55, count: 19, refits: 2 };
 
+/// A float this large has no fractions, and its lowest bits count up from zero.
+const SHIFT: f32 = 12_582_912.0;
+
 /// Q8_0: the largest magnitude becomes 127. At 8 bits a search gains nothing that can be measured.
 #[inline(always)]
 pub(super) fn quantize_q8_0(rows: WholeBlocks<'_, SMALL_BLOCK, { q8_0::BYTES }>) {
@@ -35,7 +38,9 @@ fn quantize_block_q8_0(values: &[f32; SMALL_BLOCK], out: &mut [u8; q8_0::BYTES])
     }
     out[..q8_0::QUANTS].copy_from_slice(&half.bytes(scale));
     for (byte, value) in out[q8_0::QUANTS..].iter_mut().zip(values) {
-        *byte = (value / scale).round().clamp(-127.0, 127.0) as i8 as u8;
+        let whole = (value / scale).round().clamp(-127.0, 127.0);
+        // The lowest byte of the sum is the integer: unlike a cast, this needs no case for what is not a number.
+        *byte = (whole + SHIFT).to_bits() as u8;
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
+use std::thread;
 
 use cascadia_engine::{AdapterHandle, AdapterStatus, AdapterStore, EngineError};
 
@@ -38,16 +39,27 @@ impl ServedAdapters {
             return Err(refused("the adapter", &pair[1].path, problem));
         }
         let adapters = ServedAdapters { store, folder: folder.canonicalize().map_err(unreadable)? };
-        for FoundAdapter { name, path } in &found {
-            let added = check_name(name).and_then(|()| {
-                let inside = path.file_name().and_then(|entry| adapters.inside(Path::new(entry)));
-                let inside = inside.ok_or("it is a link that leads out of the folder; copy the adapter into it")?;
-                adapters.store.insert(name, &inside).map_err(|error| error.to_string())
-            });
-            added.map_err(|problem| refused("the adapter", path, problem))?;
-        }
+        // Each is read and checked whole, and there may be a thousand.
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        let part = found.len().div_ceil(threads).max(1);
+        thread::scope(|scope| {
+            let parts = found.chunks(part);
+            let open = |part: &[FoundAdapter]| part.iter().try_for_each(|found| adapters.open_found(found));
+            let opening: Vec<_> = parts.map(|part| scope.spawn(move || open(part))).collect();
+            opening.into_iter().try_for_each(|part| part.join().expect("opening an adapter does not panic"))
+        })?;
         tracing::info!(adapters = found.len(), folder = %folder.display(), "opened adapters");
         Ok(adapters)
+    }
+
+    /// Opens one of those that the folder has.
+    fn open_found(&self, FoundAdapter { name, path }: &FoundAdapter) -> Result<(), ServerError> {
+        let added = check_name(name).and_then(|()| {
+            let inside = path.file_name().and_then(|entry| self.inside(Path::new(entry)));
+            let inside = inside.ok_or("it is a link that leads out of the folder; copy the adapter into it")?;
+            self.store.insert(name, &inside).map_err(|error| error.to_string())
+        });
+        added.map(drop).map_err(|problem| refused("the adapter", path, problem))
     }
 
     /// All of them, and what is in memory.
