@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use crate::Pool;
-use crate::blocks::half_to_f32;
 use crate::cached_rows::{CachedRows, Stored};
 use crate::kv_codes::{QueryCodes, rotate};
 use crate::ops::{Ops, Queries};
@@ -33,9 +32,10 @@ pub struct Attention {
     pub page_tokens: usize,
 }
 
-/// Keys and values of one head in one page, `page_tokens` times a key or value head each.
+/// Keys and values of one head in one page, `page_tokens` times a key or value head each. Where they share rows
+/// ([`CachedRows::in_shared_rows`]), both are the same numbers.
 pub struct KvPage<'a> {
-    /// Keys, a column per token: first number 0 of every token, then number 1, and so on.
+    /// Keys; where they lie alone, a column per token: first number 0 of every token, then number 1, and so on.
     pub keys: CachedRows<'a>,
     /// Values, a row per token.
     pub values: CachedRows<'a>,
@@ -47,8 +47,6 @@ pub struct AttentionScratch {
     scores: Vec<f32>,
     context: usize,
     codes: QueryCodes,
-    /// Of a page of codes, its means and the token that is stored as it is.
-    widened: Vec<f32>,
 }
 
 impl AttentionScratch {
@@ -60,7 +58,6 @@ impl AttentionScratch {
             scores: vec![0.0; group * context],
             context,
             codes: QueryCodes::with_capacity(group, shape.head),
-            widened: Vec::with_capacity(2 * shape.head),
         }
     }
 }
@@ -125,29 +122,25 @@ impl Attention {
         page: impl Fn(usize) -> KvPage<'a>,
         (ops, scratch): (&Ops, &mut AttentionScratch),
     ) {
-        let AttentionScratch { queries: scaled, scores, context, codes, widened } = scratch;
+        let AttentionScratch { queries: scaled, scores, context, codes } = scratch;
         let scaled = &mut scaled[..query.numbers.len()];
         scaled.iter_mut().zip(query.numbers).for_each(|(scaled, number)| *scaled = number * self.scale);
         let [first, last] = [query.visible.start, query.visible.end - 1].map(|position| position / self.page_tokens);
         codes.clear();
+        let mut rows = page(first).keys;
         for part in self.pages(&query.visible) {
-            let keys = page(part.page).keys;
-            let mut apart = 0;
-            if let Stored::Codes(keys) = keys.stored() {
+            if let Stored::Codes(_) = rows.stored() {
                 codes.fill_once(scaled, self.head);
-                widened.clear();
-                widened.extend(keys.means.iter().chain(&keys.apart[1..]).map(|number| half_to_f32(*number)));
-                apart = usize::from(keys.apart[0]);
             }
-            let (means, numbers) = widened.split_at(widened.len() / 2);
             // After the last keys come the first values.
             let next = if part.page == last { page(first).values } else { page(part.page + 1).keys };
             ops.attention.scores(
-                &Queries { numbers: scaled, codes, means, apart: (apart, numbers) },
-                (keys, keys.distance_to(next)),
+                &Queries { numbers: scaled, codes },
+                (rows, rows.distance_to(next)),
                 part.tokens,
                 (&mut scores[part.offset..], *context),
             );
+            rows = next;
         }
         // The sums wait where the scaled queries were.
         for ((head, scores), sum) in query.heads.clone().zip(scores.chunks_mut(*context)).zip(&mut *scaled) {
@@ -156,14 +149,15 @@ impl Attention {
         out.fill(0.0);
         let mut rotated = false;
         for part in self.pages(&query.visible) {
-            let values = page(part.page).values;
-            let is_rotated = matches!(values.stored(), Stored::Codes(_));
+            let is_rotated = matches!(rows.stored(), Stored::Codes(_));
             if rotated && !is_rotated {
                 self.rotate_back(out);
             }
             rotated = is_rotated;
-            let ahead = values.distance_to(page(last.min(part.page + 1)).values);
-            ops.attention.mix_page((&scores[part.offset..], *context), (values, ahead), part.tokens, out);
+            let next = if part.page == last { rows } else { page(part.page + 1).values };
+            let ahead = rows.distance_to(next);
+            ops.attention.mix_page((&scores[part.offset..], *context), (rows, ahead), part.tokens, out);
+            rows = next;
         }
         if rotated {
             self.rotate_back(out);

@@ -27,7 +27,7 @@ fn any_number_of_threads_gives_the_same_bits() {
         let (depth, pages) = (3 * PAGE + 5, 4);
         let queries = numbers(rows * heads * HEAD, 1);
         let (keys, values) = (numbers(pages * kv_heads * PAGE * HEAD, 2), numbers(pages * kv_heads * PAGE * HEAD, 3));
-        let run = |threads: usize| {
+        let run = |threads: usize, shares_rows: bool| {
             let pool = Pool::new(threads);
             let mut scratch: Vec<_> = (0..threads).map(|_| AttentionScratch::new(&shape, pages * PAGE)).collect();
             let mut out = vec![0f32; rows * heads * HEAD];
@@ -35,14 +35,21 @@ fn any_number_of_threads_gives_the_same_bits() {
                 let start = (page * kv_heads + kv_head) * PAGE * HEAD;
                 let part = start..start + PAGE * HEAD;
                 let rows = |numbers| CachedRows::new(Stored::F32(numbers), HEAD);
-                KvPage { keys: rows(&keys[part.clone()]), values: rows(&values[part]) }
+                let keys = rows(&keys[part.clone()]);
+                match shares_rows.then(|| keys.in_shared_rows(HEAD)) {
+                    Some(both) => KvPage { keys: both, values: both },
+                    None => KvPage { keys, values: rows(&values[part]) },
+                }
             };
             shape.run(&queries, &mut out, |row| depth + row, page, (Ops::best(), &pool, &mut scratch));
             out.iter().map(|number| number.to_bits()).collect::<Vec<_>>()
         };
-        let alone = run(1);
-        for threads in [2, 3, 5, 16] {
-            assert_eq!(run(threads), alone, "{heads} heads, {kv_heads} groups, {rows} rows, {threads} threads");
+        for shares_rows in [false, true] {
+            let alone = run(1, shares_rows);
+            for threads in [2, 3, 5, 16] {
+                let what = format!("{heads} heads, {kv_heads} groups, {rows} rows, {threads} threads, {shares_rows}");
+                assert_eq!(run(threads, shares_rows), alone, "{what}");
+            }
         }
     };
     check(8, 1, 1);

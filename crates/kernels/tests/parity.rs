@@ -348,6 +348,8 @@ fn activations_as_bytes() {
 /// Keys and values of `CONTEXT` positions, in pages.
 struct Cache {
     shape: Attention,
+    /// Whether values are the first numbers of keys, in the same rows; where they are integers, each has its own.
+    shares_rows: bool,
     numbers: Vec<f32>,
     halves: Vec<u16>,
     brains: Vec<u16>,
@@ -380,11 +382,35 @@ const CONTEXT: usize = 192;
 const POSITIONS: [usize; 6] = [0, 7, 40, 79, 127, 190];
 
 impl Cache {
+    fn random(shape: &Attention, shares_rows: bool, random: &mut Random) -> Cache {
+        let numbers = random.floats(shape.kv_heads * CONTEXT * (shape.head + shape.value_head));
+        let halves = numbers.iter().map(|&value| half::f16::from_f32(value).to_bits()).collect();
+        let brains = numbers.iter().map(|&value| half::bf16::from_f32(value).to_bits()).collect();
+        let bytes = numbers.iter().map(|&value| f32_to_byte(value)).collect();
+        let shape = shape.clone();
+        let mut cache = Cache { shape, shares_rows, numbers, halves, brains, bytes, sealed: Default::default() };
+        cache.sealed = CodeBits::ALL.map(|bits| cache.seal(bits));
+        cache
+    }
+
     fn range(&self, kind: usize, kv_head: usize, page: usize) -> std::ops::Range<usize> {
         let Attention { kv_heads, head, value_head, page_tokens, .. } = self.shape;
-        let (before, length) = [(0, head), (kv_heads * CONTEXT * head, value_head)][kind];
+        let (before, length) = match (self.shares_rows, kind) {
+            (true, _) | (false, 0) => (0, head),
+            (false, _) => (kv_heads * CONTEXT * head, value_head),
+        };
         let start = before + (kv_head * (CONTEXT / page_tokens) + page) * page_tokens * length;
         start..start + page_tokens * length
+    }
+
+    /// Where number `at` of a token lies in its page.
+    fn index(&self, kind: usize, token: usize, at: usize) -> usize {
+        let Attention { head, value_head, page_tokens, .. } = self.shape;
+        match (self.shares_rows, kind) {
+            (true, _) => token * head + at,
+            (false, 0) => at * page_tokens + token,
+            (false, _) => token * value_head + at,
+        }
     }
 
     fn seal(&self, bits: CodeBits) -> Vec<[SealedPage; 2]> {
@@ -401,10 +427,7 @@ impl Cache {
             sealed.means = vec![0; if side == Side::Keys { head } else { 0 }];
             sealed.apart = vec![0; if side == Side::Keys { 1 + head } else { 0 }];
             let SealedPage { codes, scales, means, apart } = &mut sealed;
-            let number = |token: usize, at: usize| match side {
-                Side::Keys => numbers[at * tokens + token],
-                Side::Values => numbers[token * head + at],
-            };
+            let number = |token: usize, at: usize| numbers[self.index(side as usize, token, at)];
             CodesMut { bits, codes, scales, means, apart }.seal(side, head, number, &mut scratch);
             sealed
         };
@@ -428,7 +451,10 @@ impl Cache {
                     Form::F8 => Stored::F8(&self.bytes[range]),
                     Form::F16 | Form::Sealed(_) => Stored::F16(&self.halves[range]),
                 };
-                CachedRows::new(stored, head)
+                match self.shares_rows && !matches!(stored, Stored::Codes(_)) {
+                    true => CachedRows::new(stored, head).in_shared_rows(self.shape.head),
+                    false => CachedRows::new(stored, head),
+                }
             };
             KvPage { keys: rows(0, self.shape.head), values: rows(1, self.shape.value_head) }
         };
@@ -445,10 +471,11 @@ impl Cache {
         let kv_head = query_head / (heads / kv_heads);
         let of_head = |numbers: &Option<Vec<f32>>| numbers.as_ref().map(|numbers| f64::from(numbers[query_head]));
         let (slope, sink) = (of_head(&self.shape.slopes), of_head(&self.shape.sinks));
-        let page = |kind: usize, token: usize| &self.numbers[self.range(kind, kv_head, token / page_tokens)];
-        let key = |token: usize, at: usize| f64::from(page(0, token)[at * page_tokens + token % page_tokens]);
-        let cached_value = |token: usize, at: usize| f64::from(page(1, token)[token % page_tokens * value_head + at]);
-        let dot = |token: usize| -> f64 { (0..head).map(|at| f64::from(query[at]) * key(token, at)).sum() };
+        let cached = |kind: usize, token: usize, at: usize| {
+            let page = &self.numbers[self.range(kind, kv_head, token / page_tokens)];
+            f64::from(page[self.index(kind, token % page_tokens, at)])
+        };
+        let dot = |token: usize| -> f64 { (0..head).map(|at| f64::from(query[at]) * cached(0, token, at)).sum() };
         let visible = window.map_or(0, |window| (position + 1).saturating_sub(window))..=position;
         let score = |token: usize| {
             let score = dot(token) * f64::from(scale);
@@ -458,71 +485,89 @@ impl Cache {
         let weights: Vec<f64> = visible.clone().map(|token| score(token).exp()).collect();
         let total: f64 = weights.iter().sum::<f64>() + sink.map_or(0.0, f64::exp);
         let value = |at: usize| -> f64 {
-            visible.clone().zip(&weights).map(|(token, weight)| cached_value(token, at) * weight).sum()
+            visible.clone().zip(&weights).map(|(token, weight)| cached(1, token, at) * weight).sum()
         };
         (0..value_head).map(|at| value(at) / total).collect()
+    }
+
+    /// Every table gives the scalar one's bits in every form, and floats what the book says.
+    fn check(&self, queries: &[f32]) {
+        let (scalar, others) = scalar_and_others();
+        let shape = &self.shape;
+        for form in [Form::F32, Form::F16, Form::Bf16, Form::F8].into_iter().chain(CodeBits::ALL.map(Form::Sealed)) {
+            let expected = self.attend(queries, scalar, form, 1);
+            for ops in &others {
+                let actual = self.attend(queries, ops, form, 2);
+                assert_same_bits(&expected, &actual, &format!("{} {form:?} {shape:?}", ops.name()));
+            }
+        }
+        let actual = self.attend(queries, Ops::best(), Form::F32, 1);
+        for (index, (query, actual)) in queries.chunks(shape.head).zip(actual.chunks(shape.value_head)).enumerate() {
+            let (position, query_head) = (POSITIONS[index / shape.heads], index % shape.heads);
+            for (expected, actual) in self.textbook(query, query_head, position).iter().zip(actual) {
+                assert!((expected - f64::from(*actual)).abs() < 1e-5, "{shape:?}: {actual} is not {expected}");
+            }
+        }
+    }
+}
+
+const PLAIN: Attention = Attention {
+    heads: 4,
+    kv_heads: 4,
+    head: 16,
+    value_head: 16,
+    scale: 0.25,
+    soft_cap: None,
+    slopes: None,
+    sinks: None,
+    window: None,
+    page_tokens: 16,
+};
+
+#[test]
+fn attention_over_pages() {
+    let mut random = Random(17);
+    let shapes = [
+        PLAIN,
+        Attention { heads: 8, kv_heads: 2, head: 64, value_head: 64, ..PLAIN },
+        Attention { heads: 6, kv_heads: 1, head: 20, value_head: 20, window: Some(5), ..PLAIN },
+        Attention { heads: 5, kv_heads: 5, head: 33, value_head: 33, window: Some(70), ..PLAIN },
+        Attention { heads: 6, kv_heads: 1, head: 40, value_head: 24, soft_cap: Some(1.5), ..PLAIN },
+        Attention { slopes: Some(vec![0.5, 0.25, 0.125, 1.0]), ..PLAIN },
+        Attention { sinks: Some(random.floats(4)), window: Some(9), ..PLAIN },
+        Attention { heads: 8, kv_heads: 1, head: 64, value_head: 64, page_tokens: 64, ..PLAIN },
+        Attention { heads: 15, kv_heads: 1, head: 72, value_head: 80, window: Some(70), page_tokens: 64, ..PLAIN },
+        Attention { heads: 4, kv_heads: 2, head: 128, value_head: 48, page_tokens: 64, ..PLAIN },
+        Attention { heads: 3, kv_heads: 1, head: 96, value_head: 20, window: Some(130), page_tokens: 64, ..PLAIN },
+    ];
+    for shape in shapes {
+        let cache = Cache::random(&shape, false, &mut random);
+        let queries = random.floats(POSITIONS.len() * shape.heads * shape.head);
+        cache.check(&queries);
+        let exact = cache.attend(&queries, Ops::best(), Form::F32, 1);
+        for (bits, most) in CodeBits::ALL.into_iter().zip([0.4, 0.2, 0.1, 0.01]) {
+            let form = Form::Sealed(bits);
+            let rounded = cache.attend(&queries, Ops::best(), form, 1);
+            let error: f32 = rounded.iter().zip(&exact).map(|(a, b)| (a - b) * (a - b)).sum();
+            let size: f32 = exact.iter().map(|number| number * number).sum();
+            assert!((error / size).sqrt() < most, "{form:?} {shape:?}: {} of the size", (error / size).sqrt());
+        }
     }
 }
 
 #[test]
-fn attention_over_pages() {
-    let (scalar, others) = scalar_and_others();
-    let plain = Attention {
-        heads: 4,
-        kv_heads: 4,
-        head: 16,
-        value_head: 16,
-        scale: 0.25,
-        soft_cap: None,
-        slopes: None,
-        sinks: None,
-        window: None,
-        page_tokens: 16,
-    };
-    let pages_of_64 = Attention { page_tokens: 64, ..plain.clone() };
-    let mut random = Random(17);
+fn attention_over_shared_rows() {
+    let mut random = Random(18);
     let shapes = [
-        plain.clone(),
-        Attention { heads: 8, kv_heads: 2, head: 64, value_head: 64, ..plain.clone() },
-        Attention { heads: 6, kv_heads: 1, head: 20, value_head: 20, window: Some(5), ..plain.clone() },
-        Attention { heads: 5, kv_heads: 5, head: 33, value_head: 33, window: Some(70), ..plain.clone() },
-        Attention { heads: 6, kv_heads: 1, head: 40, value_head: 24, soft_cap: Some(1.5), ..plain.clone() },
-        Attention { slopes: Some(vec![0.5, 0.25, 0.125, 1.0]), ..plain.clone() },
-        Attention { sinks: Some(random.floats(4)), window: Some(9), ..plain.clone() },
-        Attention { heads: 8, kv_heads: 1, head: 64, value_head: 64, ..pages_of_64.clone() },
-        Attention { heads: 15, kv_heads: 1, head: 72, value_head: 80, window: Some(70), ..pages_of_64.clone() },
-        Attention { heads: 4, kv_heads: 2, head: 128, value_head: 48, ..pages_of_64.clone() },
-        Attention { heads: 3, kv_heads: 1, head: 96, value_head: 20, window: Some(130), ..pages_of_64 },
+        Attention { heads: 4, kv_heads: 1, head: 28, value_head: 20, ..PLAIN },
+        Attention { heads: 3, kv_heads: 1, head: 33, value_head: 33, window: Some(5), ..PLAIN },
+        Attention { heads: 6, kv_heads: 2, head: 100, value_head: 7, ..PLAIN },
+        Attention { heads: 16, kv_heads: 1, head: 80, value_head: 64, page_tokens: 64, ..PLAIN },
+        // As many heads as kernels take together, some more and one, and tokens from within a page on.
+        Attention { heads: 13, kv_heads: 1, head: 72, value_head: 48, window: Some(70), page_tokens: 64, ..PLAIN },
     ];
     for shape in shapes {
-        let Attention { heads, kv_heads, head, value_head, .. } = shape;
-        let numbers = random.floats(kv_heads * CONTEXT * (head + value_head));
-        let halves = numbers.iter().map(|&value| half::f16::from_f32(value).to_bits()).collect();
-        let brains = numbers.iter().map(|&value| half::bf16::from_f32(value).to_bits()).collect();
-        let bytes = numbers.iter().map(|&value| f32_to_byte(value)).collect();
-        let mut cache = Cache { shape: shape.clone(), numbers, halves, brains, bytes, sealed: Default::default() };
-        cache.sealed = CodeBits::ALL.map(|bits| cache.seal(bits));
-        let queries = random.floats(POSITIONS.len() * heads * head);
-        for form in [Form::F32, Form::F16, Form::Bf16, Form::F8].into_iter().chain(CodeBits::ALL.map(Form::Sealed)) {
-            let expected = cache.attend(&queries, scalar, form, 1);
-            for ops in &others {
-                let actual = cache.attend(&queries, ops, form, 2);
-                assert_same_bits(&expected, &actual, &format!("{} {form:?} {shape:?}", ops.name()));
-            }
-        }
-        let actual = cache.attend(&queries, Ops::best(), Form::F32, 1);
-        for (bits, most) in CodeBits::ALL.into_iter().zip([0.4, 0.2, 0.1, 0.01]) {
-            let form = Form::Sealed(bits);
-            let rounded = cache.attend(&queries, Ops::best(), form, 1);
-            let error: f32 = rounded.iter().zip(&actual).map(|(a, b)| (a - b) * (a - b)).sum();
-            let size: f32 = actual.iter().map(|number| number * number).sum();
-            assert!((error / size).sqrt() < most, "{form:?} {shape:?}: {} of the size", (error / size).sqrt());
-        }
-        for (index, (query, actual)) in queries.chunks(head).zip(actual.chunks(value_head)).enumerate() {
-            let (position, query_head) = (POSITIONS[index / heads], index % heads);
-            for (expected, actual) in cache.textbook(query, query_head, position).iter().zip(actual) {
-                assert!((expected - f64::from(*actual)).abs() < 1e-5, "{shape:?}: {actual} is not {expected}");
-            }
-        }
+        let cache = Cache::random(&shape, true, &mut random);
+        cache.check(&random.floats(POSITIONS.len() * shape.heads * shape.head));
     }
 }

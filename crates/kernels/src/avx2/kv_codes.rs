@@ -4,8 +4,9 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 use super::attention::store_wanted;
-use super::lanes::{Lanes16, load, load16, prefetch_from};
+use super::lanes::{Lanes16, load, load16, prefetch_from, reduce4};
 use crate::kv_codes::{CodeBits, Codes, KeyCodes, MOST, MOST_TOKENS, Rounded, VECTOR, ValueCodes, WeightCodes};
+use crate::scalar::float::padded;
 use crate::vector::kv_codes::{TwoSixteens, kv_code_kernels};
 
 /// Query heads that share one pass, as many as there are registers for.

@@ -60,7 +60,10 @@ impl CodeBits {
     }
 
     /// The levels of codes up to fifteen, each with 128 added where `unsigned`; for kernels that look them up.
-    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only x86 kernels look levels up"))]
+    #[cfg_attr(
+        not(any(target_arch = "x86_64", target_arch = "aarch64")),
+        expect(dead_code, reason = "the specification does not look levels up")
+    )]
     pub(crate) const fn table(bits: usize, unsigned: bool) -> [i8; 16] {
         let levels = match bits {
             2 => TWO.levels,

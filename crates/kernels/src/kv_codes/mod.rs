@@ -15,7 +15,6 @@ pub(crate) use bits::VECTOR;
 pub use seal::{CodesMut, SealScratch, Side};
 
 use crate::blocks::half_to_f32;
-use crate::scalar::float::dot;
 
 /// Keys or values of one head in one page.
 #[derive(Clone, Copy)]
@@ -167,10 +166,6 @@ impl QueryCodes {
 /// Keys of a page, as the scores kernel reads them, and the queries that meet them.
 pub(crate) struct KeyCodes<'a> {
     pub(crate) keys: Codes<'a>,
-    /// What all tokens of the page have in common.
-    pub(crate) means: &'a [f32],
-    /// The token that is stored as it is, and its numbers.
-    pub(crate) apart: (usize, &'a [f32]),
     /// The queries as they are, which meet means and the token apart.
     pub(crate) queries: &'a [f32],
     /// The queries as integers.
@@ -200,21 +195,18 @@ impl KeyCodes<'_> {
         &self.query_codes.codes.as_chunks().0[query * width..][..width]
     }
 
-    /// What a query scores for what all tokens of the page have in common.
+    /// The numbers of a query as they are.
     #[inline(always)]
-    pub(crate) fn common(&self, query: usize) -> f32 {
-        dot(&self.queries[query * self.head..][..self.head], self.means)
+    pub(crate) fn exact_query(&self, query: usize) -> &[f32] {
+        &self.queries[query * self.head..][..self.head]
     }
 
-    /// Replaces the scores of the token that is stored as it is; the score of a query lies at `query × stride`.
+    /// The token that is stored as it is, if it is wanted: its place among those wanted, and its numbers.
     #[inline(always)]
-    pub(crate) fn score_apart(&self, scores: &mut [f32], stride: usize) {
-        let (token, numbers) = self.apart;
-        if self.tokens.contains(&token) {
-            for (row, query) in self.queries.chunks_exact(self.head).enumerate() {
-                scores[row * stride + token - self.tokens.start] = dot(query, numbers);
-            }
-        }
+    pub(crate) fn wanted_apart(&self) -> Option<(usize, &[u16])> {
+        let (token, numbers) = self.keys.apart.split_first()?;
+        let token = usize::from(*token);
+        self.tokens.contains(&token).then(|| (token - self.tokens.start, numbers))
     }
 }
 

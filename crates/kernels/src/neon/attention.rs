@@ -2,11 +2,13 @@
 
 use std::ops::Range;
 
-use super::lanes::{Lanes16, prefetch_from};
+use super::lanes::{Lanes16, prefetch_from, reduce4};
 use crate::blocks::{brain_to_f32, byte_to_f32, half_to_f32};
-use crate::cached_rows::{Keys, Values};
+use crate::cached_rows::{Keys, TokenRows};
 use crate::scalar;
+use crate::scalar::float::padded;
 use crate::vector::attention::{PART, attention_kernels};
+use crate::vector::row_scores::row_score_kernels;
 
 /// Query heads that share one pass over the keys, as many as there are registers for.
 const HEADS: usize = 4;
@@ -14,3 +16,4 @@ const HEADS: usize = 4;
 const SIDES: usize = 1;
 
 attention_kernels!("neon");
+row_score_kernels!("neon");

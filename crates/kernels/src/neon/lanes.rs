@@ -7,7 +7,7 @@ use crate::reading::ReadAhead;
 
 /// Sixteen float lanes: the unit of every float sum.
 #[derive(Clone, Copy)]
-pub(super) struct Lanes16([float32x4_t; 4]);
+pub(super) struct Lanes16(pub(super) [float32x4_t; 4]);
 
 impl Lanes16 {
     #[inline]
@@ -77,6 +77,44 @@ impl Lanes16 {
     #[target_feature(enable = "neon")]
     pub(super) fn splat(value: f32) -> Lanes16 {
         Lanes16([vdupq_n_f32(value); 4])
+    }
+
+    #[inline]
+    #[target_feature(enable = "neon")]
+    pub(super) fn times(self, other: Lanes16) -> Lanes16 {
+        let mut products = self.0;
+        for part in 0..4 {
+            products[part] = vmulq_f32(products[part], other.0[part]);
+        }
+        Lanes16(products)
+    }
+
+    /// The greatest size of a number.
+    #[inline]
+    #[target_feature(enable = "neon")]
+    pub(super) fn greatest(four: [Lanes16; 4]) -> f32 {
+        let mut greatest = vdupq_n_f32(0.0);
+        for lanes in four.iter().flat_map(|lanes| lanes.0) {
+            greatest = vmaxnmq_f32(greatest, vabsq_f32(lanes));
+        }
+        vmaxnmvq_f32(greatest)
+    }
+
+    /// The nearest integers of all numbers times a factor, which fit into bytes, and their sum.
+    #[inline]
+    #[target_feature(enable = "neon")]
+    pub(super) fn to_bytes(four: [Lanes16; 4], factor: Lanes16) -> ([i8; 64], i32) {
+        let (mut bytes, mut total) = ([0; 64], 0);
+        for (lanes, bytes) in four.iter().zip(bytes.as_chunks_mut::<16>().0) {
+            let [a, b, c, d] = lanes.times(factor).0;
+            let integers = |numbers| vqmovn_s32(vcvtnq_s32_f32(numbers));
+            let (low, high) = (vcombine_s16(integers(a), integers(b)), vcombine_s16(integers(c), integers(d)));
+            let codes = vcombine_s8(vqmovn_s16(low), vqmovn_s16(high));
+            total += i32::from(vaddlvq_s8(codes));
+            // SAFETY: the reference guarantees sixteen writable bytes.
+            unsafe { vst1q_s8(bytes.as_mut_ptr(), codes) };
+        }
+        (bytes, total)
     }
 }
 

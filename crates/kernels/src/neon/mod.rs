@@ -11,6 +11,7 @@ mod codes256;
 mod float;
 mod interleaved256;
 mod interleaved32;
+mod kv_codes;
 mod lanes;
 mod peak;
 mod quants256;
@@ -39,6 +40,7 @@ pub(crate) const OPS: Ops = Ops {
         interleaved_q6_k: interleaved256::interleaved_q6_k,
         ..FLOAT_OPS.products
     },
+    attention: AttentionOps { scores_codes: kv_codes::scores, mix_codes: kv_codes::mix, ..FLOAT_OPS.attention },
     ceilings: CeilingOps { peak_int8: peak::int8, ..FLOAT_OPS.ceilings },
     ..FLOAT_OPS
 };
@@ -58,6 +60,10 @@ pub(crate) const FLOAT_OPS: Ops = Ops {
         scores_f16: attention::scores_f16,
         scores_bf16: attention::scores_bf16,
         scores_f8: attention::scores_f8,
+        score_rows_f32: attention::score_rows_f32,
+        score_rows_f16: attention::score_rows_f16,
+        score_rows_bf16: attention::score_rows_bf16,
+        score_rows_f8: attention::score_rows_f8,
         mix_f32: attention::mix_f32,
         mix_f16: attention::mix_f16,
         mix_bf16: attention::mix_bf16,

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crate::cached_rows::{CachedRows, Keys, Stored, Values};
+use crate::cached_rows::{CachedRows, Keys, Stored, TokenRows};
 use crate::kv_codes::{KeyCodes, MOST_TOKENS, QueryCodes, ValueCodes};
 
 /// The scaled queries of one group of heads, in every form that pages meet.
@@ -11,10 +11,6 @@ pub(crate) struct Queries<'a> {
     pub(crate) numbers: &'a [f32],
     /// Filled where the page is of codes.
     pub(crate) codes: &'a QueryCodes,
-    /// The means of such a page.
-    pub(crate) means: &'a [f32],
-    /// The token of such a page that is stored as it is, and its numbers.
-    pub(crate) apart: (usize, &'a [f32]),
 }
 
 /// Attention kernels of one instruction set.
@@ -24,10 +20,14 @@ pub struct AttentionOps {
     pub(crate) scores_f16: unsafe fn(&[f32], Keys<'_, u16>, &mut [f32], usize),
     pub(crate) scores_bf16: unsafe fn(&[f32], Keys<'_, u16>, &mut [f32], usize),
     pub(crate) scores_f8: unsafe fn(&[f32], Keys<'_, u8>, &mut [f32], usize),
-    pub(crate) mix_f32: unsafe fn(&[f32], usize, Values<'_, f32>, &mut [f32]),
-    pub(crate) mix_f16: unsafe fn(&[f32], usize, Values<'_, u16>, &mut [f32]),
-    pub(crate) mix_bf16: unsafe fn(&[f32], usize, Values<'_, u16>, &mut [f32]),
-    pub(crate) mix_f8: unsafe fn(&[f32], usize, Values<'_, u8>, &mut [f32]),
+    pub(crate) score_rows_f32: unsafe fn(&[f32], TokenRows<'_, f32>, &mut [f32], usize),
+    pub(crate) score_rows_f16: unsafe fn(&[f32], TokenRows<'_, u16>, &mut [f32], usize),
+    pub(crate) score_rows_bf16: unsafe fn(&[f32], TokenRows<'_, u16>, &mut [f32], usize),
+    pub(crate) score_rows_f8: unsafe fn(&[f32], TokenRows<'_, u8>, &mut [f32], usize),
+    pub(crate) mix_f32: unsafe fn(&[f32], usize, TokenRows<'_, f32>, &mut [f32]),
+    pub(crate) mix_f16: unsafe fn(&[f32], usize, TokenRows<'_, u16>, &mut [f32]),
+    pub(crate) mix_bf16: unsafe fn(&[f32], usize, TokenRows<'_, u16>, &mut [f32]),
+    pub(crate) mix_f8: unsafe fn(&[f32], usize, TokenRows<'_, u8>, &mut [f32]),
     pub(crate) scores_codes: unsafe fn(&KeyCodes<'_>, &mut [f32], usize),
     pub(crate) mix_codes: unsafe fn((&[f32], usize), &ValueCodes<'_>, &mut [f32]),
     pub(crate) to_f16: unsafe fn(&[f32], &mut [u16]),
@@ -51,10 +51,13 @@ impl AttentionOps {
         (scores, stride): (&mut [f32], usize),
     ) {
         let (page_tokens, head) = (keys.tokens(), keys.head());
-        let Queries { numbers: queries, codes: query_codes, means, apart } = *queries;
+        let Queries { numbers: queries, codes: query_codes } = *queries;
         let count = queries.len() / head;
         assert!(page_tokens.is_multiple_of(16) && tokens.start < tokens.end && tokens.end <= page_tokens && count > 0);
         assert!(scores.len() >= (count - 1) * stride + tokens.len());
+        if keys.are_shared() {
+            return self.score_rows(queries, (keys, ahead), tokens, (scores, stride));
+        }
         let all = (page_tokens, tokens, ahead);
         // SAFETY: a table is reachable only through `Ops::available`, which has checked the CPU.
         unsafe {
@@ -65,10 +68,31 @@ impl AttentionOps {
                 Stored::F8(numbers) => (self.scores_f8)(queries, page_of(numbers, all), scores, stride),
                 Stored::Codes(keys) => {
                     let (_, tokens, _) = all;
-                    assert!(means.len() == head && apart.1.len() == head && query_codes.rounded.len() == count);
-                    let page = KeyCodes { keys, means, apart, queries, query_codes, head, tokens, ahead };
+                    assert!(keys.means.len() == head && keys.apart.len() == 1 + head);
+                    assert!(query_codes.rounded.len() == count);
+                    let page = KeyCodes { keys, queries, query_codes, head, tokens, ahead };
                     (self.scores_codes)(&page, scores, stride);
                 }
+            }
+        }
+    }
+
+    /// The same where keys lie in rows that they share with values; the lengths have been checked.
+    fn score_rows(
+        &self,
+        queries: &[f32],
+        (keys, ahead): (CachedRows<'_>, usize),
+        tokens: Range<usize>,
+        (out, stride): (&mut [f32], usize),
+    ) {
+        // SAFETY: a table is reachable only through `Ops::available`, which has checked the CPU.
+        unsafe {
+            match keys.stored() {
+                Stored::F32(all) => (self.score_rows_f32)(queries, keys.of_tokens(all, tokens, ahead), out, stride),
+                Stored::F16(all) => (self.score_rows_f16)(queries, keys.of_tokens(all, tokens, ahead), out, stride),
+                Stored::Bf16(all) => (self.score_rows_bf16)(queries, keys.of_tokens(all, tokens, ahead), out, stride),
+                Stored::F8(all) => (self.score_rows_f8)(queries, keys.of_tokens(all, tokens, ahead), out, stride),
+                Stored::Codes(_) => unreachable!("rows that keys and values share are floats"),
             }
         }
     }
@@ -91,22 +115,13 @@ impl AttentionOps {
         let count = out.len() / head;
         assert!(count > 0 && !tokens.is_empty() && tokens.end <= values.tokens());
         assert!(weights.len() >= (count - 1) * stride + tokens.len());
-        let numbers = tokens.start * head..tokens.end * head;
         // SAFETY: a table is reachable only through `Ops::available`, which has checked the CPU.
         unsafe {
             match values.stored() {
-                Stored::F32(all) => {
-                    (self.mix_f32)(weights, stride, Values { numbers: &all[numbers], head, ahead }, out);
-                }
-                Stored::F16(all) => {
-                    (self.mix_f16)(weights, stride, Values { numbers: &all[numbers], head, ahead }, out);
-                }
-                Stored::Bf16(all) => {
-                    (self.mix_bf16)(weights, stride, Values { numbers: &all[numbers], head, ahead }, out);
-                }
-                Stored::F8(all) => {
-                    (self.mix_f8)(weights, stride, Values { numbers: &all[numbers], head, ahead }, out);
-                }
+                Stored::F32(all) => (self.mix_f32)(weights, stride, values.of_tokens(all, tokens, ahead), out),
+                Stored::F16(all) => (self.mix_f16)(weights, stride, values.of_tokens(all, tokens, ahead), out),
+                Stored::Bf16(all) => (self.mix_bf16)(weights, stride, values.of_tokens(all, tokens, ahead), out),
+                Stored::F8(all) => (self.mix_f8)(weights, stride, values.of_tokens(all, tokens, ahead), out),
                 Stored::Codes(values) => {
                     assert!(values.scales.len() <= MOST_TOKENS);
                     (self.mix_codes)((weights, stride), &ValueCodes { values, head, tokens, ahead }, out);

@@ -173,9 +173,23 @@ pub(crate) fn match_magnitude(like: &[f32], least: f32, values: &mut [f32]) {
 
 #[inline(always)]
 pub(crate) fn exp_weights(scores: &mut [f32], sink: f32) -> f32 {
-    let greatest = greatest(scores, sink, |score| score);
-    scores.iter_mut().for_each(|score| *score = exp(*score - greatest));
-    lane_sum(scores) + exp(sink - greatest)
+    let greatest = greatest_of_many(scores, sink);
+    let mut lanes = [0.0; LANES];
+    let (chunks, rest) = scores.as_chunks_mut::<LANES>();
+    // In one pass: each addition waits for the one before, and exponentials are computed meanwhile.
+    for chunk in chunks {
+        for score in chunk.iter_mut() {
+            *score = exp(*score - greatest);
+        }
+        for lane in 0..LANES {
+            lanes[lane] += chunk[lane];
+        }
+    }
+    for (score, lane) in rest.iter_mut().zip(&mut lanes) {
+        *score = exp(*score - greatest);
+        *lane += *score;
+    }
+    reduce(&lanes) + exp(sink - greatest)
 }
 
 /// Σ values over sixteen lanes.
@@ -202,6 +216,19 @@ fn greatest(values: &[f32], least: f32, key: impl Fn(f32) -> f32) -> f32 {
     }
     let all = lanes.iter().copied().chain(rest.iter().map(|&value| key(value)));
     all.fold(least, |greatest, value| if value > greatest { value } else { greatest })
+}
+
+/// The same for many values as they are: four sixteens at a time, none of which waits for another.
+#[inline(always)]
+fn greatest_of_many(values: &[f32], least: f32) -> f32 {
+    let mut lanes = [least; 4 * LANES];
+    let (chunks, rest) = values.as_chunks::<{ 4 * LANES }>();
+    for chunk in chunks {
+        for lane in 0..4 * LANES {
+            lanes[lane] = if chunk[lane] > lanes[lane] { chunk[lane] } else { lanes[lane] };
+        }
+    }
+    greatest(rest, greatest(&lanes, least, |value| value), |value| value)
 }
 
 #[inline(always)]

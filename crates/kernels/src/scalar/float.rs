@@ -33,6 +33,18 @@ pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
     reduce(&lanes)
 }
 
+/// The same where the numbers of one side are stored shorter; `widen` makes floats of them.
+#[inline(always)]
+pub(crate) fn dot_with<T: Copy>(a: &[f32], b: &[T], widen: impl Fn(T) -> f32) -> f32 {
+    let mut lanes = [0.0; LANES];
+    for (a, b) in a.chunks(LANES).zip(b.chunks(LANES)) {
+        let mut wide = [0.0; LANES];
+        wide.iter_mut().zip(b).for_each(|(wide, number)| *wide = widen(*number));
+        add_products(&mut lanes, &padded(a), &wide);
+    }
+    reduce(&lanes)
+}
+
 #[inline(always)]
 fn add_products(lanes: &mut [f32; LANES], a: &[f32; LANES], b: &[f32; LANES]) {
     for lane in 0..LANES {

@@ -2,18 +2,22 @@
 
 use crate::blocks::half_to_f32;
 use crate::kv_codes::{Codes, KeyCodes, ValueCodes};
+use crate::scalar::float::dot_with;
 
 pub(super) fn scores(page: &KeyCodes<'_>, out: &mut [f32], stride: usize) {
     let tokens = page.keys.scales.len();
     for (row, rounded) in page.query_codes.rounded.iter().enumerate() {
-        let common = page.common(row);
+        // What the query scores for what all tokens of the page have in common.
+        let common = dot_with(page.exact_query(row), page.keys.means, half_to_f32);
         for (at, token) in page.tokens.clone().enumerate() {
             let sum = sum(&page.keys, page.query(row), |at| (at, token), tokens);
             let scale = half_to_f32(page.keys.scales[token]) * rounded.scale;
             out[row * stride + at] = (sum as f32).mul_add(scale, common);
         }
+        if let Some((at, numbers)) = page.wanted_apart() {
+            out[row * stride + at] = dot_with(page.exact_query(row), numbers, half_to_f32);
+        }
     }
-    page.score_apart(out, stride);
 }
 
 pub(super) fn mix((weights, stride): (&[f32], usize), page: &ValueCodes<'_>, out: &mut [f32]) {

@@ -142,11 +142,11 @@ macro_rules! attention_kernels {
         #[target_feature(enable = $features)]
         fn mix<T: Copy>(
             (weights, stride): (&[f32], usize),
-            values: &Values<'_, T>,
+            values: &TokenRows<'_, T>,
             out: &mut [f32],
             (load, widen): (impl Fn(&[T; 16]) -> Lanes16 + Copy, impl Fn(T) -> f32),
         ) {
-            let Values { numbers, head, .. } = *values;
+            let TokenRows { numbers, head, row: length, .. } = *values;
             let count = out.len() / head;
             let mut first = 0;
             while first < count {
@@ -160,7 +160,7 @@ macro_rules! attention_kernels {
             }
             for (row, out) in out.chunks_exact_mut(head).enumerate() {
                 for (column, out) in out.iter_mut().enumerate().skip(head / 16 * 16) {
-                    for (value, &weight) in numbers.chunks_exact(head).zip(&weights[row * stride..]) {
+                    for (value, &weight) in numbers.chunks_exact(length).zip(&weights[row * stride..]) {
                         *out = weight.mul_add(widen(value[column]), *out);
                     }
                 }
@@ -172,7 +172,7 @@ macro_rules! attention_kernels {
         #[target_feature(enable = $features)]
         fn mix_heads<const H: usize, const S: usize, T: Copy>(
             weights: (&[f32], usize),
-            values: &Values<'_, T>,
+            values: &TokenRows<'_, T>,
             out: &mut [f32],
             load: impl Fn(&[T; 16]) -> Lanes16 + Copy,
         ) -> usize {
@@ -193,12 +193,12 @@ macro_rules! attention_kernels {
         #[target_feature(enable = $features)]
         fn mix_columns<const H: usize, const S: usize, T: Copy>(
             (weights, stride): (&[f32], usize),
-            Values { numbers, head, ahead }: &Values<'_, T>,
+            TokenRows { numbers, head, row: length, ahead }: &TokenRows<'_, T>,
             column: usize,
             out: &mut [f32],
             load: impl Fn(&[T; 16]) -> Lanes16 + Copy,
         ) {
-            let keys = numbers.len() / head;
+            let keys = numbers.len() / length;
             let step = S * size_of::<[T; 16]>();
             let mut asked = ahead.wrapping_add(column * keys * size_of::<T>());
             let mut sums = [[Lanes16::zero(); S]; H];
@@ -207,10 +207,10 @@ macro_rules! attention_kernels {
                     *sum = Lanes16::load(out[row * head + column + 16 * side..].first_chunk().expect("a sixteen"));
                 }
             }
-            for (part, values) in numbers.chunks(PART * head).enumerate() {
+            for (part, values) in numbers.chunks(PART * length).enumerate() {
                 let mut room = None;
                 let factors = at_hand::<H>(|row| &weights[row * stride..][..keys][PART * part..], &mut room);
-                for (at, value) in values.chunks_exact(*head).enumerate() {
+                for (at, value) in values.chunks_exact(*length).enumerate() {
                     let value = value[column..].as_chunks::<16>().0.first_chunk::<S>().expect("a whole run");
                     prefetch_from(numbers, asked, step);
                     asked = asked.wrapping_add(step);
@@ -234,22 +234,22 @@ macro_rules! attention_kernels {
         }
 
         #[target_feature(enable = $features)]
-        pub(super) fn mix_f32(weights: &[f32], stride: usize, values: Values<'_, f32>, out: &mut [f32]) {
+        pub(super) fn mix_f32(weights: &[f32], stride: usize, values: TokenRows<'_, f32>, out: &mut [f32]) {
             mix((weights, stride), &values, out, (|value| Lanes16::load(value), |value| value));
         }
 
         #[target_feature(enable = $features)]
-        pub(super) fn mix_f16(weights: &[f32], stride: usize, values: Values<'_, u16>, out: &mut [f32]) {
+        pub(super) fn mix_f16(weights: &[f32], stride: usize, values: TokenRows<'_, u16>, out: &mut [f32]) {
             mix((weights, stride), &values, out, (|value| Lanes16::load_halves(value), half_to_f32));
         }
 
         #[target_feature(enable = $features)]
-        pub(super) fn mix_bf16(weights: &[f32], stride: usize, values: Values<'_, u16>, out: &mut [f32]) {
+        pub(super) fn mix_bf16(weights: &[f32], stride: usize, values: TokenRows<'_, u16>, out: &mut [f32]) {
             mix((weights, stride), &values, out, (|value| Lanes16::load_brain(value), brain_to_f32));
         }
 
         #[target_feature(enable = $features)]
-        pub(super) fn mix_f8(weights: &[f32], stride: usize, values: Values<'_, u8>, out: &mut [f32]) {
+        pub(super) fn mix_f8(weights: &[f32], stride: usize, values: TokenRows<'_, u8>, out: &mut [f32]) {
             mix((weights, stride), &values, out, (|value| Lanes16::load_bytes(value), byte_to_f32));
         }
 

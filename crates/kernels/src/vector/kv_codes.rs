@@ -1,8 +1,8 @@
 //! The two products of attention over one page of small integers, several query heads at a time.
 //!
-//! A macro, because a function belongs to one instruction set. It expects `Lanes16`, sixteen floats, `Sums16`, sixteen sums of
-//! products, `Codes64`, four numbers of each of sixteen lanes, `prefetch_from`, which has memory brought nearer, and `HEADS`,
-//! the query heads that share one pass.
+//! A macro, because a function belongs to one instruction set. It expects `Lanes16`, sixteen floats, and `reduce4`, `Sums16`,
+//! sixteen sums of products, `Codes64`, four numbers of each of sixteen lanes, `prefetch_from`, which has memory brought nearer,
+//! and `HEADS`, the query heads that share one pass.
 
 use crate::kv_codes::VECTOR;
 
@@ -31,7 +31,6 @@ macro_rules! kv_code_kernels {
                 CodeBits::Four => scores_of::<4>(page, (out, stride)),
                 CodeBits::Eight => scores_of::<8>(page, (out, stride)),
             }
-            page.score_apart(out, stride);
         }
 
         #[target_feature(enable = $features)]
@@ -70,11 +69,12 @@ macro_rules! kv_code_kernels {
         ) -> usize {
             let tokens = page.keys.scales.len();
             let mut factors = [(page.query(first), Rounded::default()); H];
-            let mut common = [0.0; H];
+            let mut queries = [page.exact_query(first); H];
             for row in 0..H {
                 factors[row] = (page.query(first + row), page.query_codes.rounded[first + row]);
-                common[row] = page.common(first + row);
+                queries[row] = page.exact_query(first + row);
             }
+            let common = dots(&queries, page.keys.means);
             let mut side = page.tokens.start / 32;
             while side * 32 < page.tokens.end {
                 let sums = products::<BITS, H>(&page.keys, (tokens, page.ahead), side, &factors);
@@ -93,7 +93,55 @@ macro_rules! kv_code_kernels {
                 }
                 side += 1;
             }
+            if let Some((at, numbers)) = page.wanted_apart() {
+                let scores = dots(&queries, numbers);
+                for (row, score) in scores.iter().enumerate() {
+                    out[row * stride + at] = *score;
+                }
+            }
             H
+        }
+
+        /// Dot products of several queries with the same numbers, added up as the specification's `dot` does.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn dots<const H: usize>(queries: &[&[f32]; H], halves: &[u16]) -> [f32; H] {
+            let (halves, rest) = halves.as_chunks::<16>();
+            let mut rows = [&queries[0].as_chunks::<16>().0[..halves.len()]; H];
+            for (row, query) in rows.iter_mut().zip(queries) {
+                *row = &query.as_chunks::<16>().0[..halves.len()];
+            }
+            let mut sums = [Lanes16::zero(); H];
+            for (at, halves) in halves.iter().enumerate() {
+                let numbers = Lanes16::load_halves(halves);
+                for (sum, row) in sums.iter_mut().zip(&rows) {
+                    *sum = sum.add_product(Lanes16::load(&row[at]), numbers);
+                }
+            }
+            if !rest.is_empty() {
+                sums = add_rest(sums, queries, rest);
+            }
+            let mut all = [0.0; H];
+            for (all, sums) in all.chunks_mut(4).zip(sums.chunks(4)) {
+                let mut four = [Lanes16::zero(); 4];
+                four[..sums.len()].copy_from_slice(sums);
+                all.copy_from_slice(&reduce4(four)[..sums.len()]);
+            }
+            all
+        }
+
+        /// Adds the products of less than sixteen numbers, the last ones of each query.
+        #[cold]
+        #[inline(never)]
+        #[target_feature(enable = $features)]
+        fn add_rest<const H: usize>(mut sums: [Lanes16; H], queries: &[&[f32]; H], rest: &[u16]) -> [Lanes16; H] {
+            let mut halves = [0; 16];
+            halves[..rest.len()].copy_from_slice(rest);
+            let numbers = Lanes16::load_halves(&halves);
+            for (sum, query) in sums.iter_mut().zip(queries) {
+                *sum = sum.add_product(Lanes16::load(&padded(query.as_chunks::<16>().1)), numbers);
+            }
+            sums
         }
 
         #[inline]

@@ -11,6 +11,7 @@ pub(crate) mod interleaved32;
 pub(crate) mod interleaved_formats;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod kv_codes;
+pub(crate) mod row_scores;
 pub(crate) mod store;
 
 /// Up to this many columns, interleaved blocks of 32 are read row by row; more share some of them at a time.
