@@ -10,4 +10,6 @@ pub trait PageBytes: Send + Sync {
     fn copy_page(&self, class: PageClass, page: PageId) -> Vec<u8>;
     /// Fills a page with a copy that was made of one.
     fn fill_page(&self, class: PageClass, page: PageId, bytes: &[u8]) -> Result<(), StageError>;
+    /// Gives the memory of a page back to the system. The page stays usable, and is zero until it is written again.
+    fn give_back_page(&self, class: PageClass, page: PageId) -> Result<(), StageError>;
 }

@@ -177,6 +177,8 @@ pub(crate) struct CacheShape {
     pub(crate) key: usize,
     /// Numbers in a value.
     pub(crate) value: usize,
+    /// Whether a value is the first numbers of its key.
+    pub(crate) value_in_key: bool,
     /// Newest positions that are read; `None` for all.
     pub(crate) window: Option<u32>,
 }
@@ -337,11 +339,11 @@ impl MixerSpec {
     pub(crate) fn cache(&self) -> CacheShape {
         match self {
             MixerSpec::Attention(AttentionSpec { kv_heads, head, window, .. }) => {
-                CacheShape { heads: *kv_heads, key: *head, value: *head, window: *window }
+                CacheShape { heads: *kv_heads, key: *head, value: *head, value_in_key: false, window: *window }
             }
-            // The latent row lies there twice: scores read it number by number, what is found token by token.
+            // The latent row is the value, and with the rotated key behind it the key.
             MixerSpec::Latent(LatentSpec { rank, rotated, .. }) => {
-                CacheShape { heads: 1, key: rank + rotated, value: *rank, window: None }
+                CacheShape { heads: 1, key: rank + rotated, value: *rank, value_in_key: true, window: None }
             }
         }
     }

@@ -266,11 +266,6 @@ impl LocalStage {
         Ok(())
     }
 
-    /// Gives the memory of a page back to the system. The page stays usable, and is zero until it is written again.
-    pub fn give_back_page(&self, class: PageClass, page: PageId) -> Result<(), ModelError> {
-        self.state().cache.give_back(class, page)
-    }
-
     fn state(&self) -> MutexGuard<'_, State> {
         // A step that panicked left only rows that a later step writes again before it reads them.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -337,5 +332,10 @@ impl PageBytes for LocalStage {
         }
         room.copy_from_slice(bytes);
         Ok(())
+    }
+
+    fn give_back_page(&self, class: PageClass, page: PageId) -> Result<(), StageError> {
+        let given = self.state().cache.give_back(class, page);
+        given.map_err(|error| StageError::Plan { problem: error.to_string() })
     }
 }

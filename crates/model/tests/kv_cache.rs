@@ -4,7 +4,8 @@ mod harness;
 
 use std::path::{Path, PathBuf};
 
-use cascadia_model::{CacheFormat, KvFormat, KvPolicy};
+use cascadia_model::{CacheFormat, KvFormat, KvLayout, KvPolicy, ModelSpec, PAGE_TOKENS, PageClass};
+use cascadia_weights::ModelFiles;
 use harness::{CachedAs, WAYS, check_cached_bits, relative_difference, run};
 
 /// Long enough that several pages leave the tail.
@@ -55,7 +56,7 @@ fn quantised_caches_give_the_same_bits_in_every_way() {
 
 #[test]
 fn narrow_floats_give_the_same_bits_in_every_way() {
-    for fixture in ["llama3", "gemma3"] {
+    for fixture in ["llama3", "gemma3", "deepseek-v2-lite"] {
         let exact = run(&path(fixture), &tokens(), WAYS[0]);
         let errors = ["bf16", "fp8", "fp8/int8"].map(|name| {
             let format = KvFormat::from_name(name).expect("a known format");
@@ -64,6 +65,30 @@ fn narrow_floats_give_the_same_bits_in_every_way() {
         });
         eprintln!("{fixture}: mean differences {errors:?}");
         assert!(errors[0] > 0.0 && errors[0] < 0.03 && errors[0] < errors[1] && errors[2] > 0.0, "{errors:?}");
+    }
+}
+
+/// Of a latent cache, floats are one row per token; keys and values lie apart where they are integers, or not alike.
+#[test]
+fn latent_rows_are_stored_once() {
+    let files = ModelFiles::open(&path("deepseek-v2-lite")).expect("the fixture opens");
+    let spec = ModelSpec::from_files(&files).expect("the fixture has settings");
+    // Twenty latent numbers, and eight rotated ones that only keys have.
+    let (key, value): (u64, u64) = (28, 20);
+    let numbers = [
+        ("auto", 4 * key, 0),
+        ("f32", 4 * key, 0),
+        ("f16", 2 * key, 0),
+        ("bf16", 2 * key, 0),
+        ("fp8", key, 0),
+        ("f16/bf16", 2 * (key + value), 0),
+        // With what a page has besides, in whole cache lines: 2,048 bytes of keys and 2,176 of values.
+        ("int8", 66, 4 * key),
+    ];
+    for (name, stored, tail) in numbers {
+        let layout = KvLayout::whole(&spec, &KvPolicy::named(name).expect("a known policy"));
+        let per_token = |class| layout.page_bytes(class) / u64::from(PAGE_TOKENS) / spec.layers.len() as u64;
+        assert_eq!([per_token(PageClass::Full), per_token(PageClass::Tail)], [stored, tail], "{name}");
     }
 }
 

@@ -131,6 +131,12 @@ impl KvFormat {
         self.keys.bits().is_some() || self.values.bits().is_some()
     }
 
+    /// Whether keys and values are floats of one kind. Integers are not alike: keys lose the mean of their page, and products
+    /// want the codes of the two in different orders.
+    pub(crate) fn is_one_float(self) -> bool {
+        self.keys == self.values && !self.is_quantised()
+    }
+
     /// The format that loses nothing beside weights of `dtype`: float weights keep f32, so that results stay those of the
     /// authors' code; quantised weights have lost more than f16 takes away.
     pub(crate) fn for_weights(dtype: Dtype) -> KvFormat {

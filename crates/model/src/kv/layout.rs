@@ -1,7 +1,8 @@
 //! Where everything lies in a page of the KV cache.
 //!
 //! A page of a class holds the keys and values of all layers of that class, one layer after the other, so that it can be
-//! given back, copied and moved as one piece.
+//! given back, copied and moved as one piece. Where values are the first numbers of keys and both are floats of one format, as in
+//! latent attention, one row per token is both.
 
 use std::ops::Range;
 
@@ -43,8 +44,8 @@ pub(crate) struct PagePart {
     shape: CacheShape,
     /// The first byte of the keys.
     keys: u64,
-    /// The first byte of the values.
-    values: u64,
+    /// The first byte of the values; `None` where they are the first numbers of the keys.
+    values: Option<u64>,
 }
 
 impl KvLayout {
@@ -102,7 +103,8 @@ impl KvLayout {
             start
         };
         let keys = take(format.keys.key_bytes(shape.key));
-        let values = take(format.values.value_bytes(shape.value));
+        let shares_rows = shape.value_in_key && format.is_one_float();
+        let values = (!shares_rows).then(|| take(format.values.value_bytes(shape.value)));
         PagePart { class, format, shape, keys, values }
     }
 
@@ -158,9 +160,9 @@ impl LayerPlace {
 
     /// Bytes that the key and the value of one token take.
     pub(crate) fn token_bytes(&self) -> u64 {
-        let PagePart { format, .. } = self.stored;
-        let CacheShape { heads, key, value, .. } = self.shape;
-        (format.keys.key_bytes(key) + format.values.value_bytes(value)) * heads as u64 / u64::from(PAGE_TOKENS)
+        let values = if self.stored.shares_rows() { 0 } else { self.stored.head_bytes(Side::Values) };
+        let bytes = (self.stored.head_bytes(Side::Keys) + values) * self.shape.heads;
+        bytes as u64 / u64::from(PAGE_TOKENS)
     }
 }
 
@@ -170,11 +172,25 @@ impl PagePart {
         self.format.of(side)
     }
 
-    /// Bytes of one head's keys or values in a page.
+    /// Whether key and value of a token are one row, as long as the key, and rows lie token by token.
+    pub(crate) fn shares_rows(&self) -> bool {
+        self.values.is_none()
+    }
+
+    /// The side in whose order keys or values lie, and how many numbers of a token lie there: shared rows lie as values do,
+    /// and are as long as keys.
+    pub(crate) fn order(&self, side: Side) -> (Side, usize) {
+        match self.shares_rows() {
+            true => (Side::Values, self.shape.key),
+            false => (side, self.shape.width(side)),
+        }
+    }
+
+    /// Bytes of one head's keys or values in a page; those of its rows where they share them.
     pub(crate) fn head_bytes(&self, side: Side) -> usize {
         match side {
-            Side::Keys => self.format.keys.key_bytes(self.shape.key) as usize,
-            Side::Values => self.format.values.value_bytes(self.shape.value) as usize,
+            Side::Values if !self.shares_rows() => self.format.values.value_bytes(self.shape.value) as usize,
+            Side::Keys | Side::Values => self.format.keys.key_bytes(self.shape.key) as usize,
         }
     }
 
@@ -193,7 +209,7 @@ impl PagePart {
     fn start(&self, side: Side) -> usize {
         match side {
             Side::Keys => self.keys as usize,
-            Side::Values => self.values as usize,
+            Side::Values => self.values.unwrap_or(self.keys) as usize,
         }
     }
 }

@@ -19,8 +19,7 @@ pub(crate) struct KvPool {
     scratch: Vec<SealScratch>,
 }
 
-/// The cache that one layer reads. Per page and head there are `PAGE_TOKENS` keys and as many values. Values lie token by
-/// token; keys number by number, because the scores of sixteen tokens are computed side by side.
+/// The cache that one layer reads. Per page and head there are `PAGE_TOKENS` keys and as many values.
 pub(crate) struct LayerCache<'a> {
     place: &'a LayerPlace,
     pages: &'a mut PerClass<Vec<MmapMut>>,
@@ -89,8 +88,12 @@ impl LayerCache<'_> {
             let token = position as usize % TOKENS;
             for head in 0..heads {
                 let source = row * heads + head;
-                let (column, key) = (&mut bytes[written.of_head(Side::Keys, head)], &keys[source * key..][..key]);
-                store_column(written.format(Side::Keys), column, token, key, step.ops);
+                let (cached, key) = (&mut bytes[written.of_head(Side::Keys, head)], &keys[source * key..][..key]);
+                if written.shares_rows() {
+                    store_row(written.format(Side::Keys), cached, token, key, step.ops);
+                    continue;
+                }
+                store_column(written.format(Side::Keys), cached, token, key, step.ops);
                 let (rows, value) =
                     (&mut bytes[written.of_head(Side::Values, head)], &values[source * value..][..value]);
                 store_row(written.format(Side::Values), rows, token, value, step.ops);
@@ -110,8 +113,9 @@ impl LayerCache<'_> {
         let (tail, page) = (&tail[from], &mut pages[to]);
         for side in [Side::Keys, Side::Values] {
             let (heads, bytes, width) = (stored.of_all_heads(side), stored.head_bytes(side), shape.width(side));
+            let (order, length) = written.order(side);
             pool.chunks_with(&mut page[heads], bytes, self.scratch, |_, head, bytes, scratch| {
-                let exact = numbers((written.format(side), side), &tail[written.of_head(side, head)], width);
+                let exact = numbers((written.format(side), order), &tail[written.of_head(side, head)], length);
                 quantise((stored.format(side), side), bytes, width, exact, scratch);
             });
         }
@@ -122,7 +126,10 @@ impl LayerCache<'_> {
         let part: &PagePart = self.place.seen_from(position, number);
         let bytes = &self.pages[part.class][sequence.page(part.class, number) as usize];
         let shape = self.place.shape;
-        let of = |side| rows((part.format(side), side), &bytes[part.of_head(side, head)], shape.width(side));
+        let of = |side| {
+            let rows = rows((part.format(side), side), &bytes[part.of_head(side, head)], shape.width(side));
+            if part.shares_rows() { rows.in_shared_rows(shape.key) } else { rows }
+        };
         KvPage { keys: of(Side::Keys), values: of(Side::Values) }
     }
 

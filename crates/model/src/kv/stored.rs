@@ -1,6 +1,7 @@
 //! Keys or values of one head in the bytes of a page, in every format.
 //!
-//! Values lie token by token. Keys lie number by number, because the scores of sixteen tokens are computed side by side.
+//! Values lie token by token. Keys lie number by number, because the scores of sixteen tokens are computed side by side; where
+//! values are the first numbers of keys, both are one row, token by token.
 //! Integers come in the order that their kernels want, then the scales of all tokens, then the means of keys and the token that
 //! stays as it is.
 
