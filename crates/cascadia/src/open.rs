@@ -193,8 +193,8 @@ impl ModelBuilder {
         self
     }
 
-    /// Lets adapters take so many bytes together; those that do not fit are read again when a request needs them. The bytes are
-    /// part of [`ModelBuilder::memory`].
+    /// Lets adapters take so many bytes together, which are part of [`ModelBuilder::memory`], and beyond these the memory of
+    /// cached prefixes that were used longer ago. Those that do not fit are read again when a request needs them.
     pub fn adapter_memory(self, bytes: u64) -> ModelBuilder {
         ModelBuilder { adapter_bytes: Some(bytes), ..self }
     }
@@ -305,6 +305,7 @@ impl ModelBuilder {
         let queue = options.queue;
         let usual = AdapterLimits::new(self.parallel);
         let adapters = engine.adapters(AdapterLimits { bytes: self.adapter_bytes.unwrap_or(usual.bytes), ..usual });
+        options.adapters = Some(adapters.clone());
         let service = match draft {
             None => Service::start(engine, Arc::clone(&text), options)?,
             Some(draft) => Service::start_with_draft(engine, draft, Arc::clone(&text), options)?,

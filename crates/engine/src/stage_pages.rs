@@ -51,4 +51,8 @@ impl PageBytes for StagePages {
         }
         Ok(())
     }
+
+    fn give_back_page(&self, class: PageClass, page: PageId) -> Result<(), StageError> {
+        self.parts().try_for_each(|part| part.give_back_page(class, page))
+    }
 }

@@ -15,7 +15,7 @@ use utoipa::openapi::{RefOr, Schema};
 use crate::app::App;
 use crate::error::{ApiError, ErrorKind};
 use crate::http::guard::guard;
-use crate::observe::{health, status};
+use crate::observe::{health, kv, status};
 use crate::protocols::anthropic::messages::{self, MessagesProtocol, MessagesRequest};
 use crate::protocols::ollama::chat::OllamaChatProtocol;
 use crate::protocols::ollama::generate::GenerateProtocol;
@@ -66,6 +66,9 @@ pub const ROUTES: &[Route] = &[
     Route::get("/metrics", "Metrics for Prometheus.", || get(status::metrics)),
     Route::get("/status", "The same metrics as JSON, with percentiles, and the machines of a fleet.", || {
         get(status::status)
+    }),
+    Route::get("/debug/kv", "How the KV cache is stored, who holds it, and what happened to it lately.", || {
+        get(kv::show)
     }),
     Route::get("/openapi.json", "This document.", || get(openapi::document)),
     // The same answer whatever the server does, for a supervisor that restarts it.

@@ -1,6 +1,5 @@
 //! Adapters of one model by name, and those of them that are in memory.
 
-mod resident;
 mod selection;
 mod store;
 

@@ -49,22 +49,35 @@ impl AdapterHandle {
         self.chosen.iter().map(|chosen| chosen.name.as_str())
     }
 
-    /// Its weights, which are read into memory unless they are there.
+    /// Its weights, which are read unless they are in memory. They stay there if nothing has to leave for them.
     pub fn activate(&self) -> Result<Arc<Adapter>, EngineError> {
-        if let Some(adapter) = self.store.resident().find(self.id) {
+        if let Some(adapter) = self.store.find(self.id) {
             return Ok(adapter);
         }
         let adapter = Arc::new(self.store.load(&parts(&self.chosen))?);
-        Ok(self.store.resident().keep(adapter))
+        Ok(self.store.keep(adapter))
+    }
+
+    /// Lets its weights stay in memory for others too. Where they do not fit, `lend` may give more memory; then adapters leave
+    /// that nobody uses. Returns the weights to use: another thread may have been faster.
+    pub(crate) fn keep(&self, weights: Arc<Adapter>, lend: impl FnOnce(u64)) -> Arc<Adapter> {
+        let resident = self.store.resident();
+        if !resident.has(self.id) {
+            lend(weights.bytes());
+            resident.make_room(weights.bytes());
+        }
+        self.store.keep(weights)
+    }
+
+    /// Its weights are used.
+    pub(crate) fn touch(&self) {
+        self.store.resident().touch(self.id);
     }
 
     /// Reads its weights into memory for a request that waits, if nothing has to leave for them.
     pub fn prefetch(&self) {
-        let room = {
-            let resident = self.store.resident();
-            !resident.has(self.id) && resident.fits(self.bytes)
-        };
-        if room {
+        let resident = self.store.resident();
+        if !resident.has(self.id) && resident.fits(self.bytes) {
             // If this fails, it fails again when the weights are needed, and is reported then.
             let _ = self.activate();
         }

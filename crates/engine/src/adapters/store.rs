@@ -1,6 +1,7 @@
 //! The names of adapters, and what is behind them now.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,9 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cascadia_model::{Adapter, AdapterFiles, AdapterId, AdapterPart, AdapterPrecision, ModelSpec};
 use cascadia_weights::ModelFiles;
 
-use super::resident::Resident;
 use super::selection::{AdapterHandle, Chosen, parse};
 use crate::EngineError;
+use crate::service::schedule::ResidentAdapters;
 
 /// Adapters in memory together where nothing else is said.
 const DEFAULT_BYTES: u64 = 512 << 20;
@@ -26,7 +27,7 @@ pub struct AdapterStore {
 /// Limits of a store.
 #[derive(Clone, Copy, Debug)]
 pub struct AdapterLimits {
-    /// What adapters take in memory together. As many as requests run at a time always fit: larger ones are refused.
+    /// What adapters may always take in memory together. As many as requests run at a time always fit: larger ones are refused.
     pub bytes: u64,
     /// Requests that run at a time, each of which may use another adapter.
     pub parallel: u32,
@@ -62,7 +63,7 @@ struct Shared {
     spec: ModelSpec,
     limits: AdapterLimits,
     entries: Mutex<BTreeMap<String, Entry>>,
-    resident: Mutex<Resident>,
+    resident: ResidentAdapters,
 }
 
 /// What is behind a name.
@@ -87,7 +88,7 @@ impl AdapterLimits {
 impl AdapterStore {
     /// No adapters yet, for a model.
     pub fn new(base: Arc<ModelFiles>, spec: ModelSpec, limits: AdapterLimits) -> AdapterStore {
-        let (entries, resident) = (Mutex::default(), Mutex::new(Resident::new(limits.bytes)));
+        let (entries, resident) = (Mutex::default(), ResidentAdapters::new(limits.bytes));
         AdapterStore { shared: Arc::new(Shared { base, spec, limits, entries, resident }) }
     }
 
@@ -99,9 +100,7 @@ impl AdapterStore {
         let adapter = self.load(&[AdapterPart { files: &files, weight: 1.0 }])?;
         let (rank, bytes) = (adapter.rank(), adapter.bytes());
         self.check_size(bytes).map_err(|problem| EngineError::Adapter { name: name.to_owned(), problem })?;
-        if self.resident().fits(bytes) {
-            self.resident().keep(Arc::new(adapter));
-        }
+        self.keep(Arc::new(adapter));
         let mut entries = self.entries();
         if !entries.contains_key(name) && entries.len() >= self.shared.limits.count {
             let problem = format!("cannot be added: there are {} already; remove one", entries.len());
@@ -130,7 +129,8 @@ impl AdapterStore {
 
     /// Keeps an adapter in memory from now on.
     pub fn pin(&self, name: &str) -> Result<(), EngineError> {
-        self.select(name)?.activate()?;
+        let selected = self.select(name)?;
+        selected.keep(selected.activate()?, |_| {});
         if let Some(entry) = self.entries().get_mut(name) {
             entry.pinned = true;
             self.resident().pin(entry.files.id());
@@ -176,13 +176,30 @@ impl AdapterStore {
         self.resident().bytes()
     }
 
+    /// Of that, what lies in memory that the KV cache lends.
+    pub fn borrowed_bytes(&self) -> u64 {
+        self.resident().borrowed_bytes()
+    }
+
+    /// An adapter that is in memory, which counts as used.
+    pub(super) fn find(&self, id: AdapterId) -> Option<Arc<Adapter>> {
+        self.resident().find(id)?.downcast().ok()
+    }
+
+    /// Keeps an adapter in memory if it fits. Gives the one to use: another thread may have been faster.
+    pub(super) fn keep(&self, adapter: Arc<Adapter>) -> Arc<Adapter> {
+        let kept = self.resident().keep(adapter.id(), adapter.bytes(), adapter.clone());
+        kept.downcast().unwrap_or(adapter)
+    }
+
     /// Reads adapters into memory, for whoever asked; the store does not keep them.
     pub(super) fn load(&self, parts: &[AdapterPart<'_>]) -> Result<Adapter, EngineError> {
         Ok(Adapter::load(parts, &self.shared.base, &self.shared.spec, AdapterPrecision::LikeBase)?)
     }
 
-    pub(super) fn resident(&self) -> MutexGuard<'_, Resident> {
-        self.shared.resident.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Those that are in memory.
+    pub(crate) fn resident(&self) -> &ResidentAdapters {
+        &self.shared.resident
     }
 
     fn entries(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
@@ -218,6 +235,12 @@ impl AdapterStore {
             mib(all),
             mib(limit)
         ))
+    }
+}
+
+impl fmt::Debug for AdapterStore {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("AdapterStore").field("limits", &self.shared.limits).finish_non_exhaustive()
     }
 }
 

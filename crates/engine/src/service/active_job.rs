@@ -57,14 +57,6 @@ impl ActiveJob {
         }
     }
 
-    /// The weights of its adapter, if it has one of its own.
-    pub(super) fn weights(&mut self) -> Result<Option<Arc<Adapter>>, EngineError> {
-        if let (Some(adapter), None) = (&self.adapter, &self.weights) {
-            self.weights = Some(adapter.activate()?);
-        }
-        Ok(self.weights.clone())
-    }
-
     /// What may come next of an answer, up to so many tokens; `None` of a job that is no answer.
     pub(super) fn propose(&mut self, tokens: &[u32], most: usize) -> Option<(usize, Proposal)> {
         let ActiveTask::Answer(answer) = &mut self.task else { return None };

@@ -10,6 +10,7 @@ use cascadia_model::{CachePages, ModelLimits, ModelSpec, PAGE_TOKENS, PageClass,
 
 use super::active_job::{ActiveJob, ActiveTask};
 use super::answer::{Answer, StartedAnswer};
+use super::cache_log::{CacheEvent, CacheLog};
 use super::embedding::Embedding;
 use super::panics::PanicBoundary;
 use super::queue::{Full, Queue, QueueLimits};
@@ -32,6 +33,21 @@ pub struct Service {
 #[derive(Clone)]
 pub struct ServiceHandle {
     shared: Arc<Shared>,
+}
+
+/// How a model's KV cache is stored, fixed when the model is loaded.
+#[derive(Clone, Debug)]
+pub struct CacheLayout {
+    /// The formats of keys and values, one for all layers or a list of them, and what else differs from the usual.
+    pub policy: String,
+    /// Tokens of a page.
+    pub page_tokens: u32,
+    /// What a page takes in all layers that read whole sequences.
+    pub page_bytes: u64,
+    /// The same of layers that read a window.
+    pub window_page_bytes: u64,
+    /// The same of the newest tokens of a quantised cache.
+    pub tail_page_bytes: u64,
 }
 
 /// Why a job was not accepted.
@@ -67,6 +83,7 @@ pub(super) struct Shared {
     /// Set when the service is dropped: the answers are no longer wanted.
     pub(super) abandoned: AtomicBool,
     pub(super) snapshot: Mutex<Snapshot>,
+    pub(super) cache_log: Mutex<CacheLog>,
     refused: AtomicU64,
     pub(super) panics: PanicBoundary,
     /// Set when the thread has ended although jobs may still come.
@@ -74,6 +91,7 @@ pub(super) struct Shared {
     text: Arc<ModelText>,
     limits: TokenLimits,
     numerics: String,
+    cache: CacheLayout,
     pub(super) spill: Option<SpillHandle>,
     begin: Instant,
 }
@@ -122,6 +140,7 @@ impl Service {
             })),
             abandoned: AtomicBool::new(false),
             snapshot: Mutex::default(),
+            cache_log: Mutex::default(),
             refused: AtomicU64::new(0),
             panics: PanicBoundary::default(),
             dead: AtomicBool::new(false),
@@ -132,6 +151,7 @@ impl Service {
                 vocabulary: pipeline.spec().vocabulary,
             },
             numerics: pipeline.numerics(),
+            cache: CacheLayout::new(limits, pipeline.spec()),
             spill: spill.as_ref().map(|(spill, _)| spill.handle()),
             begin,
         });
@@ -251,6 +271,16 @@ impl ServiceHandle {
         &self.shared.numerics
     }
 
+    /// How keys and values are stored.
+    pub fn cache_layout(&self) -> &CacheLayout {
+        &self.shared.cache
+    }
+
+    /// What happened to the KV cache lately, the oldest first.
+    pub fn cache_events(&self) -> Vec<CacheEvent> {
+        self.shared.cache_log.lock().unwrap_or_else(PoisonError::into_inner).events()
+    }
+
     /// What the service is doing now.
     pub fn snapshot(&self) -> Snapshot {
         let snapshot = self.shared.snapshot.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -262,6 +292,15 @@ impl ServiceHandle {
             spill: self.shared.spill.as_ref().and_then(SpillHandle::status),
             ..snapshot
         }
+    }
+}
+
+impl CacheLayout {
+    fn new(limits: &ModelLimits, spec: &ModelSpec) -> CacheLayout {
+        let layout = limits.kv_layout(spec);
+        let [page_bytes, window_page_bytes, tail_page_bytes] = PageClass::ALL.map(|class| layout.page_bytes(class));
+        let policy = limits.kv.describe(spec);
+        CacheLayout { policy, page_tokens: PAGE_TOKENS, page_bytes, window_page_bytes, tail_page_bytes }
     }
 }
 

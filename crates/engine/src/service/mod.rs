@@ -2,6 +2,7 @@
 
 mod active_job;
 pub(crate) mod answer;
+mod cache_log;
 mod embedding;
 mod handle;
 mod in_flight;
@@ -17,7 +18,8 @@ mod snapshot;
 pub(crate) mod speculate;
 pub mod spill;
 
-pub use handle::{Service, ServiceHandle, SubmitError};
+pub use cache_log::{CacheChange, CacheEvent};
+pub use handle::{CacheLayout, Service, ServiceHandle, SubmitError};
 pub use job::{
     Alternative, Generation, Job, JobId, JobOutcome, JobSink, NewToken, Priority, Task, Tenant, TokenLogprobs, Update,
 };

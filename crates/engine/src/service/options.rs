@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::Tenant;
 use super::schedule::Sharing;
 use super::spill::SpillOptions;
+use crate::AdapterStore;
 
 /// Limits of a service, fixed at its start. How much is cached is fixed when the engine is opened.
 #[derive(Clone, Debug)]
@@ -35,6 +36,8 @@ pub struct ServiceOptions {
     pub weights: BTreeMap<Tenant, u32>,
     /// Where pages go that memory gives up; nowhere if not given.
     pub spill: Option<SpillOptions>,
+    /// Adapters that may use memory of the KV cache while no job needs it, where the whole model runs in this process.
+    pub adapters: Option<AdapterStore>,
 }
 
 /// What steps cost. It decides how many draft tokens are computed, and never which tokens an answer has.
@@ -60,6 +63,7 @@ impl Default for ServiceOptions {
             sharing: Sharing::WithinTenant,
             weights: BTreeMap::new(),
             spill: None,
+            adapters: None,
         }
     }
 }

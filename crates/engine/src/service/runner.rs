@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
-use cascadia_model::{ModelLimits, PageClass, StageError};
+use cascadia_model::{Adapter, ModelLimits, PageClass, StageError};
 
 use super::active_job::{ActiveJob, ActiveTask, Ending};
 use super::handle::{Command, Shared};
@@ -18,6 +18,7 @@ use super::schedule::{Advance, JobRows, Plan, PromptRows, ScheduleLimits, Schedu
 use super::speculate::{DraftModel, DraftRequest, MeasuredCosts, Proposal, draft_lengths, draft_model_length};
 use super::spill::{Spill, WriterThread};
 use super::{JobId, ServiceOptions, Snapshot};
+use crate::stage_pages::StagePages;
 use crate::{EngineError, FinishReason, LOGITS_AT_ONCE, Pipeline};
 
 /// Steps in a row that may find no stage before the jobs in them are given up.
@@ -89,9 +90,12 @@ impl Runner {
             weights: options.weights,
         });
         let spill = spill.map(|(tier, writer)| {
-            scheduler.set_tier(Box::new(tier));
+            scheduler.memory_mut().set_tier(Box::new(tier));
             writer
         });
+        if let Some((adapters, pages)) = options.adapters.zip(StagePages::new(pipeline.stages())) {
+            scheduler.memory_mut().lend_to(adapters.resident().clone(), Arc::new(pages), shared.context());
+        }
         Runner {
             steps,
             draft,
@@ -121,7 +125,7 @@ impl Runner {
             }
         }
         if self.spill.as_ref().is_some_and(WriterThread::keeps_records) {
-            self.scheduler.keep_prefixes();
+            self.scheduler.memory_mut().keep_prefixes();
         }
         drop(self.spill.take());
     }
@@ -274,10 +278,22 @@ impl Runner {
     fn adapt(&mut self, plan: &mut Plan) -> Result<(), EngineError> {
         let opened_with = self.steps.pipeline().adapter().cloned();
         for (planned, step) in plan.jobs.iter().zip(&mut plan.step.steps) {
-            let own = self.jobs.get_mut(&planned.id).map_or(Ok(None), ActiveJob::weights)?;
-            step.adapter = own.or_else(|| opened_with.clone());
+            step.adapter = self.weights(planned)?.or_else(|| opened_with.clone());
         }
         Ok(())
+    }
+
+    /// The weights of a job's own adapter. When it begins to use them, they stay in memory for others too if room can be made.
+    fn weights(&mut self, planned: &JobRows) -> Result<Option<Arc<Adapter>>, EngineError> {
+        let Some(ActiveJob { adapter: Some(adapter), weights, .. }) = self.jobs.get_mut(&planned.id) else {
+            return Ok(None);
+        };
+        adapter.touch();
+        if weights.is_none() || planned.reused.is_some() {
+            let active = weights.take().map_or_else(|| adapter.activate(), Ok)?;
+            *weights = Some(adapter.keep(active, |bytes| self.scheduler.memory_mut().lend_for(bytes)));
+        }
+        Ok(weights.clone())
     }
 
     /// Reports to jobs that they left the queue.
@@ -516,6 +532,7 @@ impl Runner {
             pages: u64::from(memory.pages(PageClass::Full).count()),
             pages_held: u64::from(memory.pages(PageClass::Full).running()),
             pages_cached: u64::from(memory.pages(PageClass::Full).cached()),
+            pages_lent: u64::from(memory.pages(PageClass::Full).lent()),
             window_pages: u64::from(memory.pages(PageClass::Window).count()),
             window_pages_held: u64::from(memory.pages(PageClass::Window).running()),
             window_pages_cached: u64::from(memory.pages(PageClass::Window).cached()),
@@ -532,7 +549,10 @@ impl Runner {
             tenants: self.scheduler.shares(),
             ..self.counted.clone()
         };
-        *self.shared.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        let mut shown = self.shared.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut log = self.shared.cache_log.lock().unwrap_or_else(PoisonError::into_inner);
+        log.note(self.shared.now(), &shown, &now);
+        *shown = now;
     }
 }
 

@@ -10,6 +10,8 @@ use cascadia_model::{
 
 pub(crate) const VOCABULARY: u64 = 50;
 const PAGE: usize = PAGE_TOKENS as usize;
+/// The state where a page was given back: whoever reads it has other tokens from there on.
+const GIVEN_BACK: u64 = 0x6576_6967;
 
 /// Pages of states; stale ones stay until they are written again, as in a real cache.
 pub(crate) struct HashModel {
@@ -119,6 +121,11 @@ impl PageBytes for SharedModel {
         let (states, _) = bytes.as_chunks::<8>();
         let states: Vec<u64> = states.iter().map(|state| u64::from_le_bytes(*state)).collect();
         self.model().pages[class][page as usize].copy_from_slice(&states);
+        Ok(())
+    }
+
+    fn give_back_page(&self, class: PageClass, page: PageId) -> Result<(), StageError> {
+        self.model().pages[class][page as usize].fill(GIVEN_BACK);
         Ok(())
     }
 }

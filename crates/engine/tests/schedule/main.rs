@@ -3,6 +3,7 @@
 mod disk;
 mod fairness;
 mod hash_model;
+mod lending;
 mod places;
 mod prefixes;
 mod restoring;

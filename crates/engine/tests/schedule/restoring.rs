@@ -32,7 +32,7 @@ impl Bench {
         let (tier, writer) = disk.tier(Arc::new(model.clone()), (bytes, 1 << 30));
         let handle = tier.handle();
         let mut scheduler = Scheduler::new(limits.clone());
-        scheduler.set_tier(Box::new(tier));
+        scheduler.memory_mut().set_tier(Box::new(tier));
         Bench { scheduler, model, limits, disk, writer, handle, next: 0 }
     }
 
@@ -226,7 +226,7 @@ fn what_was_used_last_is_kept_at_the_end() {
     let mut bench = Bench::with_disk(limits(40), 4 * 4096);
     let texts = [text(1, 200), text(2, 200), text(3, 100)];
     texts.iter().for_each(|tokens| _ = bench.run(1, tokens, 1));
-    bench.scheduler.keep_prefixes();
+    bench.scheduler.memory_mut().keep_prefixes();
     bench.writer.work();
     let status = bench.status();
     assert_eq!((status.records, status.written), (4, 4), "nothing takes the place of another");
@@ -242,7 +242,7 @@ fn everything_that_is_cached_is_kept_at_the_end() {
     let mut bench = Bench::new(classes([20, 20, 20], [100, 128]));
     bench.run(1, &tokens, 1);
     assert_eq!(bench.status().waiting_bytes, 0);
-    bench.scheduler.keep_prefixes();
+    bench.scheduler.memory_mut().keep_prefixes();
     bench.writer.work();
     // Of four whole pages, all of layers that read everything, and what the tree still has of the others.
     assert!(bench.status().written >= 4 + 2 + 2, "{:?}", bench.status());

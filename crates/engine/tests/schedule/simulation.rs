@@ -1,12 +1,15 @@
-//! Seeded arrivals, cancels, draft tokens and failures on tiny pools: no page leaks, every job ends once, with its own tokens.
+//! Seeded arrivals, cancels, draft tokens, adapters and failures on tiny pools: no page leaks, every job ends once, with its
+//! own tokens.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use cascadia_engine::service::schedule::{Advance, Needs, Plan, PromptRows, ScheduleLimits, Scheduler, Work};
+use cascadia_engine::service::schedule::{
+    Advance, Needs, Plan, PromptRows, ResidentAdapters, ScheduleLimits, Scheduler, Weights, Work,
+};
 use cascadia_engine::service::spill::{SpillHandle, SpillWriter};
 use cascadia_engine::service::{JobId, Priority, Tenant};
-use cascadia_model::{CachePages, ModelLimits, PAGE_TOKENS, PageClass, PerClass, StageCache};
+use cascadia_model::{AdapterId, CachePages, ModelLimits, PAGE_TOKENS, PageBytes, PageClass, PerClass, StageCache};
 
 use crate::disk::{Operation, TestDisk};
 use crate::hash_model::{Random, SharedModel, VOCABULARY, alone, limits, model, spans};
@@ -32,6 +35,30 @@ struct Below {
     handle: SpillHandle,
 }
 
+/// Adapters beside the cache.
+struct Beside {
+    resident: ResidentAdapters,
+    own: u64,
+    page_bytes: u64,
+    /// Pages that are never lent.
+    reserve: u32,
+    /// Bytes of each adapter.
+    sizes: Vec<u64>,
+    selected: BTreeMap<JobId, AdapterId>,
+    used: BTreeMap<JobId, Used>,
+    /// Pages that were lent, and those that sequences took back.
+    lent: u32,
+    taken_back: u32,
+}
+
+/// The adapter of a job that runs.
+struct Used {
+    id: AdapterId,
+    /// Whether it was in memory for others too when the job began.
+    is_kept: bool,
+    _weights: Weights,
+}
+
 struct Simulation {
     seed: u64,
     random: Random,
@@ -39,6 +66,7 @@ struct Simulation {
     model: SharedModel,
     limits: ScheduleLimits,
     below: Option<Below>,
+    beside: Option<Beside>,
     jobs: BTreeMap<JobId, Expected>,
     /// Positions of each sequence that stages hold, since it last ended.
     lengths: BTreeMap<JobId, u32>,
@@ -80,6 +108,7 @@ impl Simulation {
             model: SharedModel::new(&limits),
             limits,
             below: None,
+            beside: None,
             jobs: BTreeMap::new(),
             lengths: BTreeMap::new(),
             flights: VecDeque::new(),
@@ -95,9 +124,35 @@ impl Simulation {
         let bytes = (4096 * (4 + simulation.random.below(60)), 4096 * (1 + simulation.random.below(20)));
         let (tier, writer) = disk.tier(Arc::new(simulation.model.clone()), bytes);
         let handle = tier.handle();
-        simulation.scheduler.set_tier(Box::new(tier));
+        simulation.scheduler.memory_mut().set_tier(Box::new(tier));
         simulation.below = Some(Below { disk, writer, handle });
         simulation
+    }
+
+    /// The same with adapters that borrow pages. Sequences are half as long as the cache at most, so the other half may be lent.
+    fn with_adapters(seed: u64) -> Simulation {
+        let mut simulation = Simulation::new(seed);
+        let pages = simulation.limits.model.cache.of(PageClass::Full);
+        let longest = pages / 2;
+        simulation.limits.model.context = longest * PAGE_TOKENS;
+        let mut scheduler = Scheduler::new(simulation.limits.clone());
+        let (model, random) = (simulation.model.clone(), &mut simulation.random);
+        let page_bytes = model.page_bytes(PageClass::Full) as u64;
+        let own = page_bytes * random.below(4);
+        let resident = ResidentAdapters::new(own);
+        scheduler.memory_mut().lend_to(resident.clone(), Arc::new(model), longest * PAGE_TOKENS);
+        let beside = Beside {
+            resident,
+            own,
+            page_bytes,
+            reserve: longest.max(pages.div_ceil(5)),
+            sizes: (0..6).map(|_| 1 + random.below(3 * page_bytes)).collect(),
+            selected: BTreeMap::new(),
+            used: BTreeMap::new(),
+            lent: 0,
+            taken_back: 0,
+        };
+        Simulation { scheduler, beside: Some(beside), ..simulation }
     }
 
     /// What may happen to a disk between two steps: files are written or not, changed, removed; anything may fail.
@@ -159,7 +214,8 @@ impl Simulation {
         let answer = alone(&prompt, count, &self.limits.spans);
         self.jobs.insert(id, Expected { prompt: prompt.clone(), answer, got: Vec::new(), ended: false });
         let needs = Needs::NextToken;
-        self.scheduler.admit(Work { id, tokens: prompt, needs, tenant, priority, deadline, adapter: None }, self.now);
+        let adapter = self.beside.as_mut().and_then(|beside| beside.select(id, &mut self.random));
+        self.scheduler.admit(Work { id, tokens: prompt, needs, tenant, priority, deadline, adapter }, self.now);
     }
 
     fn end(&mut self, id: JobId) {
@@ -188,8 +244,11 @@ impl Simulation {
 
     fn plan(&mut self) {
         self.draft();
-        let plan = self.scheduler.plan(self.now);
-        self.scheduler.take_released().iter().for_each(|id| _ = self.lengths.remove(id));
+        let plan = self.plan_beside_adapters();
+        self.scheduler.take_released().iter().for_each(|id| {
+            self.lengths.remove(id);
+            self.beside.iter_mut().for_each(|beside| _ = beside.used.remove(id));
+        });
         let Some(plan) = plan else {
             // With a disk, all may wait for pages to come back.
             let waits = !self.flights.is_empty() || self.below.is_some();
@@ -206,8 +265,63 @@ impl Simulation {
             let length = self.lengths.insert(JobId(step.id), step.end()).unwrap_or(0);
             assert_eq!(step.start, length, "seed {}: rows of sequence {}", self.seed, step.id);
         }
+        self.adapt(&plan);
         let next = self.model.run(&plan.step);
         self.flights.push_back(Flight { plan, next });
+    }
+
+    /// Sequences take pages back from adapters, but none of what these have of their own, and none that is in use.
+    fn plan_beside_adapters(&mut self) -> Option<Plan> {
+        let lent = |scheduler: &Scheduler| scheduler.memory().pages(PageClass::Full).lent();
+        let (bytes, before) = (self.beside.as_ref().map_or(0, |beside| beside.resident.bytes()), lent(&self.scheduler));
+        let plan = self.scheduler.plan(self.now);
+        let after = lent(&self.scheduler);
+        if let Some(beside) = &mut self.beside {
+            let left = beside.resident.bytes();
+            assert!(after <= before && left <= bytes, "seed {}: a plan lends nothing", self.seed);
+            assert!(bytes > beside.own || left == bytes, "seed {}: adapters lost memory of their own", self.seed);
+            let is_there = |used: &Used| !used.is_kept || beside.resident.has(used.id);
+            assert!(beside.used.values().all(is_there), "seed {}: an adapter in use is gone", self.seed);
+            beside.taken_back += if left < bytes { before - after } else { 0 };
+        }
+        plan
+    }
+
+    /// Gives the jobs of a plan their adapters, as a service does.
+    fn adapt(&mut self, plan: &Plan) {
+        let Some(beside) = &mut self.beside else { return };
+        let lent = self.scheduler.memory().pages(PageClass::Full).lent();
+        for job in plan.jobs.iter().map(|planned| planned.id) {
+            let Some(id) = beside.selected.get(&job).copied() else { continue };
+            beside.resident.touch(id);
+            if beside.used.contains_key(&job) {
+                continue;
+            }
+            let bytes = beside.sizes[usize::from(id.0[0])];
+            if !beside.resident.has(id) {
+                self.scheduler.memory_mut().lend_for(bytes);
+                beside.resident.make_room(bytes);
+            }
+            let _weights = beside.resident.keep(id, bytes, Arc::new(()));
+            let is_kept = beside.resident.has(id);
+            beside.used.insert(job, Used { id, is_kept, _weights });
+        }
+        let pages = self.scheduler.memory().pages(PageClass::Full);
+        let most = beside.own + u64::from(pages.lent()) * beside.page_bytes;
+        assert!(beside.resident.bytes() <= most, "seed {}: adapters take more than they have", self.seed);
+        assert!(pages.kept() >= beside.reserve, "seed {}: the cache has lost its reserve", self.seed);
+        beside.lent += pages.lent() - lent;
+    }
+
+    /// All adapters go, and with them everything that they borrowed; then all that is cached.
+    fn end_adapters(&mut self) {
+        let Some(beside) = &mut self.beside else { return };
+        beside.used.clear();
+        (0..beside.sizes.len() as u8).for_each(|number| beside.resident.remove(AdapterId([number; 32])));
+        assert!(self.scheduler.plan(self.now).is_none(), "seed {}: nothing is left to do", self.seed);
+        self.scheduler.memory_mut().forget();
+        let pages = self.scheduler.memory().pages(PageClass::Full);
+        assert_eq!((pages.lent(), pages.free()), (0, pages.count()), "seed {}: pages did not come back", self.seed);
     }
 
     fn land(&mut self) {
@@ -277,12 +391,23 @@ impl Simulation {
             }
         }
         assert!(self.jobs.values().all(|job| job.ended), "seed {}: a job has no end", self.seed);
+        self.end_adapters();
         let memory = self.scheduler.memory();
         for pages in PageClass::ALL.map(|class| memory.pages(class)) {
             assert_eq!(pages.running(), 0, "seed {}: pages are still held", self.seed);
             assert_eq!(pages.free() + pages.cached(), pages.count(), "seed {}", self.seed);
         }
         self
+    }
+}
+
+impl Beside {
+    /// Chooses an adapter for a job, or none.
+    fn select(&mut self, job: JobId, random: &mut Random) -> Option<AdapterId> {
+        let number = random.below(self.sizes.len() as u64 + 1) as usize;
+        let id = (number < self.sizes.len()).then_some(AdapterId([number as u8; 32]))?;
+        self.selected.insert(job, id);
+        Some(id)
     }
 }
 
@@ -304,4 +429,15 @@ fn a_disk_that_fails_and_lies_changes_no_token() {
         totals.iter_mut().zip(counts).for_each(|(total, count)| *total += count);
     }
     assert!(totals.iter().all(|total| *total > 100), "{totals:?} are too few to mean anything");
+}
+
+#[test]
+fn adapters_and_sequences_share_pages_and_change_no_token() {
+    let [mut lent, mut taken_back] = [0; 2];
+    for seed in 0..400 {
+        let beside = Simulation::with_adapters(seed).run().beside.expect("it has adapters");
+        lent += beside.lent;
+        taken_back += beside.taken_back;
+    }
+    assert!(lent > 400 && taken_back > 100, "{lent} and {taken_back} are too few to mean anything");
 }

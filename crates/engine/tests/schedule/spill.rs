@@ -32,6 +32,11 @@ impl PageBytes for TestPages {
         self.0.lock().unwrap().insert((class, page), bytes.to_vec());
         Ok(())
     }
+
+    fn give_back_page(&self, class: PageClass, page: PageId) -> Result<(), StageError> {
+        self.0.lock().unwrap().remove(&(class, page));
+        Ok(())
+    }
 }
 
 struct Bench {

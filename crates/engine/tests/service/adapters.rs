@@ -29,7 +29,8 @@ fn start(setup: &Setup, resident: u64) -> (Service, AdapterStore) {
     let largest = ADAPTERS.map(|name| all.insert(name, &folder(name)).unwrap().bytes).into_iter().max().unwrap();
     let store = engine.adapters(AdapterLimits { bytes: 2 * resident * largest, ..AdapterLimits::new(resident as u32) });
     ADAPTERS.iter().for_each(|name| drop(store.insert(name, &folder(name)).unwrap()));
-    let options = ServiceOptions { parallel: resident as u32, ..setup.options.clone() };
+    let (parallel, adapters) = (resident as u32, Some(store.clone()));
+    let options = ServiceOptions { parallel, adapters, ..setup.options.clone() };
     (Service::start(engine, text(), options).unwrap(), store)
 }
 
@@ -125,6 +126,30 @@ fn an_answer_keeps_the_weights_that_it_began_with() {
     assert!(store.remove("all") && !store.remove("all") && store.select("all").is_err());
     drop(before.release);
     assert_eq!([first, second].map(|updates| hear(&updates).numbers()), [old, new]);
+}
+
+#[test]
+fn adapters_borrow_pages_that_nobody_needs() {
+    let setup = setup(64);
+    let engine = setup.engine(CacheSize::Pages(setup.cache));
+    let all = engine.adapters(AdapterLimits::new(1));
+    let largest = ADAPTERS.map(|name| all.insert(name, &folder(name)).unwrap().bytes).into_iter().max().unwrap();
+    // Without a loan there is room for one of them.
+    let store = engine.adapters(AdapterLimits { bytes: largest, ..AdapterLimits::new(1) });
+    ADAPTERS.iter().for_each(|name| drop(store.insert(name, &folder(name)).unwrap()));
+    let options = ServiceOptions { parallel: 1, adapters: Some(store.clone()), ..setup.options.clone() };
+    let service = Service::start(engine, text(), options).unwrap();
+    let (request, _) = &requests()[0];
+    // Twice: what is in memory then is what was loaded before.
+    for &name in ADAPTERS.iter().chain(&ADAPTERS) {
+        let (plain, updates) = job(request, Leave::Never);
+        service.handle().submit(Job { adapter: Some(store.select(name).unwrap()), ..plain }).unwrap();
+        assert_eq!(hear(&updates).numbers(), alone(request, Some(name)), "{name}");
+    }
+    let handle = service.handle();
+    service.drain();
+    assert!(store.list().iter().all(|adapter| adapter.in_memory), "{:?}", store.list());
+    assert!(store.borrowed_bytes() > 0 && handle.snapshot().pages_lent > 0);
 }
 
 #[test]

@@ -56,9 +56,11 @@ fn in_memory(adapters: &[AdapterStatus]) -> usize {
 pub(crate) fn prometheus(out: &mut String, adapters: &ServedAdapters, requests: &AdapterRequests, caller: &Caller) {
     let list = adapters.store().list();
     let bytes = "Bytes of adapters in memory, mixtures included.";
+    let borrowed = "Of those, bytes in memory of the KV cache.";
     number(out, ("adapters", MetricKind::Gauge, "Adapters that can be used."), list.len() as f64);
     number(out, ("adapters_in_memory", MetricKind::Gauge, "Of those, adapters in memory."), in_memory(&list) as f64);
     number(out, ("adapter_bytes", MetricKind::Gauge, bytes), adapters.store().bytes() as f64);
+    number(out, ("adapter_bytes_borrowed", MetricKind::Gauge, borrowed), adapters.store().borrowed_bytes() as f64);
     // Writing to a string cannot fail.
     let _ = writeln!(out, "# HELP cascadia_adapter_requests_total Requests by adapter.");
     let _ = writeln!(out, "# TYPE cascadia_adapter_requests_total counter");
@@ -70,14 +72,22 @@ pub(crate) fn prometheus(out: &mut String, adapters: &ServedAdapters, requests: 
 /// A short summary: totals, and those that are used most.
 pub(crate) fn summary(adapters: &ServedAdapters, caller: &Caller) -> Value {
     let mut list = adapters.store().list();
-    let (count, in_memory, bytes) = (list.len(), in_memory(&list), adapters.store().bytes());
+    let (count, in_memory) = (list.len(), in_memory(&list));
+    let (bytes, borrowed) = (adapters.store().bytes(), adapters.store().borrowed_bytes());
     list.retain(|adapter| caller.may_use(&adapter.name));
     list.sort_by_key(|adapter| Reverse(adapter.requests));
     let shown = list
         .iter()
         .take(MOST_SHOWN)
         .map(|adapter| json!({"name": adapter.name, "requests": adapter.requests, "in_memory": adapter.in_memory}));
-    json!({"count": count, "in_memory": in_memory, "bytes": bytes, "most_used": shown.collect::<Vec<Value>>()})
+    let most_used = shown.collect::<Vec<Value>>();
+    json!({
+        "count": count,
+        "in_memory": in_memory,
+        "bytes": bytes,
+        "borrowed_bytes": borrowed,
+        "most_used": most_used,
+    })
 }
 
 #[cfg(test)]

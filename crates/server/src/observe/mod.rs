@@ -3,6 +3,7 @@
 pub(crate) mod adapters;
 pub(crate) mod fleet_board;
 pub(crate) mod health;
+pub(crate) mod kv;
 pub(crate) mod logs;
 pub(crate) mod metrics;
 pub(crate) mod status;

@@ -44,6 +44,7 @@ const NUMBERS: &[Number<Snapshot>] = &[
     ("kv_pages", MetricKind::Gauge, "Pages of the KV cache.", |s| s.pages as f64),
     ("kv_pages_held", MetricKind::Gauge, "Pages that running jobs hold.", |s| s.pages_held as f64),
     ("kv_pages_cached", MetricKind::Gauge, "Pages kept in the prefix cache.", |s| s.pages_cached as f64),
+    ("kv_pages_lent", MetricKind::Gauge, "Pages whose memory is lent.", |s| s.pages_lent as f64),
     ("kv_window_pages", MetricKind::Gauge, "Pages of sliding-window layers.", |s| s.window_pages as f64),
     ("kv_window_pages_held", MetricKind::Gauge, "Of those, pages that running jobs hold.", |s| {
         s.window_pages_held as f64

@@ -5,6 +5,7 @@ mod adapters;
 mod brake;
 mod harness;
 mod hostile;
+mod kv;
 mod numbers;
 mod protocols;
 mod reasoning;

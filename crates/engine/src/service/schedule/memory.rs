@@ -6,7 +6,10 @@ use super::pages::{Holder, Pages};
 use super::prefix::{NodeId, PrefixKey, PrefixTree};
 use super::tier::{Block, PageTier};
 
+mod lending;
 mod restore;
+
+use lending::Lending;
 
 /// Page numbers and the prefix cache. Page ids are logical: every stage keeps its own bytes for the same id.
 #[derive(Debug)]
@@ -19,6 +22,8 @@ pub struct Memory {
     evictions: u64,
     /// Where pages go that are given up for others.
     tier: Option<Box<dyn PageTier>>,
+    /// Who uses the memory of pages that are lent.
+    lending: Option<Lending>,
 }
 
 /// What one sequence holds.
@@ -68,6 +73,7 @@ impl Memory {
             generation: 0,
             evictions: 0,
             tier: None,
+            lending: None,
         }
     }
 
@@ -76,16 +82,17 @@ impl Memory {
         self.tier = Some(tier);
     }
 
-    /// All pages free, and nothing that was computed before is used again.
-    pub fn emptied(mut self, cache: CachePages) -> Memory {
+    /// All pages free that are not lent, and nothing that was computed before is used again.
+    pub fn emptied(mut self) -> Memory {
         self.tier.iter_mut().for_each(|tier| tier.forget());
-        let (generation, evictions, tier) = (self.generation + 1, self.evictions, self.tier);
-        Memory { generation, evictions, tier, ..Memory::new(cache, self.spans) }
+        let (pages, tree) = (PerClass::new(|class| self.pages[class].emptied()), PrefixTree::new(self.tree.clock()));
+        Memory { pages, tree, generation: self.generation + 1, ..self }
     }
 
     /// A step is planned.
     pub fn begin_plan(&mut self) {
         self.tier.iter_mut().for_each(|tier| tier.begin_plan());
+        self.take_back_unneeded();
     }
 
     /// Nothing yet, for a sequence with this key.
@@ -223,7 +230,7 @@ impl Memory {
         let floor = self.floor(class, key);
         let idle = self.tree.idle();
         let may_go = idle.map(|(owner, idle)| if owner.salt == key.salt { idle } else { idle.saturating_sub(floor) });
-        pages.free() + may_go.sum::<u32>()
+        pages.free() + may_go.sum::<u32>() + self.returnable()
     }
 
     /// Page numbers of a class.
@@ -294,8 +301,9 @@ impl Memory {
         }
     }
 
-    /// A free page of a class, if need be one that only the tree holds. A node goes with its full page, because that is
-    /// what makes it worth keeping; a page of a window goes alone.
+    /// A free page of a class, if need be one that only the tree holds, or one that is lent for something that was used even
+    /// longer ago. A node goes with its full page, because that is what makes it worth keeping; a page of a window goes
+    /// alone.
     fn take_page(&mut self, class: PageClass, key: PrefixKey, reach: Reach) -> Option<PageId> {
         while self.pages[class].free() == 0 {
             let floor = self.floor(class, key);
@@ -308,7 +316,12 @@ impl Memory {
                 self.evictions += 1;
                 continue;
             }
-            let node = self.tree.oldest(may_lose)?;
+            let node = self.tree.oldest(may_lose);
+            let used = node.map_or(u64::MAX, |node| self.tree.used(node));
+            if self.take_back(used) {
+                continue;
+            }
+            let node = node?;
             self.spill_all(node);
             self.evict(node);
         }
@@ -343,7 +356,7 @@ impl Memory {
     /// Cached pages of a class that others leave to every owner: half of a fair share.
     fn floor(&self, class: PageClass, key: PrefixKey) -> u32 {
         let others = self.tree.idle().filter(|(owner, _)| owner.salt != key.salt).count() as u32;
-        self.pages[class].count() / (2 * (others + 1))
+        self.pages[class].kept() / (2 * (others + 1))
     }
 }
 

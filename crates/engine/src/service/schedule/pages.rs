@@ -16,6 +16,8 @@ pub enum Holder {
 pub struct Pages {
     held: Vec<Counts>,
     free: Vec<PageId>,
+    /// Pages whose memory others use.
+    lent: Vec<PageId>,
     running: u32,
 }
 
@@ -29,7 +31,15 @@ struct Counts {
 impl Pages {
     /// Pages `0..count`, all of them free.
     pub fn new(count: u32) -> Pages {
-        Pages { held: vec![Counts::default(); count as usize], free: (0..count).rev().collect(), running: 0 }
+        let (held, free) = (vec![Counts::default(); count as usize], (0..count).rev().collect());
+        Pages { held, free, lent: Vec::new(), running: 0 }
+    }
+
+    /// The same pages, which nobody holds any more; those that are lent stay lent.
+    pub fn emptied(&self) -> Pages {
+        let mut pages = Pages::new(self.count());
+        pages.free.retain(|page| !self.lent.contains(page));
+        Pages { lent: self.lent.clone(), ..pages }
     }
 
     /// A free page, which a running sequence holds from now on.
@@ -66,6 +76,18 @@ impl Pages {
         }
     }
 
+    /// Lends the memory of a free page to others.
+    pub fn lend(&mut self) -> Option<PageId> {
+        let page = self.free.pop()?;
+        self.lent.push(page);
+        Some(page)
+    }
+
+    /// The page that was lent last is free again.
+    pub fn take_back(&mut self) {
+        self.free.extend(self.lent.pop());
+    }
+
     /// Whether a running sequence holds the page.
     pub fn runs(&self, page: PageId) -> bool {
         self.held[page as usize].running > 0
@@ -76,7 +98,17 @@ impl Pages {
         self.held.len() as u32
     }
 
-    /// Pages that nobody holds.
+    /// Pages whose memory others use.
+    pub fn lent(&self) -> u32 {
+        self.lent.len() as u32
+    }
+
+    /// Pages that are not lent.
+    pub fn kept(&self) -> u32 {
+        self.count() - self.lent()
+    }
+
+    /// Pages that nobody holds, and that are not lent.
     pub fn free(&self) -> u32 {
         self.free.len() as u32
     }
@@ -88,6 +120,6 @@ impl Pages {
 
     /// Pages that only the cache of prefixes holds.
     pub fn cached(&self) -> u32 {
-        self.count() - self.free() - self.running
+        self.kept() - self.free() - self.running
     }
 }

@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use cascadia_model::{AdapterId, PageClass, PageId, PerClass};
 
+use super::use_clock::UseClock;
+
 /// What cached keys and values depend on besides tokens. Texts of different keys never meet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PrefixKey {
@@ -29,7 +31,7 @@ pub struct PrefixTree {
     unused: Vec<NodeId>,
     roots: BTreeMap<PrefixKey, Children>,
     owners: BTreeMap<PrefixKey, Owner>,
-    clock: u64,
+    clock: UseClock,
 }
 
 type Children = BTreeMap<Arc<[u32]>, NodeId>;
@@ -61,6 +63,16 @@ struct Owner {
 }
 
 impl PrefixTree {
+    /// Nothing yet; this clock counts uses.
+    pub fn new(clock: UseClock) -> PrefixTree {
+        PrefixTree { clock, ..PrefixTree::default() }
+    }
+
+    /// What counts uses.
+    pub fn clock(&self) -> UseClock {
+        self.clock.clone()
+    }
+
     /// The nodes of the longest known beginning of `tokens`, of whole pages of `page_tokens`.
     pub fn find(&self, key: PrefixKey, tokens: &[u32], page_tokens: usize) -> Vec<NodeId> {
         let mut path = Vec::new();
@@ -94,14 +106,14 @@ impl PrefixTree {
         if let Some(parent) = parent {
             self.refresh(parent, |_| {});
         }
-        self.clock += 1;
+        let used = self.clock.tick();
         let node = Node {
             key,
             parent,
             tokens,
             children: Children::new(),
             pages: PerClass::default(),
-            used: self.clock,
+            used,
             pins: 0,
             page_pins: PerClass::default(),
         };
@@ -111,22 +123,20 @@ impl PrefixTree {
         }
         let owner = self.owners.entry(key).or_default();
         owner.idle += 1;
-        owner.leaves.insert((self.clock, id));
+        owner.leaves.insert((used, id));
         id
     }
 
     /// A running sequence goes through the node from now on.
     pub fn pin(&mut self, id: NodeId) {
-        self.clock += 1;
-        let clock = self.clock;
-        self.refresh(id, |node| (node.pins, node.used) = (node.pins + 1, clock));
+        let now = self.clock.tick();
+        self.refresh(id, |node| (node.pins, node.used) = (node.pins + 1, now));
     }
 
     /// It does no longer.
     pub fn unpin(&mut self, id: NodeId) {
-        self.clock += 1;
-        let clock = self.clock;
-        self.refresh(id, |node| (node.pins, node.used) = (node.pins - 1, clock));
+        let now = self.clock.tick();
+        self.refresh(id, |node| (node.pins, node.used) = (node.pins - 1, now));
     }
 
     /// A running sequence holds the node's page of a class from now on.
@@ -165,6 +175,11 @@ impl PrefixTree {
         let mut used: Vec<(u64, NodeId)> = used.collect();
         used.sort_unstable_by(|one, other| other.cmp(one));
         used.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// When a node was used last.
+    pub fn used(&self, id: NodeId) -> u64 {
+        self.node(id).used
     }
 
     /// Nodes that could go, by key.

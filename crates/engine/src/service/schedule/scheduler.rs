@@ -13,7 +13,6 @@ use super::prefix::PrefixKey;
 use super::restraint::{Restraint, divide};
 use super::sequence::{Needs, Sequence, State, Work};
 use super::tenants::{Place, TenantShare, Tenants, Yielding};
-use super::tier::PageTier;
 use crate::service::JobId;
 
 /// Plans between a preemption and the next start of its tenant, so that a preempted sequence does not come back at once
@@ -532,7 +531,7 @@ impl Scheduler {
     /// by their tokens, wait to be computed again; the others are forgotten.
     pub fn restart(&mut self, now: f64, keep: impl Fn(JobId, &[u32]) -> bool) {
         let old = std::mem::replace(self, Scheduler::new(self.limits.clone()));
-        self.memory = old.memory.emptied(self.limits.model.cache);
+        self.memory = old.memory.emptied();
         self.counters = old.counters;
         self.released = old.released;
         self.released.extend(old.sequences.keys());
@@ -542,16 +541,6 @@ impl Scheduler {
             self.tenants.wait((sequence.work.tenant, sequence.work.priority), id, (Place::Back, now));
             self.sequences.insert(id, sequence.restarted());
         }
-    }
-
-    /// Lets a tier keep pages that are given up for others, and bring them back.
-    pub fn set_tier(&mut self, tier: Box<dyn PageTier>) {
-        self.memory.set_tier(tier);
-    }
-
-    /// Lets that tier keep everything that is cached.
-    pub fn keep_prefixes(&mut self) {
-        self.memory.keep_prefixes();
     }
 
     /// Changes how many rows of prompts a step may have.
@@ -583,6 +572,11 @@ impl Scheduler {
     /// Pages and their holders.
     pub fn memory(&self) -> &Memory {
         &self.memory
+    }
+
+    /// The same, for what lives below the cache and beside it.
+    pub fn memory_mut(&mut self) -> &mut Memory {
+        &mut self.memory
     }
 
     /// What it has done so far.

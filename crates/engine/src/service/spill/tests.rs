@@ -24,6 +24,10 @@ impl PageBytes for OnePage {
         *self.0.lock().unwrap() = bytes.to_vec();
         Ok(())
     }
+
+    fn give_back_page(&self, _: PageClass, _: PageId) -> Result<(), StageError> {
+        Ok(())
+    }
 }
 
 #[test]

@@ -88,7 +88,8 @@ pub struct ServeFlags {
     /// after the model, as in `model:adapter`, or several with weights: `model:one:0.7+other:0.3`.
     #[arg(long, value_name = "DIR", help_heading = "Adapters")]
     pub adapters: Option<PathBuf>,
-    /// Memory for adapters, such as 1G [default: 512MiB]. Those that do not fit are read again when a request needs them.
+    /// Memory for adapters, such as 1G [default: 512MiB]; beyond it they use that of cached prefixes which were used longer
+    /// ago. Those that do not fit are read again when a request needs them.
     #[arg(long, value_name = "SIZE", value_parser = checked_bytes, help_heading = "Adapters")]
     pub adapter_memory: Option<String>,
     /// Adapters that stay in memory, by name.

@@ -1,0 +1,41 @@
+//! `/debug/kv`: how the KV cache is stored, who holds it, and what happened to it lately.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use cascadia_engine::service::CacheEvent;
+use serde_json::{Value, json};
+
+use crate::app::App;
+use crate::protocols::json;
+
+/// Everything about the cache, for those who look after the server.
+pub(crate) async fn show(State(app): State<Arc<App>>) -> Response {
+    let frontend = app.model.current();
+    let service = &frontend.model.service;
+    let (layout, now) = (service.cache_layout(), service.snapshot());
+    json(&json!({
+        "policy": layout.policy,
+        "page_tokens": layout.page_tokens,
+        "whole_sequences": pages(layout.page_bytes, [now.pages, now.pages_held, now.pages_cached, now.pages_lent]),
+        "windows": pages(
+            layout.window_page_bytes,
+            [now.window_pages, now.window_pages_held, now.window_pages_cached, 0],
+        ),
+        "tails": pages(layout.tail_page_bytes, [now.tail_pages, now.tail_pages_held, now.tail_pages_cached, 0]),
+        "events": service.cache_events().iter().map(event).collect::<Vec<Value>>(),
+    }))
+}
+
+/// The pages of one class; nothing where the model has none.
+fn pages(page_bytes: u64, [pages, held, cached, lent]: [u64; 4]) -> Option<Value> {
+    let free = pages.saturating_sub(held + cached + lent);
+    (pages > 0 && page_bytes > 0).then(|| {
+        json!({"page_bytes": page_bytes, "pages": pages, "held": held, "cached": cached, "lent": lent, "free": free})
+    })
+}
+
+fn event(event: &CacheEvent) -> Value {
+    json!({"at_seconds": event.at, "what": event.change.name(), "count": event.count})
+}
