@@ -15,7 +15,7 @@ mod ceilings;
 mod codes;
 mod dtype;
 #[cfg_attr(
-    not(target_arch = "x86_64"),
+    not(any(target_arch = "x86_64", target_arch = "aarch64")),
     expect(dead_code, reason = "the scalar kernels, which other CPUs have of it, read nothing ahead")
 )]
 mod kv_codes;

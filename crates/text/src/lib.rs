@@ -29,7 +29,6 @@ pub use grammar::{
     OutputFormat, TokenMask,
 };
 pub use guard::Prompt;
-pub use os::lower_thread_priority;
 pub use presets::pre_tokenizer_names;
 pub use stop::{MAX_STOP_STRING_BYTES, MAX_STOP_STRINGS, StopOutput, StopStrings};
 pub use template::{CHATML, ChatTemplate, Clock, Conversation, TemplateLimits};

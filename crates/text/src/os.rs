@@ -4,11 +4,9 @@
 #[cfg(target_os = "linux")]
 const NICENESS: i32 = 5;
 
-/// Lowers the priority of this thread, where the system offers that for a thread alone. A second time changes nothing.
-pub fn lower_thread_priority() {
+/// Lowers the priority of this thread, where the system offers that for a thread alone.
+pub(crate) fn lower_thread_priority() {
     // A refusal changes nothing but speed.
     #[cfg(target_os = "linux")]
-    if rustix::process::getpriority_process(None).is_ok_and(|own| own < NICENESS) {
-        let _ = rustix::process::setpriority_process(None, NICENESS);
-    }
+    let _ = rustix::process::nice(NICENESS);
 }

@@ -88,13 +88,21 @@ pub(crate) struct Rounded {
 #[inline(always)]
 pub(crate) fn to_bytes(numbers: &[f32], out: &mut [i8]) -> Rounded {
     let greatest = greatest(numbers);
-    let inverse = if greatest > 0.0 { MOST / greatest } else { 0.0 };
+    let inverse = byte_factor(greatest);
     let mut total = 0i32;
     for (out, number) in out.iter_mut().zip(numbers) {
         *out = (number * inverse + SHIFT).to_bits() as u8 as i8;
         total = total.wrapping_add(i32::from(*out));
     }
     Rounded { scale: greatest / MOST, total }
+}
+
+/// What numbers up to `greatest` in size are multiplied with to become bytes: nothing where they are too small to have such
+/// a factor.
+#[inline]
+pub(crate) fn byte_factor(greatest: f32) -> f32 {
+    let factor = MOST / greatest;
+    if factor.is_finite() { factor } else { 0.0 }
 }
 
 /// The greatest size of a number; it does not depend on the order.
@@ -254,5 +262,21 @@ impl WeightCodes {
     #[inline(always)]
     pub(crate) fn quads(&self) -> &[[i8; 4]] {
         self.codes.as_chunks().0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_too_small_for_a_factor_become_nothing() {
+        for greatest in [0.0, f32::from_bits(1), 1e-38, 3.7e-37] {
+            assert_eq!(byte_factor(greatest), 0.0, "{greatest}");
+            let mut codes = [1; 3];
+            assert_eq!(to_bytes(&[greatest, -greatest, 0.0], &mut codes).total, 0);
+            assert_eq!(codes, [0; 3], "{greatest}");
+        }
+        assert!(byte_factor(3.8e-37).is_finite() && byte_factor(3.8e-37) > 0.0);
     }
 }

@@ -231,7 +231,7 @@ macro_rules! kv_code_kernels {
                 *scaled = Lanes16::load(weights).times(Lanes16::load(scales));
             }
             let greatest = Lanes16::greatest(scaled);
-            let inverse = if greatest > 0.0 { MOST / greatest } else { 0.0 };
+            let inverse = byte_factor(greatest);
             let (codes, total) = Lanes16::to_bytes(scaled, Lanes16::splat(inverse));
             WeightCodes::new(codes, Rounded { scale: greatest / MOST, total })
         }

@@ -9,7 +9,6 @@ pub(crate) mod four_rows;
 pub(crate) mod interleaved256;
 pub(crate) mod interleaved32;
 pub(crate) mod interleaved_formats;
-#[cfg(target_arch = "x86_64")]
 pub(crate) mod kv_codes;
 pub(crate) mod row_scores;
 pub(crate) mod store;

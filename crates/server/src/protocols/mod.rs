@@ -112,8 +112,6 @@ pub(crate) async fn prepare<T: Send + 'static>(
     let body = app.bodies.read(request.into_body()).await?;
     let turn = app.workers.wait(tenant).await;
     let done = tokio::task::spawn_blocking(move || {
-        // The tokens of running answers come first: one long text would hold up every step that shares a core with it.
-        cascadia_text::lower_thread_priority();
         let _turn = turn;
         let done = work(body.bytes())?;
         Ok((done, body.into_memory()))
