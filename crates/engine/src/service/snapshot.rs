@@ -18,7 +18,7 @@ pub struct Snapshot {
     pub pages_held: u64,
     /// Of those, pages kept because a later prompt may begin with them.
     pub pages_cached: u64,
-    /// Of those, pages whose memory adapters use.
+    /// Of all pages, those whose memory adapters use.
     pub pages_lent: u64,
     /// Pages of layers that read a window.
     pub window_pages: u64,

@@ -101,6 +101,20 @@ fn what_is_in_use_stays() {
 }
 
 #[test]
+fn what_is_available_can_be_had() {
+    let mut bench = Bench::new();
+    bench.use_adapter(1, 5);
+    bench.compute(1, 6);
+    bench.check([4, 6, 0], &[1]);
+    // Two pages are left to the owner of the text: half of a fair share of all ten, once those that are lent are back.
+    let other = PrefixKey { salt: 1, ..PrefixKey::default() };
+    let available = bench.memory.available(PageClass::Full, other);
+    let mut holding = bench.memory.nothing(other);
+    let reached = bench.memory.grow(&mut holding, 0, 10 * PAGE_TOKENS as usize, Reach::Fair);
+    assert_eq!((available, reached), (8, 8 * PAGE_TOKENS as usize));
+}
+
+#[test]
 fn each_side_has_a_reserve() {
     let mut bench = Bench::new();
     bench.use_adapter(1, 20);

@@ -227,10 +227,11 @@ impl Memory {
         if self.newest(class).is_some() {
             return pages.count() - pages.running();
         }
-        let floor = self.floor(class, key);
+        let returnable = self.returnable();
+        let floor = self.floor(pages.kept() + returnable, key);
         let idle = self.tree.idle();
         let may_go = idle.map(|(owner, idle)| if owner.salt == key.salt { idle } else { idle.saturating_sub(floor) });
-        pages.free() + may_go.sum::<u32>() + self.returnable()
+        pages.free() + may_go.sum::<u32>() + returnable
     }
 
     /// Page numbers of a class.
@@ -306,7 +307,7 @@ impl Memory {
     /// alone.
     fn take_page(&mut self, class: PageClass, key: PrefixKey, reach: Reach) -> Option<PageId> {
         while self.pages[class].free() == 0 {
-            let floor = self.floor(class, key);
+            let floor = self.floor(self.pages[class].kept(), key);
             let may_lose =
                 |owner: PrefixKey, idle| reach == Reach::Everything || owner.salt == key.salt || idle > floor;
             if self.newest(class).is_some() {
@@ -353,10 +354,10 @@ impl Memory {
         self.evictions += 1;
     }
 
-    /// Cached pages of a class that others leave to every owner: half of a fair share.
-    fn floor(&self, class: PageClass, key: PrefixKey) -> u32 {
+    /// Cached pages, of so many in all, that others leave to every owner: half of a fair share.
+    fn floor(&self, pages: u32, key: PrefixKey) -> u32 {
         let others = self.tree.idle().filter(|(owner, _)| owner.salt != key.salt).count() as u32;
-        self.pages[class].kept() / (2 * (others + 1))
+        pages / (2 * (others + 1))
     }
 }
 

@@ -38,7 +38,9 @@ impl Pages {
     /// The same pages, which nobody holds any more; those that are lent stay lent.
     pub fn emptied(&self) -> Pages {
         let mut pages = Pages::new(self.count());
-        pages.free.retain(|page| !self.lent.contains(page));
+        let mut is_lent = vec![false; pages.held.len()];
+        self.lent.iter().for_each(|page| is_lent[*page as usize] = true);
+        pages.free.retain(|page| !is_lent[*page as usize]);
         Pages { lent: self.lent.clone(), ..pages }
     }
 

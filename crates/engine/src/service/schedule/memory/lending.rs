@@ -33,6 +33,7 @@ impl Memory {
     /// Lets adapters use the memory of pages that no running sequence holds, but for a reserve that is enough for one sequence
     /// of `context` tokens. Uses of adapters and of cached prefixes have one clock from now on, so nothing may be cached yet.
     pub fn lend_to(&mut self, adapters: ResidentAdapters, pages: Arc<dyn PageBytes>, context: u32) {
+        assert!(self.pages.iter().all(|(_, pages)| pages.free() == pages.count()), "pages are held already");
         let page_bytes = pages.page_bytes(PageClass::Full) as u64;
         // Where no layer reads whole sequences, these pages are numbers without memory.
         if page_bytes > 0 {
