@@ -3,7 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::{is_commit, os};
+use crate::fetch::is_commit;
+use crate::os;
 
 /// `models--org--name` with its three folders: `blobs` holds content by its tag, `snapshots` has a folder per commit
 /// with links to the blobs under the names of the files, and `refs` says which commit `main` was last.
@@ -15,6 +16,31 @@ impl Cache {
     /// The part of the cache at `root` that belongs to the model `id`.
     pub(crate) fn new(root: &Path, id: &str) -> Cache {
         Cache { folder: root.join(format!("models--{}", id.replace('/', "--"))) }
+    }
+
+    /// The parts that there are, by the models that they belong to.
+    pub(crate) fn all(root: &Path) -> Vec<(String, Cache)> {
+        let model = |(name, folder): (String, PathBuf)| {
+            let (organisation, name) = name.strip_prefix("models--")?.split_once("--")?;
+            Some((format!("{organisation}/{name}"), Cache { folder }))
+        };
+        entries(root).into_iter().filter_map(model).collect()
+    }
+
+    /// Deletes files of a commit with their content, and everything once no file is left.
+    pub(crate) fn remove(&self, commit: &str, files: &[PathBuf]) -> io::Result<()> {
+        let blobs = self.folder.canonicalize()?.join("blobs");
+        for file in files {
+            // Where links are copies, the content goes with the folder; what a link finds elsewhere is not ours.
+            if let Some(content) = file.canonicalize().ok().filter(|content| content.starts_with(&blobs)) {
+                std::fs::remove_file(content)?;
+            }
+            std::fs::remove_file(file)?;
+        }
+        match self.files(commit).is_empty() {
+            true => std::fs::remove_dir_all(&self.folder),
+            false => Ok(()),
+        }
     }
 
     /// The commit that was fetched last, as a whole.
@@ -83,13 +109,9 @@ impl Cache {
 }
 
 /// Names and paths of what is in a folder, sorted; none when it cannot be read.
-fn entries(folder: &Path) -> Vec<(String, PathBuf)> {
-    let Ok(entries) = folder.read_dir() else { return Vec::new() };
-    let named = |entry: io::Result<std::fs::DirEntry>| {
-        let entry = entry.ok()?;
-        Some((entry.file_name().into_string().ok()?, entry.path()))
-    };
-    let mut entries: Vec<_> = entries.filter_map(named).collect();
+pub(crate) fn entries(folder: &Path) -> Vec<(String, PathBuf)> {
+    let named = |entry: std::fs::DirEntry| Some((entry.file_name().into_string().ok()?, entry.path()));
+    let mut entries: Vec<_> = folder.read_dir().into_iter().flatten().flatten().filter_map(named).collect();
     entries.sort_unstable();
     entries
 }

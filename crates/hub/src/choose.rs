@@ -69,6 +69,21 @@ pub(crate) fn choose(files: &[String], selection: Option<&Selection>) -> Result<
     }
 }
 
+/// Every model that the files of a repository make up, those in GGUF with the name of their first file.
+pub(crate) fn all(files: &[String]) -> Vec<(Option<String>, Vec<String>)> {
+    let (ggufs, others): (Vec<String>, Vec<String>) = files.iter().cloned().partition(|file| file.ends_with(".gguf"));
+    let first = ggufs.iter().filter(|file| is_gguf_model(file));
+    let whole = first.filter_map(|file| match gguf(files, file) {
+        Ok(Choice::Gguf(parts)) => Some((Some(file.clone()), parts)),
+        _ => None,
+    });
+    let mut models: Vec<_> = whole.collect();
+    if let Ok(Choice::Safetensors { .. }) = choose(&others, None) {
+        models.push((None, others));
+    }
+    models
+}
+
 /// The file called `name` with all others that it is a part with.
 fn gguf(files: &[String], name: &str) -> Result<Choice, String> {
     let parts = PartName::parse(name).map_or_else(|| vec![name.to_owned()], |part| part.all().collect());

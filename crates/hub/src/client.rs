@@ -1,5 +1,7 @@
 //! Requests to the hub: they time out, and only the hub sees the token.
 
+use std::time::Duration;
+
 use serde_json::Value;
 use ureq::http::{Response, StatusCode, header};
 use ureq::{Agent, Body};
@@ -9,6 +11,9 @@ use crate::explain::Failure;
 
 /// Redirects that one request may take.
 const MAX_REDIRECTS: usize = 8;
+
+/// How long to wait for a connection at most: beyond it, another source is more likely to answer.
+const MAX_CONNECT: Duration = Duration::from_secs(10);
 
 /// Largest answer that is read whole: the list of files of a repository.
 const MAX_JSON_LEN: u64 = 16 * 1024 * 1024;
@@ -32,6 +37,7 @@ pub(crate) enum RequestKind {
 
 impl<'a> Client<'a> {
     pub(crate) fn new(options: &'a HubOptions) -> Client<'a> {
+        let connect = options.timeout.min(MAX_CONNECT);
         let config = Agent::config_builder()
             .user_agent(concat!("cascadia/", env!("CARGO_PKG_VERSION")))
             // Sizes and ranges count bytes of the file, not of a compressed form of it.
@@ -39,8 +45,8 @@ impl<'a> Client<'a> {
             .http_status_as_error(false)
             .max_redirects(0)
             .max_redirects_will_error(false)
-            .timeout_resolve(Some(options.timeout))
-            .timeout_connect(Some(options.timeout))
+            .timeout_resolve(Some(connect))
+            .timeout_connect(Some(connect))
             .timeout_recv_response(Some(options.timeout))
             .timeout_per_read(Some(options.timeout))
             .timeout_per_write(Some(options.timeout))

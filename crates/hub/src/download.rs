@@ -10,8 +10,9 @@ use ureq::http::{HeaderMap, Response, StatusCode};
 
 use crate::cache::Cache;
 use crate::client::{Client, RequestKind};
+use crate::digest::{PIECE, is_sha256};
 use crate::explain::{Explain, Failure};
-use crate::partial::{PIECE, Partial};
+use crate::partial::Partial;
 use crate::{HubError, Progress};
 
 /// Pauses before a broken transfer is continued; they start again whenever something has arrived.
@@ -22,6 +23,8 @@ pub(crate) struct Download<'a> {
     pub(crate) client: &'a Client<'a>,
     pub(crate) cache: &'a Cache,
     pub(crate) commit: &'a str,
+    /// What the file must have, if that is known from elsewhere.
+    pub(crate) sha256: Option<&'a str>,
     pub(crate) explain: Explain<'a>,
     pub(crate) progress: &'a mut dyn FnMut(Progress<'_>),
 }
@@ -31,6 +34,13 @@ pub(crate) struct Properties {
     /// Its name in the cache; for large files the SHA-256 of their content.
     tag: String,
     pub(crate) size: u64,
+}
+
+impl Properties {
+    /// What the content has, where its tag is that.
+    fn sha256(&self) -> Option<&str> {
+        Some(self.tag.as_str()).filter(|tag| is_sha256(tag))
+    }
 }
 
 impl Download<'_> {
@@ -46,10 +56,16 @@ impl Download<'_> {
     fn get(&mut self, file: &str) -> Result<PathBuf, Failure> {
         let address = self.address(file);
         let properties = with_retries(|| self.properties(&address).map_err(|failure| (failure, false)))?;
+        let expected = properties.sha256().or(self.sha256);
+        if let (Some(there), Some(known)) = (expected, self.sha256)
+            && !there.eq_ignore_ascii_case(known)
+        {
+            return Err(Failure::Invalid(format!("the file there has SHA-256 {there} instead of {known}")));
+        }
         let blob = self.cache.blob(&properties.tag);
         // Another commit may have the same file.
         if blob.metadata().map(|metadata| metadata.len()).ok() != Some(properties.size) {
-            self.transfer(file, &address, &properties)?;
+            self.transfer(file, &address, (&properties, expected))?;
         }
         self.cache.link(self.commit, file, &properties.tag).map_err(Failure::Disk)
     }
@@ -77,8 +93,12 @@ impl Download<'_> {
         Ok(Properties { tag: tag.to_owned(), size })
     }
 
-    fn transfer(&mut self, file: &str, address: &str, properties: &Properties) -> Result<(), Failure> {
-        let Properties { tag, size } = properties;
+    fn transfer(
+        &mut self,
+        file: &str,
+        address: &str,
+        (Properties { tag, size }, sha256): (&Properties, Option<&str>),
+    ) -> Result<(), Failure> {
         let mut partial = Partial::open(&self.cache.partial(tag))?;
         if partial.length() > *size {
             partial.restart().map_err(Failure::Disk)?;
@@ -88,13 +108,7 @@ impl Download<'_> {
             let received = self.receive(file, address, *size, &mut partial);
             received.map_err(|failure| (failure, partial.length() > before))
         })?;
-        let is_sha256 = tag.len() == 64 && tag.bytes().all(|byte| byte.is_ascii_hexdigit());
-        if is_sha256 && !partial.sha256().eq_ignore_ascii_case(tag) {
-            let problem = format!("what arrived has SHA-256 {} instead of {tag}", partial.sha256());
-            partial.restart().map_err(Failure::Disk)?;
-            return Err(Failure::Invalid(problem));
-        }
-        partial.finish(&self.cache.blob(tag)).map_err(Failure::Disk)
+        partial.finish(&self.cache.blob(tag), sha256)
     }
 
     /// Receives what is missing of a file of `size` bytes.

@@ -45,6 +45,11 @@ impl HubModel {
         &self.id
     }
 
+    /// The GGUF file of the same repository in this quantisation.
+    pub(crate) fn in_quantization(&self, quantization: &str) -> HubModel {
+        HubModel { id: self.id.clone(), selection: Some(Selection::Quantization(quantization.to_owned())) }
+    }
+
     pub(crate) fn selection(&self) -> Option<&Selection> {
         self.selection.as_ref()
     }

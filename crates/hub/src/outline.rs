@@ -12,7 +12,8 @@ use crate::choose::{Choice, choose};
 use crate::client::{Client, RequestKind};
 use crate::download::Download;
 use crate::explain::{Explain, Failure};
-use crate::{HubError, HubModel, HubOptions, cached, list};
+use crate::fetch::{cached, list};
+use crate::{HubError, HubModel, HubOptions};
 
 /// Settings that say how a model is built.
 const SETTINGS: [&str; 2] = ["config.json", INDEX_FILE];
@@ -30,12 +31,14 @@ pub fn outline(model: &HubModel, options: &HubOptions, folder: &Path) -> Result<
     if let Some(path) = cached(model, &cache) {
         return Ok(path);
     }
+    options.check_online(model)?;
     let explain = Explain { model, endpoint: &options.endpoint };
     let client = Client::new(options);
     let (commit, files) = list(&client, model).map_err(|failure| explain.failure(None, &failure))?;
     let choice = choose(&files, model.selection()).map_err(|problem| explain.no_choice(problem))?;
     let explained = |file: &str, failure: Failure| explain.failure(Some(file), &failure);
-    let download = Download { client: &client, cache: &cache, commit: &commit, explain, progress: &mut |_| {} };
+    let download =
+        Download { client: &client, cache: &cache, commit: &commit, sha256: None, explain, progress: &mut |_| {} };
     let outline = Outline { download: &download, folder };
     match choice {
         Choice::Gguf(parts) => {

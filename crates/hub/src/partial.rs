@@ -1,15 +1,13 @@
 //! A file that is still arriving.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use ring::digest::{Context, SHA256};
 
+use crate::digest::{digest_rest, hexadecimal};
 use crate::explain::Failure;
-
-/// Bytes that are read at a time.
-pub(crate) const PIECE: usize = 256 * 1024;
 
 /// What has arrived of a file, also in earlier runs. Only one program at a time can hold it.
 pub(crate) struct Partial {
@@ -58,27 +56,23 @@ impl Partial {
         Ok(())
     }
 
-    /// The SHA-256 of what is there, in hexadecimal.
-    pub(crate) fn sha256(&self) -> String {
-        self.digest.clone().finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
-    }
-
-    /// Gives the whole file its final name.
-    pub(crate) fn finish(self, path: &Path) -> io::Result<()> {
-        self.file.sync_all()?;
-        std::fs::rename(&self.path, path)
+    /// Gives the whole file its final name, if it has this SHA-256; otherwise forgets everything.
+    pub(crate) fn finish(mut self, path: &Path, sha256: Option<&str>) -> Result<(), Failure> {
+        let arrived = hexadecimal(self.digest.clone());
+        if let Some(expected) = sha256.filter(|expected| !arrived.eq_ignore_ascii_case(expected)) {
+            self.restart().map_err(Failure::Disk)?;
+            return Err(Failure::Invalid(format!("what arrived has SHA-256 {arrived} instead of {expected}")));
+        }
+        let sync_and_rename = || {
+            self.file.sync_all()?;
+            std::fs::rename(&self.path, path)
+        };
+        sync_and_rename().map_err(Failure::Disk)
     }
 
     /// Reads to the end, where writing continues.
     fn digest_what_is_there(&mut self) -> io::Result<()> {
-        let mut piece = vec![0; PIECE];
-        loop {
-            let count = self.file.read(&mut piece)?;
-            if count == 0 {
-                return Ok(());
-            }
-            self.digest.update(&piece[..count]);
-            self.length += count as u64;
-        }
+        self.length = digest_rest(&mut self.file, &mut self.digest, |_| ())?;
+        Ok(())
     }
 }

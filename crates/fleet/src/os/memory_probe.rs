@@ -9,6 +9,7 @@ pub struct MemoryProbe {
 }
 
 /// The files in which a kind of control groups tells of memory.
+#[derive(Clone, Copy)]
 struct GroupFiles {
     folder: &'static str,
     limit: &'static str,
@@ -47,8 +48,13 @@ impl MemoryProbe {
     pub fn used(&self) -> Option<f64> {
         let all = self.of_machine("MemTotal:");
         let machine = all.zip(self.free()).and_then(|(all, free)| share(all.saturating_sub(free), all));
-        let groups = text(&self.root.join("proc/self/cgroup")).unwrap_or_default();
-        groups.lines().flat_map(|line| self.of_groups(line)).chain(machine).reduce(f64::max)
+        self.groups().iter().filter_map(|(files, folder)| files.used(folder)).chain(machine).reduce(f64::max)
+    }
+
+    /// The memory that this process may use in all: that of the machine, or less in a control group with a limit.
+    pub fn total(&self) -> Option<u64> {
+        let limits = self.groups().into_iter().filter_map(|(files, folder)| files.limit(&folder));
+        limits.chain(self.of_machine("MemTotal:")).min()
     }
 
     fn of_machine(&self, name: &str) -> Option<u64> {
@@ -57,8 +63,14 @@ impl MemoryProbe {
         line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
     }
 
-    /// The shares of a group, which is a line such as `0::/user/app`, and of those that it is in.
-    fn of_groups(&self, line: &str) -> Vec<f64> {
+    /// The control groups that this process is in, each with the folder of its files.
+    fn groups(&self) -> Vec<(GroupFiles, PathBuf)> {
+        let groups = text(&self.root.join("proc/self/cgroup")).unwrap_or_default();
+        groups.lines().flat_map(|line| self.groups_of(line)).collect()
+    }
+
+    /// A group, which is a line such as `0::/user/app`, and those that it is in.
+    fn groups_of(&self, line: &str) -> Vec<(GroupFiles, PathBuf)> {
         let mut parts = line.splitn(3, ':').skip(1);
         let (Some(kinds), Some(path)) = (parts.next(), parts.next()) else { return Vec::new() };
         let files = match kinds {
@@ -68,15 +80,19 @@ impl MemoryProbe {
         };
         let names = Path::new(path).components().filter(|name| matches!(name, Component::Normal(_)));
         let group: PathBuf = names.collect();
-        group.ancestors().filter_map(|group| files.used(&self.root.join(files.folder).join(group))).collect()
+        group.ancestors().map(|group| (files, self.root.join(files.folder).join(group))).collect()
     }
 }
 
 impl GroupFiles {
+    /// The limit of one group, if it has one.
+    fn limit(&self, folder: &Path) -> Option<u64> {
+        bytes(&folder.join(self.limit))
+    }
+
     /// The share of one group; none if it has no limit.
     fn used(&self, folder: &Path) -> Option<f64> {
-        let bytes = |name: &str| text(&folder.join(name))?.trim().parse::<u64>().ok();
-        let (limit, used) = (bytes(self.limit)?, bytes(self.used)?);
+        let (limit, used) = (self.limit(folder)?, bytes(&folder.join(self.used))?);
         let stat = text(&folder.join("memory.stat")).unwrap_or_default();
         let droppable = |name: &&str| stat.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
         let dropped = self.droppable.iter().filter_map(droppable).fold(0, u64::saturating_add);
@@ -88,6 +104,10 @@ fn share(used: u64, all: u64) -> Option<f64> {
     (all > 0).then(|| used as f64 / all as f64)
 }
 
+fn bytes(path: &Path) -> Option<u64> {
+    text(path)?.trim().parse().ok()
+}
+
 fn text(path: &Path) -> Option<String> {
     fs::read_to_string(path).ok()
 }
@@ -95,6 +115,25 @@ fn text(path: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_smallest_limit_is_all_that_there_is() {
+        let root = tempfile::tempdir().expect("a folder");
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+            fs::write(path, text).expect("it can be written");
+        };
+        let total = || MemoryProbe::at(root.path()).total();
+        assert_eq!(total(), None);
+        write("proc/meminfo", "MemTotal:  1000 kB\n");
+        assert_eq!(total(), Some(1_024_000));
+        write("proc/self/cgroup", "0::/user/app\n");
+        write("sys/fs/cgroup/user/app/memory.max", "max\n");
+        assert_eq!(total(), Some(1_024_000));
+        write("sys/fs/cgroup/user/memory.max", "5000\n");
+        assert_eq!(total(), Some(5000));
+    }
 
     #[test]
     fn the_fullest_of_machine_and_groups_counts_without_what_can_be_dropped() {

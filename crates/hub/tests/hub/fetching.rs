@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cascadia_hub::{DEFAULT_TIMEOUT, HubModel, HubOptions, fetch};
+use cascadia_hub::{DEFAULT_TIMEOUT, HubModel, HubOptions, Network, fetch};
 use cascadia_weights::{FileKind, ModelFiles};
 use tempfile::TempDir;
 
@@ -24,7 +24,7 @@ pub(crate) fn run(name: &str, endpoint: &str, cache: &Path) -> Fetched {
 
 pub(crate) fn run_with(timeout: Duration, name: &str, endpoint: &str, cache: &Path) -> Fetched {
     let (endpoint, token, cache) = (endpoint.to_owned(), Some("secret".to_owned()), cache.to_owned());
-    let options = HubOptions { endpoint, token, timeout, cache };
+    let options = HubOptions { endpoint, token, timeout, cache, network: Network::Online };
     let mut reports = BTreeMap::new();
     let path = fetch(&HubModel::parse(name).unwrap(), &options, &mut |progress| {
         reports.insert(progress.file.to_owned(), (progress.done, progress.total));

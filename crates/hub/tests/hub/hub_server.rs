@@ -28,6 +28,8 @@ pub(crate) struct Repository {
     pub(crate) stalls: Option<(&'static str, usize)>,
     /// Redirect everything to itself.
     pub(crate) circles: bool,
+    /// What else the server answers, by path.
+    pub(crate) answers: Vec<(&'static str, &'static str)>,
 }
 
 /// One request, as the server saw it.
@@ -86,9 +88,10 @@ fn answer(mut connection: TcpStream, repository: &mut Repository, seen: &Mutex<V
             "HTTP/1.1 307 Go\r\nlocation: {place}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
         );
     }
-    if request.path == "/api/models/org/name/revision/main" {
-        let siblings: Vec<_> = repository.files.keys().map(|file| serde_json::json!({ "rfilename": file })).collect();
-        let body = serde_json::json!({ "sha": commit, "siblings": siblings }).to_string();
+    let siblings: Vec<_> = repository.files.keys().map(|file| serde_json::json!({ "rfilename": file })).collect();
+    let list = serde_json::json!({ "sha": commit, "siblings": siblings }).to_string();
+    let answer = repository.answers.iter().find(|(path, _)| *path == request.path).map(|(_, body)| *body);
+    if let Some(body) = answer.or_else(|| (request.path == "/api/models/org/name/revision/main").then_some(&list)) {
         let length = body.len();
         return write!(connection, "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}");
     }

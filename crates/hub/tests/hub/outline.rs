@@ -1,6 +1,6 @@
 //! A model on the hub can be looked at without its weights.
 
-use cascadia_hub::{DEFAULT_TIMEOUT, HubModel, HubOptions, outline};
+use cascadia_hub::{DEFAULT_TIMEOUT, HubModel, HubOptions, Network, outline};
 use cascadia_weights::{ModelFiles, Tensor};
 use tempfile::TempDir;
 
@@ -22,6 +22,7 @@ fn check(name: &str, repository: Repository) {
         token: None,
         timeout: DEFAULT_TIMEOUT,
         cache: cache.path().join("hub"),
+        network: Network::Online,
     };
     let model = HubModel::parse(name).unwrap();
     let path = outline(&model, &options, folder.path()).unwrap();
