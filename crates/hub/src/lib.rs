@@ -1,4 +1,4 @@
-//! Finds, fetches and keeps models by name: from a catalogue, the Hugging Face Hub, Python packages and Ollama's folder.
+//! Finds, fetches and keeps models by name: a catalogue, the Hugging Face Hub, Python packages, Ollama's folder.
 #![forbid(unsafe_code)]
 
 mod cache;

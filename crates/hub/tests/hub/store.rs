@@ -146,6 +146,17 @@ fn everything_is_listed_by_the_name_that_runs_it() {
 }
 
 #[test]
+fn outlines_of_short_names_fetch_no_weights() {
+    let server = HubServer::start(quantized());
+    let machine = Machine::new(&server.endpoint);
+    let outline = machine.store.outline("tiny", machine.folder.path()).unwrap();
+    assert_eq!(cascadia_weights::ModelFiles::open(&outline).unwrap().tensors().len(), 1);
+    assert!(machine.names().is_empty() && outline.ends_with("m-Q4_K_M.gguf"));
+    let stored = machine.pull("tiny").unwrap().0;
+    assert_eq!(machine.store.outline("tiny", machine.folder.path()).unwrap(), stored.path);
+}
+
+#[test]
 fn offline_is_said_with_what_to_do() {
     let machine = Machine::new(NOWHERE);
     for name in ["tiny", "org/name"] {

@@ -20,6 +20,7 @@ mod pages;
 mod plan;
 mod quantize;
 mod serve;
+mod store;
 
 pub use adapter::{AdapterChoice, AdapterCommand, AdapterFlags, AdapterInspectFlags, AdapterMergeFlags};
 pub use audit::{AuditCommand, AuditShowFlags, AuditVerifyFlags};
@@ -42,11 +43,12 @@ pub use quantize::QuantizeFlags;
 pub use serve::{
     KeysCommand, ListKeysFlags, LogChoice, NewKeyFlags, PriorityChoice, RevokeKeyFlags, ServeFlags, WireChoice,
 };
+pub use store::{ListFlags, NetworkFlags, PsFlags, PullFlags, RmFlags, ShowFlags};
 
 /// Run open large language models on CPUs: on one machine, or split across several.
 #[derive(Debug, Parser)]
 #[command(name = "cascadia", version, propagate_version = true, arg_required_else_help = true)]
-#[command(after_help = "Examples:\n  cascadia run -p \"Tell me about a lighthouse at night.\"\n  \
+#[command(after_help = "Examples:\n  cascadia run smollm2 \"Why is the sky blue?\"\n  \
     cascadia serve Qwen/Qwen2.5-0.5B-Instruct\n\nDocumentation: docs/README.md")]
 pub struct Flags {
     /// The command to run.
@@ -61,6 +63,16 @@ pub enum Command {
     Run(RunFlags),
     /// Serve a model over HTTP: OpenAI, Anthropic and Ollama APIs, and a web page.
     Serve(ServeFlags),
+    /// Fetch a model, or check that a stored one is whole.
+    Pull(PullFlags),
+    /// List the models of this machine, or those that can be fetched by a short name.
+    List(ListFlags),
+    /// Show the essentials of a model in ten lines.
+    Show(ShowFlags),
+    /// Delete stored models.
+    Rm(RmFlags),
+    /// Show which models a running server has loaded.
+    Ps(PsFlags),
     /// Create, list and revoke API keys of a server.
     #[command(subcommand)]
     Keys(KeysCommand),
@@ -99,17 +111,26 @@ pub enum Command {
 
 /// Flags of `run`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  cascadia run\n  cascadia run -p \"Describe a lighthouse at night.\" --seed 7\n  \
+#[command(after_help = "Examples:\n  cascadia run smollm2 \"Why is the sky blue?\"\n  cascadia run qwen3:4b\n  \
+    cascadia run org/name:Q4_K_M -p \"Describe a lighthouse at night.\" --seed 7\n  \
     cascadia run model.gguf --raw -p \"Once upon a time\" -n 64 --temp 0\n  echo \"Hello\" | cascadia run org/name --json\n  \
     cascadia run model-folder/ --type q4_k_m")]
 pub struct RunFlags {
-    /// A .gguf file, a model folder, or org/name on the Hugging Face Hub [default: the built-in model].
+    /// A short name (smollm2, qwen3:4b, see `cascadia list --catalogue`), org/name[:Q4_K_M] on the Hugging Face Hub, a
+    /// .gguf file or a model folder [default: the built-in model].
     pub model: Option<String>,
+    /// The prompt.
+    #[arg(value_name = "PROMPT", conflicts_with = "prompt")]
+    pub words: Vec<String>,
+    /// Whether models may be fetched.
+    #[command(flatten)]
+    pub network: NetworkFlags,
     /// Quantise the model to this type first, see `quantize --help`. Done once: the result is kept in
     /// ~/.cache/cascadia/quantised.
     #[arg(long = "type", value_name = "TYPE")]
     pub kind: Option<String>,
-    /// The prompt [default: an interactive chat, or standard input if that is not a terminal].
+    /// The prompt, where it begins with a dash or there is no MODEL [default: a chat, or standard input if that is not a
+    /// terminal].
     #[arg(short, long, value_name = "TEXT")]
     pub prompt: Option<String>,
     /// Maximum number of tokens to generate.
@@ -302,7 +323,7 @@ pub struct MachineFlags {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  cascadia inspect model.gguf --ctx 8192")]
 pub struct InspectFlags {
-    /// A .gguf file, a model folder, or org/name on the Hugging Face Hub.
+    /// A short name (qwen3:4b), org/name on the Hugging Face Hub, a .gguf file or a model folder.
     pub model: String,
     /// Context length to compute the memory for [default: the model's limit].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -322,7 +343,7 @@ pub struct BenchFlags {
     /// What to measure, if not a model.
     #[command(subcommand)]
     pub command: Option<BenchCommand>,
-    /// A .gguf file, a model folder, or org/name on the Hugging Face Hub.
+    /// A short name (qwen3:4b), org/name on the Hugging Face Hub, a .gguf file or a model folder.
     #[arg(required = true)]
     pub model: Option<String>,
     /// Quantise the model to this type first, see `quantize --help`. Done once: the result is kept in
@@ -421,7 +442,7 @@ pub struct MachineBenchFlags {
     conversation; so is an object with `messages`, optional `tools` and other template variables (`now` sets the \
     template's clock, in seconds since 1970). Each output line is an object with `ids` and `text`, or with `error`.")]
 pub struct TokenizeFlags {
-    /// A .gguf file, a model folder, a tokenizer.json, or org/name on the Hugging Face Hub.
+    /// A short name (qwen3:4b), org/name on the Hugging Face Hub, a .gguf file, a model folder or a tokenizer.json.
     pub model: String,
     /// The text [default: standard input].
     #[arg(short, long, value_name = "TEXT", conflicts_with = "json")]

@@ -6,6 +6,7 @@ mod failure;
 pub mod flags;
 mod home;
 mod hub;
+mod human;
 mod machine;
 mod output;
 mod overwrite;

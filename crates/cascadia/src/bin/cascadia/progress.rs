@@ -1,5 +1,6 @@
 //! Progress bars on standard error, seen only when it is a terminal.
 
+use cascadia_hub::Progress as Transfer;
 use cascadia_quantize::QuantizeProgress;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -36,6 +37,12 @@ impl Progress {
     /// Shows how far a conversion is.
     pub(crate) fn show(&self, QuantizeProgress { tensor, done, total }: QuantizeProgress<'_>) {
         self.label(tensor);
+        self.set(done, total);
+    }
+
+    /// Shows how far a file is.
+    pub(crate) fn transfer(&self, Transfer { file, done, total }: Transfer<'_>) {
+        self.label(file);
         self.set(done, total);
     }
 

@@ -64,7 +64,8 @@ fn kind(files: &ModelFiles) -> &'static str {
     }
 }
 
-fn memory(files: &ModelFiles, spec: &ModelSpec, context: Option<u32>) -> Value {
+/// The memory that a model needs with a context of this length, or of the longest.
+pub(crate) fn memory(files: &ModelFiles, spec: &ModelSpec, context: Option<u32>) -> Value {
     let context = context.unwrap_or(spec.context);
     let (weights, cache) = (files.weight_bytes(), KvLayout::whole(spec, &KvPolicy::default()).sequence_bytes(context));
     json!({

@@ -10,11 +10,16 @@ mod fleet;
 mod fleet_status;
 mod inspect;
 mod keys;
+mod list;
 mod plan;
+mod ps;
+mod pull;
 mod quantize;
+mod rm;
 mod run;
 mod serve;
 mod serve_settings;
+mod show;
 mod tokenize;
 mod worker;
 mod worker_limits;
@@ -28,6 +33,11 @@ pub(crate) fn execute(flags: Flags) -> anyhow::Result<()> {
     match flags.command {
         Command::Run(flags) => run::run(&flags),
         Command::Serve(flags) => serve::serve(flags),
+        Command::Pull(flags) => pull::pull(&flags),
+        Command::List(flags) => list::list(&flags),
+        Command::Show(flags) => show::show(&flags),
+        Command::Rm(flags) => rm::rm(&flags),
+        Command::Ps(flags) => ps::ps(&flags),
         Command::Keys(KeysCommand::New(flags)) => keys::new(flags),
         Command::Keys(KeysCommand::List(flags)) => keys::list(&flags),
         Command::Keys(KeysCommand::Revoke(flags)) => keys::revoke(&flags),

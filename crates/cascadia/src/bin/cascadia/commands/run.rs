@@ -14,7 +14,7 @@ use super::chat::Chat;
 use crate::flags::{RunFlags, SamplingFlags};
 use crate::machine::open_options;
 use crate::output::{print, print_json, remark};
-use crate::source::{find_or_embedded, in_format};
+use crate::source::{find_or_stand_in, in_format};
 
 /// Answers one prompt, or chats.
 pub(crate) fn run(flags: &RunFlags) -> anyhow::Result<()> {
@@ -28,6 +28,8 @@ pub(crate) fn run(flags: &RunFlags) -> anyhow::Result<()> {
 
 /// A model with the settings of this run.
 pub(crate) struct Runner {
+    name: String,
+    note: Option<&'static str>,
     session: Session,
     text: ModelText,
     sampling: Sampling,
@@ -41,12 +43,18 @@ impl Runner {
     pub(crate) fn open(flags: &RunFlags) -> anyhow::Result<Runner> {
         let sampling = sampling(&flags.sampling);
         sampling.check()?;
-        let source = find_or_embedded(flags.model.as_deref())?;
+        let source = find_or_stand_in(flags.model.as_deref(), flags.network.network())?;
+        let (name, note) = (source.name(), source.note());
+        if let Some(note) = note.filter(|_| !flags.json) {
+            remark(note);
+        }
         let source = in_format(source, flags.kind.as_deref(), flags.machine.compute.threads.threads())?;
         let options = flags.adapter.apply(open_options(&flags.machine)?);
         let engine = Engine::from_files(source.files()?, &options)?;
         let text = engine.text()?;
         Ok(Runner {
+            name,
+            note,
             session: engine.into_session(),
             text,
             sampling,
@@ -141,6 +149,8 @@ fn answer_once(mut runner: Runner, flags: &RunFlags, prompt: &str) -> anyhow::Re
     })?;
     if flags.json {
         let object = json!({
+            "model": runner.name,
+            "note": runner.note,
             "text": text,
             "tokens": outcome.tokens.len(),
             "finish_reason": outcome.finish.name(),
@@ -159,13 +169,14 @@ fn answer_once(mut runner: Runner, flags: &RunFlags, prompt: &str) -> anyhow::Re
     Ok(())
 }
 
-/// The prompt, from the flag or from a standard input that is not a terminal; `None` asks for a chat.
+/// The prompt, from the command line or from a standard input that is not a terminal; `None` asks for a chat.
 fn prompt(flags: &RunFlags) -> anyhow::Result<Option<String>> {
-    let prompt = match &flags.prompt {
-        Some(text) => text.clone(),
+    let given = flags.prompt.clone().or_else(|| (!flags.words.is_empty()).then(|| flags.words.join(" ")));
+    let prompt = match given {
+        Some(text) => text,
         None if io::stdin().is_terminal() => {
             if flags.json || flags.raw {
-                let allowed = "given with -p or on standard input when --json or --raw is used";
+                let allowed = "given after MODEL, with -p or on standard input when --json or --raw is used";
                 bail!(EngineError::Setting { name: "prompt", value: "missing".into(), allowed });
             }
             return Ok(None);
@@ -177,7 +188,7 @@ fn prompt(flags: &RunFlags) -> anyhow::Result<Option<String>> {
         }
     };
     if prompt.is_empty() {
-        let allowed = "some text, given with -p or on standard input";
+        let allowed = "some text, given after MODEL, with -p or on standard input";
         bail!(EngineError::Setting { name: "prompt", value: "empty".into(), allowed });
     }
     Ok(Some(prompt))

@@ -8,13 +8,14 @@ use anyhow::Context;
 use cascadia::{FleetBuilder, FleetModel, Model, ModelBuilder, Server, ServerBuilder, Threads};
 use cascadia_coordinator::{CoordinatorOptions, Deployment, FirstModel, Machines};
 use cascadia_fleet::{MANIFEST_FILE, RowFormat, Timeouts};
+use cascadia_hub::Network;
 use cascadia_server::{Limits, LogFormat, ResumeLogOptions, ServerOptions, TlsFiles, start_logs};
 
 use super::serve_settings::merged;
 use crate::flags::{KernelChoice, LogChoice, PageFlags, ServeFlags, WireChoice, parse_bytes};
 use crate::home::home;
 use crate::output::remark;
-use crate::source::{find, find_or_embedded, in_format};
+use crate::source::{find, find_or_embedded_by, in_format};
 
 /// How long a worker that was lost too often is not used unless the flags say otherwise.
 const QUARANTINE_MINUTES: u64 = 5;
@@ -45,7 +46,8 @@ pub(crate) fn serve(flags: ServeFlags) -> anyhow::Result<()> {
     let server = match &flags.fleet {
         Some(fleet) => serve_fleet(&flags, fleet, (model, &server))?,
         None => {
-            let source = find_or_embedded(flags.model.as_deref())?;
+            let network = if flags.offline { Network::Offline } else { Network::Online };
+            let source = find_or_embedded_by(flags.model.as_deref(), network)?;
             let threads = Threads { count: flags.threads, pin: flags.pin };
             server.serve(model.open(in_format(source, flags.kind.as_deref(), threads)?)?)?
         }

@@ -31,7 +31,7 @@ pub enum EvalCommand {
 #[command(after_help = "Examples:\n  cascadia eval perplexity model.gguf --text books.txt --windows 16\n  \
     cascadia eval perplexity q4_k_m.gguf q5_k_m.gguf --text books.txt --against model.gguf")]
 pub struct PerplexityFlags {
-    /// A .gguf file, a model folder, or org/name on the Hugging Face Hub. Several are compared.
+    /// A short name (qwen3:4b), org/name on the Hugging Face Hub, a .gguf file or a model folder. Several are compared.
     #[arg(value_name = "MODEL", required = true)]
     pub models: Vec<String>,
     /// Text file to score.
@@ -65,7 +65,7 @@ pub struct PerplexityFlags {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  cascadia eval logits model/ --tokens 1,15,7 --out logits.npy")]
 pub struct LogitsFlags {
-    /// A .gguf file, a model folder, or org/name on the Hugging Face Hub. No tokenizer is needed.
+    /// A short name (qwen3:4b), org/name on the Hugging Face Hub, a .gguf file or a model folder. No tokenizer is needed.
     pub model: String,
     /// Token ids, comma-separated.
     #[arg(long, value_name = "IDS", value_delimiter = ',', required = true)]
@@ -93,7 +93,7 @@ pub struct LogitsFlags {
 /// The model of a measurement, and what computes it.
 #[derive(Debug, Args)]
 pub struct MeasuredModelFlags {
-    /// A .gguf file, a model folder, or org/name on the Hugging Face Hub [default: the built-in model].
+    /// A short name (qwen3:4b), org/name on the Hugging Face Hub, a .gguf file or a model folder [default: the built-in model].
     pub model: Option<String>,
     /// Compute threads and kernels.
     #[command(flatten)]

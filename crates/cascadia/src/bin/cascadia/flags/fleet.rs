@@ -15,7 +15,7 @@ use super::{ComputeFlags, KvChoice, OutputFlags, PageFlags, ThreadFlags};
     cascadia export model.gguf --splits 0,8,16 --precision keep --out ./shards\n\n\
     An interrupted export continues where it stopped.")]
 pub struct ExportFlags {
-    /// A .gguf file, a model folder, or org/name on the Hugging Face Hub.
+    /// A short name (qwen3:4b), org/name on the Hugging Face Hub, a .gguf file or a model folder.
     pub model: String,
     /// Number of stages with about equally many layers. `auto` plans them for the fleet's machines, as `plan` does.
     #[arg(long, value_name = "N|auto", required_unless_present = "splits", conflicts_with = "splits")]

@@ -13,7 +13,7 @@ use super::{HomeFlags, KvChoice, ThreadFlags, parse_bytes};
     cascadia plan model.gguf --nodes 16G@20G,2*8G@15G/1 --users 4\n\n\
     A worker measures its machine when it starts. The coordinator stores the numbers each time a worker connects.")]
 pub struct PlanFlags {
-    /// A .gguf file, a model folder, or org/name on the Hugging Face Hub. No weights are downloaded.
+    /// A short name (qwen3:4b), org/name on the Hugging Face Hub, a .gguf file or a model folder. No weights are downloaded.
     pub model: String,
     /// Machines to plan for: `all` measured ones, or a comma-separated list. `here` is this machine.
     #[arg(long, value_name = "all|NODES", default_value = "all", conflicts_with = "nodes")]

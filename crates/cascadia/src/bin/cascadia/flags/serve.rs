@@ -12,13 +12,17 @@ use super::{ActivationChoice, KernelChoice, KvChoice, NumaChoice, parse_bytes};
 /// each other is checked after both are merged, in `commands/serve_settings.rs`.
 #[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
-#[command(after_help = "Examples:\n  cascadia serve\n  cascadia serve model.gguf --port 9000 --ctx 8192\n  \
+#[command(after_help = "Examples:\n  cascadia serve qwen3:4b\n  cascadia serve model.gguf --port 9000 --ctx 8192\n  \
     cascadia keys new --file keys.json --name anna\n  \
     cascadia serve model.gguf --host 0.0.0.0 --keys keys.json --tls-cert cert.pem --tls-key key.pem\n\n\
     A configuration file is a JSON object with the flag names as keys: {\"model\": \"model.gguf\", \"port\": 9000}.")]
 pub struct ServeFlags {
-    /// A .gguf file, a model folder, or org/name on the Hugging Face Hub [default: the built-in model].
+    /// A short name (smollm2, qwen3:4b, see `cascadia list --catalogue`), org/name[:Q4_K_M] on the Hugging Face Hub, a .gguf
+    /// file or a model folder [default: the built-in model].
     pub model: Option<String>,
+    /// Use stored models only, never the network. HF_HUB_OFFLINE=1 does the same for all commands.
+    #[arg(long)]
+    pub offline: bool,
     /// Quantise the model to this type first, see `quantize --help`. Done once: the result is kept in
     /// ~/.cache/cascadia/quantised.
     #[arg(long = "type", value_name = "TYPE")]
