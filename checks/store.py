@@ -93,8 +93,8 @@ def answers(machine):
     greedy = ["--temp", "0", "--json"]
     continued = json.loads(machine.ask("run", "smollm2", "--raw", "-p", "The capital of France is", "-n", "8", *greedy)[0])
     assert "Paris" in continued["text"] and continued["model"] == NAME, continued
-    asked = json.loads(machine.ask("run", "smollm2:135m", "What is the capital of France?", "-n", "24", *greedy)[0])
-    assert "Paris" in asked["text"], asked
+    asked = json.loads(machine.ask("run", "smollm2:135m", "Why is the sky blue?", "-n", "40", *greedy)[0])
+    assert "light" in asked["text"], asked
     print(f"  without a network: The capital of France is{continued['text']!r}; {asked['text']!r}")
     listed = json.loads(machine.ask("list", "--json")[0])["models"]
     assert [(one["name"], one["bytes"], one["format"]) for one in listed] == [(NAME, LENGTH, "GGUF Q4_1")], listed

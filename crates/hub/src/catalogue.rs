@@ -187,7 +187,7 @@ impl Catalogue {
         let families = self.models.keys().filter_map(|model| model.split_once(':')).map(|(family, _)| family);
         match closest(family, families).as_slice() {
             [] => format!("no model is called `{family}`"),
-            near => format!("no model is called `{family}`; did you mean {}?", near.join(" or ")),
+            near => format!("no model is called `{family}` (did you mean {}?)", near.join(" or ")),
         }
     }
 }
@@ -388,7 +388,7 @@ mod tests {
             let problem = names(name, None).unwrap_err();
             assert!(problem.contains(part), "{problem}");
         };
-        check("smolm2", "no model is called `smolm2`; did you mean smollm2");
+        check("smolm2", "no model is called `smolm2` (did you mean smollm2");
         check("model", "no model is called `model`");
         check("qwen3:5b", "`qwen3` has no size `5b`; there are qwen3:8b, qwen3:4b");
         check("qwen3:", "has no size ``");

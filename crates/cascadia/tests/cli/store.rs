@@ -126,7 +126,7 @@ fn names_that_do_not_exist_are_explained() {
     told(
         &ask(&home, NOWHERE, &["run", "tinny", "Hello"]),
         1,
-        &["no model is called `tinny`; did you mean tiny?", "list --catalogue"],
+        &["no model is called `tinny` (did you mean tiny?)", "list --catalogue"],
     );
     told(&ask(&home, NOWHERE, &["run", "smolm2", "Hello"]), 1, &["did you mean smollm2"]);
     told(&ask(&home, NOWHERE, &["run", "missing.gguf", "Hello"]), 1, &["there is no file or folder `missing.gguf`"]);

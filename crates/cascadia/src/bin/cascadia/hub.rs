@@ -5,10 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use cascadia_fleet::MemoryProbe;
-use cascadia_hub::{
-    Catalogue, DEFAULT_ENDPOINT, DEFAULT_TIMEOUT, HubModel, HubOptions, Network, PYTHON, Store,
-    outline as outline_model,
-};
+use cascadia_hub::{Catalogue, DEFAULT_ENDPOINT, DEFAULT_TIMEOUT, HubOptions, Network, PYTHON, Store};
 
 /// Where Ollama keeps models when it runs as a service of the system.
 const OLLAMA_SERVICE: &str = "/usr/share/ollama/.ollama/models";

@@ -6,7 +6,7 @@ use cascadia::ModelSource;
 use cascadia_engine::ModelText;
 use cascadia_hub::{Network, Offer, Store, StoredModel};
 use cascadia_model::ModelSpec;
-use cascadia_weights::ModelFiles;
+use cascadia_weights::{MetadataValue, ModelFiles};
 use serde_json::{Map, Value, json};
 
 use super::inspect::memory;
@@ -61,7 +61,10 @@ fn essentials(source: &ModelSource, stored: Option<&StoredModel>) -> anyhow::Res
 
 /// What the files say about their licence.
 fn licence(files: &ModelFiles) -> Option<String> {
-    files.metadata().get("general.license")?.as_str().map(str::to_owned)
+    match files.metadata().get("general.license")? {
+        MetadataValue::String(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        _ => None,
+    }
 }
 
 fn offered(Offer { name, bytes, licence, sources }: Offer) -> Value {
