@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""The clients that people use drive the server: the packages `openai`, `anthropic` and `ollama`.
+"""The clients that people use drive the server: the packages `openai`, `anthropic` and `ollama`, and `openai` of JavaScript.
 
     .venv/bin/python checks/clients.py
 
-Starts `cascadia serve` with the model inside the program on free ports, once open and once with keys.
+Starts `cascadia serve` with the model inside the program on free ports, once open and once with keys. The JavaScript client needs
+node and npm, and says that it is skipped where they or the package cannot be had.
 """
 import contextlib
 import json
 import pathlib
 import re
+import shutil
 import subprocess
 import tempfile
 import time
@@ -19,6 +21,9 @@ import ollama
 import openai
 
 import program
+
+# The package for JavaScript.
+JAVASCRIPT_VERSION = "6.49.0"
 
 QUESTION = [{"role": "user", "content": "Tell me about a harbour at night."}]
 
@@ -92,7 +97,25 @@ def openai_chances(client):
     text = b"".join(bytes(entry.bytes) for entry in content).decode(errors="replace")
     assert text.strip() == answer.choices[0].message.content.strip(), (text, answer.choices[0].message.content)
     legacy = client.completions.create(model="default", prompt="Once", max_tokens=3, logprobs=2).choices[0].logprobs
-    assert len(legacy.tokens) == len(legacy.token_logprobs) == 3 and len(legacy.top_logprobs[0]) == 2
+    # The chosen token is there too, where it is not one of the two.
+    assert len(legacy.tokens) == len(legacy.token_logprobs) == 3 and len(legacy.top_logprobs[0]) in (2, 3)
+
+
+def openai_prompts(client):
+    """What evaluation harnesses ask: how likely prompts are, many at a time, by their tokens."""
+    ask = lambda **fields: client.completions.create(model="default", temperature=0, **fields)
+    text = ask(prompt="The harbour was quiet", echo=True, logprobs=1, max_tokens=4).choices[0]
+    assert text.text.startswith("The harbour was quiet") and text.logprobs.token_logprobs[0] is None
+    generated = ask(prompt="The harbour was quiet", logprobs=1, max_tokens=4).choices[0]
+    assert text.logprobs.token_logprobs[-4:] == generated.logprobs.token_logprobs
+    prompts = [[number + 5, 9, 12] for number in range(40)]
+    many = ask(prompt=prompts, echo=True, logprobs=1, max_tokens=0).choices
+    assert [choice.index for choice in many] == list(range(40))
+    assert all(len(choice.logprobs.token_logprobs) == 3 for choice in many)
+    alone = ask(prompt=prompts[30], echo=True, logprobs=1, max_tokens=0).choices[0]
+    assert alone.logprobs.token_logprobs == many[30].logprobs.token_logprobs
+    best = client.completions.create(model="default", prompt="Once", max_tokens=4, n=2, best_of=5, seed=3)
+    assert len(best.choices) == 2 and best.usage.completion_tokens > 8
 
 
 SHIP = {
@@ -144,6 +167,8 @@ def tools():
                 assert answer.finish_reason == "tool_calls", answer
                 call = answer.message.tool_calls[0]
                 assert call.function.name == "book" and 1 <= json.loads(call.function.arguments)["masts"] <= 5, call
+                one = client.chat.completions.create(**settings, parallel_tool_calls=False).choices[0]
+                assert one.finish_reason == "tool_calls" and len(one.message.tool_calls) == 1, one
                 deltas = [chunk.choices[0].delta for chunk in client.chat.completions.create(**settings, stream=True)]
                 parts = [part for delta in deltas for part in delta.tool_calls or [] if part.index == 0]
                 assert parts[0].function.name == "book"
@@ -181,6 +206,16 @@ def openai_responses(client):
     assert kinds[0] == "response.created" and kinds[-1] == "response.incomplete", kinds
     conversation = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}, {"role": "user", "content": "Go on"}]
     assert client.responses.create(model="default", input=conversation, max_output_tokens=4).output_text
+    assert client.responses.retrieve(response.id).output_text == response.output_text
+    more = client.responses.create(model="default", input="And?", previous_response_id=response.id, max_output_tokens=4)
+    assert more.previous_response_id == response.id and more.usage.input_tokens > response.usage.input_tokens
+    client.responses.delete(response.id)
+    fails(openai.NotFoundError, lambda: client.responses.retrieve(response.id))
+    likely = client.responses.create(**settings, include=["message.output_text.logprobs"], top_logprobs=2)
+    assert len(likely.output[0].content[0].logprobs) == 16, likely
+    # What Codex offers.
+    offered = [{"type": "web_search"}, {"type": "custom", "name": "apply_patch"}]
+    assert client.responses.create(model="default", input="Hi", tools=offered, max_output_tokens=2).output_text
 
 
 def openai_errors(client):
@@ -192,6 +227,9 @@ def openai_errors(client):
     long = [{"role": "user", "content": "word " * 4000}]
     fails(openai.BadRequestError, lambda: chat(model="default", messages=long), code="context_length_exceeded")
     error = fails(openai.BadRequestError, lambda: client.responses.create(model="default", input="x", previous_response_id="r"))
+    for field, value in {"use_beam_search": True, "prompt_logprobs": 1, "grammar": 'root ::= "a"'}.items():
+        wrong = lambda: chat(model="default", messages=QUESTION, extra_body={field: value})
+        fails(openai.BadRequestError, wrong, code="unsupported", param=field)
     assert error.request_id.startswith("req_")
 
 
@@ -224,6 +262,13 @@ def anthropic_doors(url):
     assert text == message.content[0].text
     blocks = [{"role": "user", "content": [{"type": "text", "text": QUESTION[0]["content"]}]}]
     assert client.messages.create(**{**settings, "messages": blocks}).content == message.content
+    begun = QUESTION + [{"role": "assistant", "content": message.content[0].text}]
+    continued = client.messages.create(**{**settings, "messages": begun}).content[0].text
+    assert continued and not continued.startswith(message.content[0].text[:10]), continued
+    schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"], "additionalProperties": False}
+    form = {"temperature": 0, "output_config": {"format": {"type": "json_schema", "schema": schema}}}
+    said = client.messages.create(**{**settings, "max_tokens": 60, "extra_body": form}).content[0].text
+    assert json.loads(said) in ({"a": 1}, {"a": 2}), said
     fails(anthropic.NotFoundError, lambda: client.messages.create(**{**settings, "model": "claude"}))
     fails(anthropic.BadRequestError, lambda: client.messages.create(**{**settings, "max_tokens": 0}))
 
@@ -239,8 +284,33 @@ def ollama_doors(url):
     assert pieces[-1].done_reason == "length"
     text = client.generate(model=model, prompt="Once upon", raw=True, options=options).response
     assert "".join(piece.response for piece in client.generate(model=model, prompt="Once upon", raw=True, options=options, stream=True)) == text
-    assert client.show(model).details.family
+    shown = client.show(model)
+    assert shown.modelinfo[f"{shown.details.family}.context_length"] == 1024 and "completion" in shown.capabilities
+    assert client.ps().models[0].model == model
+    assert client.generate(model=model).done_reason == "load"
+    assert client.generate(model=model, keep_alive=0).done_reason == "unload" == client.chat(model=model, keep_alive=0).done_reason
+    likely = client.chat(model=model, messages=QUESTION, options=options, logprobs=True, top_logprobs=2)
+    assert len(likely.logprobs) == 12 and likely.eval_duration < likely.total_duration, likely
+    fails(ollama.ResponseError, lambda: client.chat(model=model, messages=QUESTION, think=True), status_code=400)
     fails(ollama.ResponseError, lambda: client.chat(model="other", messages=QUESTION), status_code=404)
+
+
+def javascript(url):
+    """The package of the same name for JavaScript, installed once; says so where it cannot be had."""
+    node, npm = shutil.which("node"), shutil.which("npm")
+    if not (node and npm):
+        return "skipped, because node or npm is not installed"
+    here = pathlib.Path(__file__).resolve().parent
+    folder = here.parent / ".venv" / "javascript"
+    folder.mkdir(parents=True, exist_ok=True)
+    script = here / "clients.mjs"
+    shutil.copy(script, folder)
+    package = f"openai@{JAVASCRIPT_VERSION}"
+    install = [npm, "install", "--prefix", str(folder), "--no-audit", "--no-fund", "--silent", package]
+    if not (folder / "node_modules" / "openai").exists() and subprocess.run(install, capture_output=True).returncode != 0:
+        return f"skipped, because npm cannot install {package}"
+    subprocess.run([node, str(folder / script.name), f"{url}/v1"], check=True, timeout=300)
+    return "as expected"
 
 
 def keys():
@@ -265,6 +335,7 @@ def main():
             "openai: chat": lambda: openai_chat(client),
             "openai: streams": lambda: openai_streams(client),
             "openai: logprobs": lambda: openai_chances(client),
+            "openai: prompts": lambda: openai_prompts(client),
             "openai: forms": lambda: openai_forms(client),
             "openai: embeddings": lambda: openai_embeddings(client),
             "openai: responses": lambda: openai_responses(client),
@@ -272,12 +343,13 @@ def main():
             "openai: cancellation": lambda: openai_cancellation(client, url),
             "anthropic": lambda: anthropic_doors(url),
             "ollama": lambda: ollama_doors(url),
+            "openai of JavaScript": lambda: javascript(url),
             "tools": tools,
             "keys": keys,
         }
         for name, check in checks.items():
-            check()
-            print(f"  {name}: as expected", flush=True)
+            said = check()
+            print(f"  {name}: {said or 'as expected'}", flush=True)
     versions = ", ".join(f"{module.__name__} {module.__version__}" for module in (openai, anthropic))
     print(f"clients: {versions} and ollama drive the server")
 

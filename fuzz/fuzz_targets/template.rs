@@ -18,6 +18,7 @@ fn render(source: &str) {
         tools: None,
         documents: None,
         add_generation_prompt: true,
+        prefill: None,
         bos_token: Some("<s>"),
         eos_token: Some("</s>"),
         extra: None,

@@ -140,7 +140,7 @@ impl Iterator for Generation {
                     }
                 }
                 Ok(Update::Failed(error)) => return Some(Err(self.failed(error.into()))),
-                Ok(Update::Started { .. } | Update::Embedded(_)) => {}
+                Ok(Update::Started { .. } | Update::Scored(_) | Update::Embedded(_)) => {}
                 Err(_) => return Some(Err(self.failed(Error::Closed))),
             }
         }

@@ -128,6 +128,12 @@ impl ServerBuilder {
         self
     }
 
+    /// Another name under which clients may ask for the model.
+    pub fn alias(mut self, name: impl Into<String>) -> ServerBuilder {
+        self.options.aliases.push(name.into());
+        self
+    }
+
     /// The longest an answer may take, waiting included; ten minutes by default.
     pub fn answer_time(mut self, time: Duration) -> ServerBuilder {
         self.options.limits.answer_time = time;

@@ -7,9 +7,9 @@ use cascadia_text::{ChatTemplate, Clock, Conversation, Prompt, SpecialTokens, Te
 use cascadia_weights::{FileKind, ModelFiles};
 use serde_json::{Value, json};
 
-use crate::EngineError;
 use crate::special_tokens::{SpecialIds, token_text};
 use crate::vocabulary::vocabulary;
+use crate::{EngineError, InfillTokens, SuggestedSampling};
 
 /// Everything needed to turn text into tokens of this model and back.
 pub struct ModelText {
@@ -19,6 +19,8 @@ pub struct ModelText {
     bos_text: Option<String>,
     eos_text: Option<String>,
     template: Option<String>,
+    suggested: SuggestedSampling,
+    infill: Option<InfillTokens>,
 }
 
 /// One turn of a conversation.
@@ -45,6 +47,8 @@ impl ModelText {
             bos_text: text_of("bos_token", special.bos),
             eos_text: text_of("eos_token", special.eos),
             template: chat_template(files)?,
+            suggested: SuggestedSampling::read(files)?,
+            infill: InfillTokens::read(files, &|text| tokenizer.token_id(text)),
             special,
             tokenizer,
         })
@@ -60,6 +64,16 @@ impl ModelText {
         &self.special
     }
 
+    /// How its authors want tokens to be chosen.
+    pub fn suggested(&self) -> &SuggestedSampling {
+        &self.suggested
+    }
+
+    /// The tokens with which it fills in the middle of a text, if it can.
+    pub fn infill(&self) -> Option<&InfillTokens> {
+        self.infill.as_ref()
+    }
+
     /// The source of the chat template, when the model has one.
     pub fn template(&self) -> Option<&str> {
         self.template.as_deref()
@@ -72,6 +86,19 @@ impl ModelText {
         tokens.extend(self.special.bos.filter(|bos| self.special.add_bos && encoded.first() != Some(bos)));
         tokens.extend(encoded);
         Ok(tokens)
+    }
+
+    /// Tokens of a text with a gap, ready for what fills it; `None` if this model does not fill in the middle. Nothing in the
+    /// text becomes a control token.
+    pub fn infill_prompt(&self, before: &str, after: &str) -> Result<Option<Vec<u32>>, EngineError> {
+        let Some(InfillTokens { prefix, suffix, middle, .. }) = self.infill else { return Ok(None) };
+        let mut tokens: Vec<u32> = self.special.bos.filter(|_| self.special.add_bos).into_iter().collect();
+        for (mark, text) in [(prefix, before), (suffix, after)] {
+            tokens.push(mark);
+            tokens.extend(self.tokenizer.encode(text, SpecialTokens::Plain)?);
+        }
+        tokens.push(middle);
+        Ok(Some(tokens))
     }
 
     /// Tokens of a conversation rendered by the model's template, ready for the assistant's next turn. Nothing in the
@@ -90,6 +117,7 @@ impl ModelText {
             tools: None,
             documents: None,
             add_generation_prompt: true,
+            prefill: None,
             bos_token: self.bos_text.as_deref(),
             eos_token: self.eos_text.as_deref(),
             extra: None,

@@ -13,6 +13,7 @@ use crate::observe::fleet_board::FleetBoard;
 use crate::observe::metrics::Metrics;
 use crate::observe::traces::Traces;
 use crate::options::ServerOptions;
+use crate::protocols::openai::responses::store::ResponseStore;
 
 /// The state behind every handler.
 pub(crate) struct App {
@@ -31,6 +32,8 @@ pub(crate) struct App {
     pub(crate) fleet: Option<FleetBoard>,
     /// The tokens of streams that clients may resume.
     pub(crate) resume_log: Option<ResumeLog>,
+    /// Responses that are kept for later requests.
+    pub(crate) responses: Arc<ResponseStore>,
 }
 
 impl App {
@@ -45,7 +48,7 @@ impl App {
         // Without keys all requests are one tenant's; with keys, one tenant never has all turns.
         let most_each = limits.workers - usize::from(options.keys.is_some() && limits.workers > 1);
         Ok(App {
-            model: ModelSlot::new(model, Arc::clone(&metrics), limits.clone()),
+            model: ModelSlot::new(model, &options.aliases, Arc::clone(&metrics), limits.clone()),
             metrics,
             bodies: Bodies::new(limits.body_bytes, limits.bodies_bytes, limits.body_time),
             workers: Turns::new(limits.workers, most_each),
@@ -54,6 +57,7 @@ impl App {
             origins: options.origins.clone(),
             traces,
             fleet: options.fleet.clone(),
+            responses: Arc::new(ResponseStore::new(limits.responses_bytes)),
             resume_log: options.resume_log.clone().map(ResumeLog::start).transpose()?,
         })
     }

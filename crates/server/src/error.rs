@@ -6,6 +6,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use cascadia_engine::EngineError;
 use cascadia_engine::service::SubmitError;
+use cascadia_text::TextError;
 use serde_json::{Value, json};
 
 /// Why a server could not start or had to stop.
@@ -228,8 +229,11 @@ impl IntoResponse for ApiError {
 impl From<EngineError> for ApiError {
     fn from(error: EngineError) -> ApiError {
         let kind = match &error {
+            // The limits of a template grow with the context: a conversation that exceeds them is too long.
+            EngineError::ContextFull { .. } | EngineError::Text(TextError::TemplateLimit { .. }) => {
+                ErrorKind::ContextLength
+            }
             EngineError::Setting { .. } | EngineError::UnknownToken { .. } | EngineError::Text(_) => ErrorKind::Invalid,
-            EngineError::ContextFull { .. } => ErrorKind::ContextLength,
             EngineError::Missing { .. } => ErrorKind::Unsupported,
             error if error.is_lost() => ErrorKind::Degraded,
             _ => ErrorKind::Internal,
@@ -243,8 +247,8 @@ impl From<EngineError> for ApiError {
     }
 }
 
-impl From<cascadia_text::TextError> for ApiError {
-    fn from(error: cascadia_text::TextError) -> ApiError {
+impl From<TextError> for ApiError {
+    fn from(error: TextError) -> ApiError {
         EngineError::Text(error).into()
     }
 }

@@ -29,6 +29,8 @@ pub struct ServerOptions {
     pub fleet: Option<FleetBoard>,
     /// Where the tokens of streams are kept, so that they need not be computed again after the server was killed.
     pub resume_log: Option<ResumeLogOptions>,
+    /// What clients may call the model besides its own name, such as `gpt-4o`.
+    pub aliases: Vec<String>,
     /// Limits on what clients may use.
     pub limits: Limits,
 }
@@ -58,6 +60,8 @@ pub struct Limits {
     pub bodies_bytes: usize,
     /// Bytes of all compiled output formats, remembered or of requests that wait.
     pub formats_bytes: usize,
+    /// Bytes of all responses that are kept for later requests.
+    pub responses_bytes: usize,
     /// Time for a body.
     pub body_time: Duration,
     /// How long a client may not read what is sent to it.
@@ -82,6 +86,7 @@ impl Default for ServerOptions {
             collector: None,
             fleet: None,
             resume_log: None,
+            aliases: Vec::new(),
             limits: Limits::default(),
         }
     }
@@ -97,6 +102,7 @@ impl Default for Limits {
             body_bytes: 8 << 20,
             bodies_bytes: 64 << 20,
             formats_bytes: 64 << 20,
+            responses_bytes: 32 << 20,
             body_time: Duration::from_secs(30),
             stall_time: Duration::from_secs(30),
             answer_time: Duration::from_secs(600),
@@ -107,21 +113,22 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Limits of a server whose process may take so many bytes: an eighth for bodies and an eighth for output formats, where
-    /// that is less than usual.
+    /// Limits of a server whose process may take so many bytes: an eighth for bodies, an eighth for output formats and a
+    /// sixteenth for responses that are kept, where that is less than usual.
     pub fn within(self, memory: u64) -> Limits {
         let eighth = usize::try_from(memory / 8).unwrap_or(usize::MAX);
         Limits {
             body_bytes: self.body_bytes.min(eighth / 2),
             bodies_bytes: self.bodies_bytes.min(eighth),
             formats_bytes: self.formats_bytes.min(eighth),
+            responses_bytes: self.responses_bytes.min(eighth / 2),
             ..self
         }
     }
 
     /// What clients may make the server keep, which is not there for the model.
     pub fn memory_bytes(&self) -> u64 {
-        self.bodies_bytes as u64 + self.formats_bytes as u64
+        self.bodies_bytes as u64 + self.formats_bytes as u64 + self.responses_bytes as u64
     }
 }
 
@@ -150,10 +157,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clients_may_take_a_quarter_of_a_small_memory_and_no_more_than_usual_of_a_large_one() {
+    fn clients_may_take_a_third_of_a_small_memory_and_no_more_than_usual_of_a_large_one() {
         let (usual, mib) = (Limits::default(), 1 << 20);
         let small = usual.clone().within(64 * mib);
-        assert_eq!((small.memory_bytes(), small.body_bytes), (16 * mib, 4 << 20));
+        assert_eq!((small.memory_bytes(), small.body_bytes), (20 * mib, 4 << 20));
         assert!(small.body_bytes * 2 <= small.bodies_bytes, "two of the largest bodies fit");
         assert_eq!(usual.clone().within(1 << 40).memory_bytes(), usual.memory_bytes());
     }

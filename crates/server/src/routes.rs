@@ -17,6 +17,9 @@ use crate::error::{ApiError, ErrorKind};
 use crate::http::guard::guard;
 use crate::observe::{health, kv, status};
 use crate::protocols::anthropic::messages::{self, MessagesProtocol, MessagesRequest};
+use crate::protocols::llama_cpp::infill::InfillProtocol;
+use crate::protocols::llama_cpp::props;
+use crate::protocols::llama_cpp::template::{self, TemplateRequest};
 use crate::protocols::ollama::chat::OllamaChatProtocol;
 use crate::protocols::ollama::generate::GenerateProtocol;
 use crate::protocols::ollama::models::ShowRequest;
@@ -25,7 +28,7 @@ use crate::protocols::openai::chat::ChatProtocol;
 use crate::protocols::openai::completions::CompletionProtocol;
 use crate::protocols::openai::embeddings::{self, EmbeddingRequest};
 use crate::protocols::openai::models;
-use crate::protocols::openai::responses::ResponsesProtocol;
+use crate::protocols::openai::responses::{self, ResponsesProtocol};
 use crate::protocols::openai::tokens::{self, DetokenizeRequest, TokenizeRequest};
 use crate::protocols::{Protocol, generate, ollama};
 use crate::request::sampling::WithSampling;
@@ -36,6 +39,8 @@ pub const ROUTES: &[Route] = &[
     Route::generate::<ChatProtocol>("/v1/chat/completions", "Answers a conversation, as OpenAI's clients ask."),
     Route::generate::<CompletionProtocol>("/v1/completions", "Continues a text."),
     Route::generate::<ResponsesProtocol>("/v1/responses", "Responds to a text or a conversation."),
+    Route::get("/v1/responses/{id}", "Shows a response that is kept.", || get(responses::show)),
+    Route::delete("/v1/responses/{id}", "Forgets a response.", || delete(responses::remove)),
     Route::post::<EmbeddingRequest>("/v1/embeddings", "Computes embeddings of texts.", || post(embeddings::embed)),
     Route::get("/v1/models", "Lists the model, alone and with its adapters.", || get(models::list)),
     Route::get("/v1/models/{id}", "Shows a model.", || get(models::one)),
@@ -49,9 +54,15 @@ pub const ROUTES: &[Route] = &[
     Route::generate::<GenerateProtocol>("/api/generate", "Answers a prompt."),
     Route::post::<ShowRequest>("/api/show", "Shows the model.", || post(ollama::models::show)),
     Route::get("/api/tags", "Lists the model, alone and with its adapters.", || get(ollama::models::tags)),
+    Route::get("/api/ps", "Lists the models in memory.", || get(ollama::models::running)),
     Route::get("/api/version", "Shows the version.", || get(ollama::models::version)),
     Route::post::<TokenizeRequest>("/tokenize", "Tokenizes a text or a conversation.", || post(tokens::tokenize)),
     Route::post::<DetokenizeRequest>("/detokenize", "Turns tokens into text.", || post(tokens::detokenize)),
+    Route::post::<TemplateRequest>("/apply-template", "Writes a conversation as text.", || post(template::apply)),
+    Route::generate::<InfillProtocol>("/infill", "Fills the gap in a text."),
+    Route::get("/props", "Shows the model and its usual settings.", || get(props::props)),
+    Route::get("/slots", "Shows how many answers are generated at a time.", || get(props::slots)),
+    Route::get("/version", "Shows the version.", || get(props::version)),
     Route::get("/v1/adapters", "Lists adapters.", || get(adapters::list)),
     Route::post::<AdapterRequest>("/v1/adapters", "Adds an adapter, or replaces one.", || post(adapters::add)),
     Route::delete("/v1/adapters/{name}", "Removes an adapter.", || delete(adapters::remove)),

@@ -16,7 +16,7 @@ import {
   switchTheme,
 } from "./frame.js";
 import { answer, isRunning, running, runningConversation, stop } from "./run.js";
-import { drawSettings } from "./settings.js";
+import { drawSettings, suggest } from "./settings.js";
 import { drawSidebar, exportAll } from "./sidebar.js";
 import * as store from "./store.js";
 import { Transcript } from "./transcript.js";
@@ -250,7 +250,10 @@ async function followPlace() {
 
 async function connect() {
   try {
-    fillModels(await models());
+    const served = await models();
+    fillModels(served);
+    suggest(served[0].default_sampling);
+    if (current.messages.length === 0) current.settings = { ...store.fresh().settings, system: current.settings.system };
     notice("server", null);
     refresh();
     followPlace();

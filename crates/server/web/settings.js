@@ -52,7 +52,7 @@ const FIELDS = [
   },
 ];
 
-/** The initial settings. */
+/** The initial settings of a model whose authors suggest nothing. */
 export const DEFAULTS = {
   system: "",
   temperature: 0.8,
@@ -62,6 +62,12 @@ export const DEFAULTS = {
   max_tokens: null,
   seed: null,
 };
+
+/** Makes what the model's authors suggest the initial settings. */
+export function suggest(sampling) {
+  const known = Object.entries(sampling ?? {}).filter(([name, value]) => name in DEFAULTS && Number.isFinite(value));
+  Object.assign(DEFAULTS, Object.fromEntries(known));
+}
 
 /** The request fields that come from the settings. */
 export function requestFields(settings) {

@@ -139,7 +139,7 @@ impl Guard {
         }
     }
 
-    fn hide_text(&self, text: &str, author: Author, stand_ins: &StandIns) -> String {
+    pub(crate) fn hide_text(&self, text: &str, author: Author, stand_ins: &StandIns) -> String {
         let mut hidden = String::with_capacity(text.len());
         let mut visible_until = 0;
         for (at, character) in text.char_indices() {

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use crate::tool_calls::completed;
 use crate::{ChatTemplate, TextError};
 
 /// Parts of a message that are text.
@@ -71,9 +72,10 @@ impl ChatTemplate {
         let arguments = match function.get("arguments") {
             None | Some(Value::Null) => Value::Object(Map::new()),
             Some(Value::String(text)) if text.trim().is_empty() => Value::Object(Map::new()),
-            Some(Value::String(text)) => {
-                serde_json::from_str(text).map_err(|error| failure(&place, &format!("is not JSON: {error}")))?
-            }
+            // An answer that was cut off may end in the middle of a call, and is sent again with the conversation.
+            Some(Value::String(text)) => serde_json::from_str(text)
+                .or_else(|error| completed(text).ok_or(error))
+                .map_err(|error| failure(&place, &format!("is not JSON: {error}")))?,
             Some(arguments) => arguments.clone(),
         };
         if !arguments.is_object() {

@@ -50,6 +50,7 @@ fn conversation(messages: &Value) -> Conversation<'_> {
         tools: None,
         documents: None,
         add_generation_prompt: true,
+        prefill: None,
         bos_token: Some("<s>"),
         eos_token: Some("</s>"),
         extra: None,

@@ -16,6 +16,7 @@ fn render(source: &str) -> Result<String, TextError> {
         tools: None,
         documents: None,
         add_generation_prompt: true,
+        prefill: None,
         bos_token: Some("<s>"),
         eos_token: None,
         extra: None,

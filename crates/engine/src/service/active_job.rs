@@ -7,6 +7,7 @@ use cascadia_model::Adapter;
 
 use super::answer::{Answer, Choice};
 use super::embedding::Embedding;
+use super::scores::Scores;
 use super::speculate::{Proposal, Speculator};
 use super::{JobOutcome, JobSink, NewToken, Tenant, Update};
 use crate::{AdapterHandle, EngineError, FinishReason, Flow};
@@ -23,6 +24,8 @@ pub(super) struct ActiveJob {
     pub(super) reused_tokens: usize,
     /// Tokens that are known at the start, until they are reported; and why the answer ends with them, if it does.
     pub(super) known: (Vec<NewToken>, Option<FinishReason>),
+    /// How likely the prompt is, until that is reported.
+    pub(super) scores: Option<Scores>,
     pub(super) started: Option<Instant>,
     pub(super) speculator: Speculator,
     /// Panics that it may have been the reason of.
@@ -85,8 +88,19 @@ impl ActiveJob {
         }
     }
 
+    /// Reads how likely the token at `position` was, if it is of the prompt.
+    pub(super) fn score(&mut self, position: usize, token: u32, logits: &[f32]) {
+        if let Some(scores) = self.scores.as_mut().filter(|_| position < self.prompt_tokens) {
+            scores.add(position, token, logits);
+        }
+    }
+
     /// Samples the next token and reports it; ends the job if this was the last.
     pub(super) fn sample(&mut self, logits: &[f32]) -> Progress {
+        let scored = self.scores.take().map_or(Flow::Continue, |scores| (self.sink)(Update::Scored(scores.finish())));
+        if scored == Flow::Stop {
+            return Progress { token: None, ending: Some(self.end(FinishReason::Cancelled)) };
+        }
         let ActiveTask::Answer(answer) = &mut self.task else {
             return Progress { token: None, ending: None };
         };
@@ -104,15 +118,16 @@ impl ActiveJob {
 
     /// The last update of a job that ends with an answer, whole or not.
     pub(super) fn end(&mut self, finish: FinishReason) -> Ending {
-        let (text, stop, tokens) = match &mut self.task {
+        let (text, stop, tokens, end_token) = match &mut self.task {
             ActiveTask::Answer(answer) => {
                 let text = if finish == FinishReason::Cancelled { String::new() } else { answer.rest() };
-                (text, answer.stop(), answer.tokens())
+                (text, answer.stop(), answer.tokens(), answer.take_end_token())
             }
-            ActiveTask::Embedding(_) => (String::new(), None, 0),
+            ActiveTask::Embedding(_) => (String::new(), None, 0, None),
         };
         let (prompt_tokens, reused_tokens) = (self.prompt_tokens, self.reused_tokens);
-        (self.sink)(Update::Finished(JobOutcome { finish, text, stop, prompt_tokens, reused_tokens, tokens }));
+        let outcome = JobOutcome { finish, text, stop, prompt_tokens, reused_tokens, tokens, end_token };
+        (self.sink)(Update::Finished(outcome));
         if finish == FinishReason::Cancelled { Ending::Cancelled } else { Ending::Done }
     }
 

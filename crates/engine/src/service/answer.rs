@@ -3,7 +3,7 @@
 use cascadia_text::{StopStrings, StreamDecoder, Tokenizer};
 
 use super::logprobs::logprobs;
-use super::{Generation, NewToken};
+use super::{Generation, NewToken, TokenLogprobs};
 use crate::token_limits::TokenLimits;
 use crate::{EngineError, FinishReason, Sampler};
 
@@ -18,6 +18,8 @@ pub(crate) struct Answer {
     position: usize,
     tokens: usize,
     stop: Option<usize>,
+    /// The token that ended it, where log probabilities are asked for.
+    end_token: Option<(u32, TokenLogprobs)>,
     /// Logits of what the constraint allows.
     allowed: Vec<f32>,
 }
@@ -70,7 +72,8 @@ impl Answer {
         let stops = StopStrings::new(&generation.stop)?;
         let decoder = StreamDecoder::keeping(tokenizer, &generation.kept_tokens);
         let (position, tokens) = (prompt.len(), 0);
-        Ok(Answer { generation, limits, sampler, decoder, stops, position, tokens, stop: None, allowed: Vec::new() })
+        let (stop, end_token, allowed) = (None, None, Vec::new());
+        Ok(Answer { generation, limits, sampler, decoder, stops, position, tokens, stop, end_token, allowed })
     }
 
     /// Accepts tokens that were sampled in an earlier run; `None` where they cannot have been.
@@ -97,8 +100,12 @@ impl Answer {
         }
         let token = self.sample(logits)?;
         let mut choice = self.accept(token);
-        if let (Some(new), Some(count)) = (&mut choice.token, self.generation.alternatives) {
-            new.logprobs = Some(logprobs(logits, token, count));
+        if let Some(count) = self.generation.alternatives {
+            let logprobs = logprobs(logits, token, count);
+            match &mut choice.token {
+                Some(new) => new.logprobs = Some(logprobs),
+                None => self.end_token = Some((token, logprobs)),
+            }
         }
         Ok(choice)
     }
@@ -125,7 +132,17 @@ impl Answer {
     /// The next token, among those that the constraint allows.
     fn sample(&mut self, logits: &[f32]) -> Result<u32, EngineError> {
         let position = self.position as u32;
-        let Some(constraint) = &mut self.generation.constraint else { return self.sampler.sample(logits, position) };
+        let Some(constraint) = &mut self.generation.constraint else {
+            if self.tokens >= self.generation.min_tokens as usize {
+                return self.sampler.sample(logits, position);
+            }
+            self.allowed.clear();
+            self.allowed.extend_from_slice(logits);
+            for &token in &self.generation.stop_tokens {
+                self.allowed.get_mut(token as usize).into_iter().for_each(|logit| *logit = f32::NEG_INFINITY);
+            }
+            return self.sampler.sample(&self.allowed, position);
+        };
         self.allowed.clear();
         self.allowed.extend_from_slice(logits);
         constraint.mask()?.apply(&mut self.allowed);
@@ -158,6 +175,11 @@ impl Answer {
     /// Tokens so far.
     pub(crate) fn tokens(&self) -> usize {
         self.tokens
+    }
+
+    /// The token that ended it, where log probabilities are asked for.
+    pub(crate) fn take_end_token(&mut self) -> Option<(u32, TokenLogprobs)> {
+        self.end_token.take()
     }
 
     /// Which of the stop texts ended it.

@@ -16,9 +16,10 @@ use super::panics::PanicBoundary;
 use super::queue::{Full, Queue, QueueLimits};
 use super::runner::{Runner, Submitted};
 use super::schedule::{Needs, Work};
+use super::scores::Scores;
 use super::speculate::{DraftModel, Speculator};
 use super::spill::{Spill, SpillHandle, WriterThread};
-use super::{Job, JobId, ServiceOptions, Snapshot, Task};
+use super::{Job, JobId, Score, ServiceOptions, Snapshot, Task, Tenant};
 use crate::stage_pages::StagePages;
 use crate::token_limits::TokenLimits;
 use crate::{AdapterHandle, Engine, EngineError, ModelText, Pipeline};
@@ -253,6 +254,16 @@ impl ServiceHandle {
         Ok(id)
     }
 
+    /// Jobs that are computed at a time, at most.
+    pub fn parallel(&self) -> u32 {
+        self.shared.queue().parallel()
+    }
+
+    /// Whether a job of this tenant would be accepted now.
+    pub fn has_room(&self, tenant: Tenant) -> bool {
+        self.shared.queue().has_room(tenant)
+    }
+
     /// Ends a job whose receiver is gone, also while it waits or its prompt is computed.
     pub fn cancel(&self, id: JobId) {
         if let Some(sender) = self.shared.commands().as_ref() {
@@ -341,13 +352,18 @@ impl Shared {
         self.limits.check(&tokens, 0)?;
         let prompt_tokens = tokens.len();
         let mut known_tokens = (Vec::new(), None);
+        let scores = match &task {
+            Task::Score(score) => Some(Scores::new(score.alternatives)),
+            Task::Generate(_) | Task::Embed => None,
+        };
         let (needs, task) = match task {
-            Task::Generate(generation) => {
+            Task::Generate(generation) | Task::Score(Score { generation, .. }) => {
                 let StartedAnswer { answer, known, finish } =
                     Answer::start(generation, &tokens, self.text.tokenizer(), self.limits)?;
                 tokens.extend(known.iter().map(|token| token.token));
                 known_tokens = (known, finish);
-                (Needs::NextToken, ActiveTask::Answer(Box::new(answer)))
+                let needs = if scores.is_some() { Needs::EveryRow } else { Needs::NextToken };
+                (needs, ActiveTask::Answer(Box::new(answer)))
             }
             Task::Embed => (Needs::EveryRow, ActiveTask::Embedding(Embedding::default())),
         };
@@ -363,6 +379,7 @@ impl Shared {
             prompt_tokens,
             reused_tokens: 0,
             known: known_tokens,
+            scores,
             started: None,
             speculator: Speculator::default(),
             panics: 0,

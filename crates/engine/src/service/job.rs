@@ -35,8 +35,19 @@ pub struct JobId(pub u64);
 pub enum Task {
     /// An answer.
     Generate(Generation),
+    /// How likely the tokens of the prompt are, then an answer.
+    Score(Score),
     /// Its embedding: the mean of its final hidden states.
     Embed,
+}
+
+/// What is reported of a prompt, and what follows.
+#[derive(Clone, Debug)]
+pub struct Score {
+    /// Report so many of the most likely tokens in the place of each.
+    pub alternatives: u32,
+    /// The answer.
+    pub generation: Generation,
 }
 
 /// How an answer is generated.
@@ -50,6 +61,8 @@ pub struct Generation {
     pub stop: Vec<String>,
     /// Tokens that end the answer; none of them is part of it.
     pub stop_tokens: Vec<u32>,
+    /// So many tokens come before one may end the answer. Not kept where a constraint leaves no other.
+    pub min_tokens: u32,
     /// Report the log probability of every token, and of this many of the most likely ones in its place.
     pub alternatives: Option<u32>,
     /// What the answer must look like.
@@ -70,6 +83,7 @@ impl Generation {
             max_tokens,
             stop: Vec::new(),
             stop_tokens: Vec::new(),
+            min_tokens: 0,
             alternatives: None,
             constraint: None,
             kept_tokens: KeptTokens::default(),
@@ -104,6 +118,9 @@ pub enum Update {
         /// The tokens of the answer that are known from an earlier run.
         known: Vec<NewToken>,
     },
+    /// How likely the tokens of the prompt are, from its second on: nothing precedes the first. Comes before any token
+    /// that is sampled.
+    Scored(Vec<TokenLogprobs>),
     /// The answer has one more token.
     Token(NewToken),
     /// The answer is complete; nothing follows.
@@ -158,4 +175,6 @@ pub struct JobOutcome {
     pub reused_tokens: usize,
     /// Tokens of the answer; one that ended it is not counted.
     pub tokens: usize,
+    /// The token that ended it and is no part of it, where log probabilities are asked for.
+    pub end_token: Option<(u32, TokenLogprobs)>,
 }

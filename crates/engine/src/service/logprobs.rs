@@ -1,28 +1,39 @@
 //! How likely tokens are, as the model sees it.
 
-use std::cmp::Ordering;
-
 use super::{Alternative, TokenLogprobs};
+use crate::exponential::exp;
+
+/// What lies further below the best logit adds nothing to the sum.
+const LEAST: f64 = -700.0;
 
 /// The log probability of `token` and of the `count` most likely ones; among equals the lower id comes first.
 pub(super) fn logprobs(logits: &[f32], token: u32, count: u32) -> TokenLogprobs {
-    let best = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    // The library's own functions, so that every machine says the same.
-    let total: f64 = logits.iter().map(|logit| libm::exp(f64::from(*logit) - f64::from(best))).sum();
-    let log_total = libm::log(total) + f64::from(best);
-    let log_probability = |token: u32| (f64::from(logits[token as usize]) - log_total) as f32;
-    let order = |one: &u32, other: &u32| -> Ordering {
-        logits[*other as usize].total_cmp(&logits[*one as usize]).then(one.cmp(other))
-    };
-    let count = (count as usize).min(logits.len());
-    let mut tokens: Vec<u32> = (0..logits.len() as u32).collect();
-    if count > 0 && count < tokens.len() {
-        tokens.select_nth_unstable_by(count - 1, order);
+    let best = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+    // No call into the system, so that every machine says the same.
+    let total: f64 = logits.iter().map(|logit| exp((f64::from(*logit) - best).max(LEAST))).sum();
+    let log_total = libm::log(total) + best;
+    let log_probability = |logit: f32| (f64::from(logit) - log_total) as f32;
+    let alternative = |(logit, token)| Alternative { token, log_probability: log_probability(logit) };
+    TokenLogprobs {
+        log_probability: log_probability(logits[token as usize]),
+        alternatives: most_likely(logits, count as usize).into_iter().map(alternative).collect(),
     }
-    tokens.truncate(count);
-    tokens.sort_unstable_by(order);
-    let alternatives = tokens.into_iter().map(|token| Alternative { token, log_probability: log_probability(token) });
-    TokenLogprobs { log_probability: log_probability(token), alternatives: alternatives.collect() }
+}
+
+/// The `count` largest logits with their tokens, best first. One comparison passes over nearly all of a vocabulary.
+fn most_likely(logits: &[f32], count: usize) -> Vec<(f32, u32)> {
+    let mut held: Vec<(f32, u32)> = Vec::with_capacity(count.min(logits.len()) + 1);
+    for (&logit, token) in logits.iter().zip(0..) {
+        let is_full = held.len() == count;
+        if is_full && held.last().is_none_or(|(least, _)| logit <= *least) {
+            continue;
+        }
+        // An equal logit of a later token ranks behind those that are held.
+        let place = held.partition_point(|(other, _)| *other >= logit);
+        held.insert(place, (logit, token));
+        held.truncate(count);
+    }
+    held
 }
 
 #[cfg(test)]

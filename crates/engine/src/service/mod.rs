@@ -14,6 +14,7 @@ mod panics;
 mod queue;
 mod runner;
 pub mod schedule;
+mod scores;
 mod snapshot;
 pub(crate) mod speculate;
 pub mod spill;
@@ -21,7 +22,8 @@ pub mod spill;
 pub use cache_log::{CacheChange, CacheEvent};
 pub use handle::{CacheLayout, Service, ServiceHandle, SubmitError};
 pub use job::{
-    Alternative, Generation, Job, JobId, JobOutcome, JobSink, NewToken, Priority, Task, Tenant, TokenLogprobs, Update,
+    Alternative, Generation, Job, JobId, JobOutcome, JobSink, NewToken, Priority, Score, Task, Tenant, TokenLogprobs,
+    Update,
 };
 pub use options::{ServiceOptions, StepCosts};
 pub use snapshot::Snapshot;

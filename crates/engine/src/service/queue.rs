@@ -43,6 +43,10 @@ impl Queue {
         Queue { limits, waiting: BTreeMap::new(), count: 0, running: 0, pace_seconds: 0.0 }
     }
 
+    pub(super) fn parallel(&self) -> u32 {
+        self.limits.parallel
+    }
+
     pub(super) fn count(&self) -> usize {
         self.count
     }
@@ -55,16 +59,21 @@ impl Queue {
     /// A job of this tenant waits from now on. Every tenant that waits has an equal share of the queue, because its jobs
     /// start as often as those of the others: one that has filled the queue does not keep others out.
     pub(super) fn enter(&mut self, tenant: Tenant) -> Result<(), Full> {
-        let own = self.waiting.get(&tenant).copied().unwrap_or(0);
-        let (most, tenants) = (self.most(), self.waiting.len() + usize::from(own == 0));
-        if own < most.div_ceil(tenants) && self.count < 2 * most {
-            self.waiting.insert(tenant, own + 1);
+        if self.has_room(tenant) {
+            *self.waiting.entry(tenant).or_default() += 1;
             self.count += 1;
             return Ok(());
         }
         // By then about half of it will have started.
         let seconds = (self.count as f64 * self.pace_seconds / 2.0).ceil().clamp(1.0, 60.0);
         Err(Full { waiting: self.count, retry_after: Duration::from_secs(seconds as u64) })
+    }
+
+    /// Whether a job of this tenant may wait.
+    pub(super) fn has_room(&self, tenant: Tenant) -> bool {
+        let own = self.waiting.get(&tenant).copied().unwrap_or(0);
+        let (most, tenants) = (self.most(), self.waiting.len() + usize::from(own == 0));
+        own < most.div_ceil(tenants) && self.count < 2 * most
     }
 
     /// One of its jobs runs from now on.

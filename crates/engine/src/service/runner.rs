@@ -428,9 +428,15 @@ impl Runner {
         }
     }
 
-    /// Samples the token after one row, if all draft tokens before it were accepted.
+    /// Samples the token after one row, if all draft tokens before it were accepted; where that token is known already, only
+    /// reads how likely it was.
     fn read_row(&mut self, plan: &Plan, (planned, row): (&JobRows, u32), logits: &[f32], reading: &mut Reading) {
         if reading.closed || reading.failed {
+            return;
+        }
+        let next = (planned.position + row - planned.wanted.start) as usize + 1;
+        if let Some(&known) = self.scheduler.tokens(planned.id).and_then(|tokens| tokens.get(next)) {
+            self.attempt(planned.id, |job| job.score(next, known, logits));
             return;
         }
         let Some(progress) = self.attempt(planned.id, |job| job.sample(logits)) else { return };

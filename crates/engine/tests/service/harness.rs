@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use cascadia_engine::service::{
     Generation, Job, JobId, JobOutcome, NewToken, Priority, Service, ServiceHandle, ServiceOptions, Task, Tenant,
-    Update,
+    TokenLogprobs, Update,
 };
 use cascadia_engine::{
     CacheSize, Engine, EngineError, Flow, ModelText, OpenOptions, Outcome, Sampling, Session, Source, generate,
@@ -50,6 +50,7 @@ pub(crate) struct Heard {
     pub(crate) known: usize,
     pub(crate) tokens: Vec<NewToken>,
     pub(crate) outcome: Option<JobOutcome>,
+    pub(crate) scores: Option<Vec<TokenLogprobs>>,
     pub(crate) embedding: Option<Vec<f32>>,
     pub(crate) error: Option<EngineError>,
     pub(crate) endings: usize,
@@ -220,6 +221,10 @@ pub(crate) fn hear(updates: &Receiver<Update>) -> Heard {
                 heard.started = Some(reused_tokens);
                 heard.known = known.len();
                 heard.tokens.extend(known);
+            }
+            Update::Scored(scores) => {
+                assert!(heard.tokens.is_empty(), "the prompt comes before the answer");
+                heard.scores = Some(scores);
             }
             Update::Token(token) => heard.tokens.push(token),
             Update::Finished(outcome) => (heard.outcome, heard.endings) = (Some(outcome), 1),

@@ -1,6 +1,6 @@
 //! What jobs report: text, log probabilities, embeddings, reuse, and errors that stay with the job that caused them.
 
-use cascadia_engine::service::{Job, Task};
+use cascadia_engine::service::{Job, Score, Task, TokenLogprobs};
 use cascadia_engine::{EngineError, FinishReason, Sampling};
 use cascadia_model::CachePages;
 
@@ -56,6 +56,55 @@ fn log_probabilities_are_those_of_the_model() {
         let known = logprobs.alternatives.iter().find(|alternative| alternative.token == token.token);
         assert!(known.is_none_or(|known| known.log_probability == logprobs.log_probability));
     }
+}
+
+#[test]
+fn a_prompt_has_the_same_scores_in_any_steps_and_company() {
+    let score = |setup: &Setup, crowd: usize, max_tokens: u32| {
+        let service = setup.start();
+        // The same prompt before it, so that all of it is in the prefix cache.
+        let others: Vec<_> = (0..crowd)
+            .map(|_| {
+                let (job, updates) = job(&request(prompt(170), 0.0, 40), Leave::Never);
+                service.handle().submit(job).unwrap();
+                updates
+            })
+            .collect();
+        let wanted = request(prompt(170), 0.0, max_tokens);
+        let (plain, updates) = job(&wanted, Leave::Never);
+        let task = Task::Score(Score { alternatives: 2, generation: wanted.generation() });
+        service.handle().submit(Job { task, ..plain }).unwrap();
+        let heard = hear(&updates);
+        others.iter().for_each(|updates| drop(hear(updates)));
+        assert_eq!(heard.outcome.as_ref().unwrap().tokens, heard.tokens.len());
+        (heard.scores.clone().expect("it was asked for"), heard.numbers())
+    };
+    let (whole, nothing) = score(&Setup { rows_per_step: 256, ..setup() }, 0, 0);
+    assert_eq!((whole.len(), nothing.len()), (169, 0));
+    // What a session says of the same rows.
+    let (prompt, mut session) = (prompt(170), setup().session());
+    let mut worst = 0f64;
+    let each = |position: u32, logits: &[f32]| {
+        let Some(&token) = prompt.get(position as usize + 1) else { return Ok(()) };
+        let total: f64 = logits.iter().map(|logit| f64::from(*logit).exp()).sum();
+        let expected = f64::from(logits[token as usize]) - total.ln();
+        let TokenLogprobs { log_probability, alternatives } = &whole[position as usize];
+        worst = worst.max((f64::from(*log_probability) - expected).abs());
+        let best = (0..logits.len()).max_by(|one, other| logits[*one].total_cmp(&logits[*other])).unwrap();
+        assert_eq!((alternatives.len(), alternatives[0].token as usize), (2, best));
+        Ok::<(), EngineError>(())
+    };
+    session.feed_each(&prompt, each).unwrap();
+    assert!(worst < 1e-5, "{worst}");
+    let answer = setup().alone(&[request(prompt.clone(), 0.0, 12)]).remove(0);
+    for (rows_per_step, crowd) in [(256, 0), (64, 1), (48, 4), (33, 9)] {
+        let (scores, tokens) = score(&Setup { rows_per_step, ..setup() }, crowd, 12);
+        assert!(scores == whole, "{rows_per_step} rows per step, {crowd} others");
+        assert_eq!(tokens, answer, "{rows_per_step} rows per step, {crowd} others");
+    }
+    // Too few pages for all, so that some are preempted and computed again.
+    let scarce = Setup { cache: CachePages::full(16), ..setup() };
+    assert!(score(&scarce, 3, 12) == (whole, answer));
 }
 
 #[test]

@@ -74,7 +74,7 @@ fn hear(updates: &Receiver<Update>) -> Vec<u32> {
             Update::Token(token) => tokens.push(token.token),
             Update::Failed(error) => panic!("{error}"),
             Update::Finished(_) => return tokens,
-            Update::Started { .. } | Update::Embedded(_) => {}
+            Update::Started { .. } | Update::Scored(_) | Update::Embedded(_) => {}
         }
     }
 }
@@ -152,7 +152,7 @@ fn with_nobody_left_every_job_ends_with_an_error_that_says_so() {
         match updates.recv().expect("a job ends") {
             Update::Failed(error) => return error,
             Update::Finished(_) => panic!("nobody could compute it to its end"),
-            Update::Token(_) | Update::Started { .. } | Update::Embedded(_) => {}
+            Update::Token(_) | Update::Started { .. } | Update::Scored(_) | Update::Embedded(_) => {}
         }
     };
     // Those that are under way, and those that come after.

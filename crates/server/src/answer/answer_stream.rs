@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 
+use cascadia_engine::FinishReason;
 use cascadia_engine::service::{JobOutcome, NewToken, Update};
 use cascadia_text::{AnswerParser, Piece};
 
@@ -23,33 +25,36 @@ pub(crate) struct AnswerStream {
     is_over: bool,
     /// Tokens that were not known from before.
     generated: u64,
+    started: Option<Instant>,
+    first_token: Option<Instant>,
 }
 
 /// Separates reasoning and tool calls from the text of one answer.
-struct ChoiceParser {
+pub(crate) struct ChoiceParser {
     /// `None` for a text that is continued, which is text throughout.
     parser: Option<AnswerParser>,
+    /// It ends with its first call.
+    one_call: bool,
     /// Functions called so far.
     tool_calls: usize,
+    /// It has ended before its job.
+    is_over: bool,
 }
 
 impl AnswerStream {
     /// Follows jobs; `parsers` has one entry for each.
-    pub(crate) fn new(
-        jobs: Jobs,
-        parsers: Vec<Option<AnswerParser>>,
-        prompt_tokens: usize,
-        choices: usize,
-    ) -> AnswerStream {
+    pub(crate) fn new(jobs: Jobs, parsers: Vec<ChoiceParser>, prompt_tokens: usize, choices: usize) -> AnswerStream {
         AnswerStream {
             unfinished: jobs.len(),
             jobs,
             usage: Usage { prompt: prompt_tokens, ..Usage::default() },
             choices,
-            parsers: parsers.into_iter().map(|parser| ChoiceParser { parser, tool_calls: 0 }).collect(),
+            parsers,
             events: VecDeque::new(),
             is_over: false,
             generated: 0,
+            started: None,
+            first_token: None,
         }
     }
 
@@ -78,7 +83,7 @@ impl AnswerStream {
                 break event;
             }
             if self.unfinished == 0 {
-                break AnswerEvent::Done(self.usage);
+                break AnswerEvent::Done(self.timed_usage());
             }
             match ready!(self.jobs.updates.poll_next(context)) {
                 Some((choice, update)) => self.handle(choice, update),
@@ -99,6 +104,7 @@ impl AnswerStream {
                     delta.pieces.into_iter().for_each(|piece| answer.add(piece));
                     answer.logprobs.extend(delta.logprob);
                 }
+                Some(AnswerEvent::Scored { choice, scores }) => answers[choice].scores = scores,
                 Some(AnswerEvent::Ended { choice, end }) => answers[choice].end = end,
                 Some(AnswerEvent::Failed(error)) => return Err(error),
                 Some(AnswerEvent::Done(usage)) => return Ok((answers, usage)),
@@ -107,10 +113,22 @@ impl AnswerStream {
         }
     }
 
+    /// The usage with the time that prompts and answers took until now.
+    fn timed_usage(&self) -> Usage {
+        let now = Instant::now();
+        let first = self.first_token.unwrap_or(now);
+        Usage { prompt_time: first - self.started.unwrap_or(first), answer_time: now - first, ..self.usage }
+    }
+
     fn handle(&mut self, choice: usize, update: Update) {
         match update {
-            Update::Started { known, .. } => known.into_iter().for_each(|token| self.add_token(choice, token)),
+            Update::Started { known, .. } => {
+                self.started.get_or_insert_with(Instant::now);
+                known.into_iter().for_each(|token| self.add_token(choice, token));
+            }
+            Update::Scored(scores) => self.events.push_back(AnswerEvent::Scored { choice, scores }),
             Update::Token(token) => {
+                self.first_token.get_or_insert_with(Instant::now);
                 self.generated += 1;
                 self.add_token(choice, token);
             }
@@ -122,13 +140,20 @@ impl AnswerStream {
     }
 
     fn add_token(&mut self, choice: usize, NewToken { token, text, logprobs }: NewToken) {
+        let parser = &mut self.parsers[choice];
+        if parser.is_over {
+            return;
+        }
         let logprob = logprobs.map(|logprobs| (token, logprobs));
-        let pieces = self.parsers[choice].push(text);
+        let pieces = parser.push(text);
+        if parser.is_over {
+            self.jobs.cancel(choice);
+        }
         self.add(Delta { choice, pieces, logprob });
     }
 
     fn finish(&mut self, choice: usize, outcome: JobOutcome) {
-        let JobOutcome { finish, text, stop, reused_tokens, tokens, .. } = outcome;
+        let JobOutcome { finish, text, stop, reused_tokens, tokens, end_token, .. } = outcome;
         if choice.is_multiple_of(self.choices) {
             self.usage.cached += reused_tokens;
         }
@@ -137,9 +162,13 @@ impl AnswerStream {
         let parser = &mut self.parsers[choice];
         let mut pieces = parser.push(text);
         pieces.extend(parser.finish());
-        let end = AnswerEnd { finish, stop, tool_calls: parser.tool_calls };
+        let finish = if parser.is_over { FinishReason::Stop } else { finish };
+        let end = AnswerEnd { finish, stop, tool_calls: parser.tool_calls, token: end_token };
         self.add(Delta { choice, pieces, logprob: None });
         self.events.push_back(AnswerEvent::Ended { choice, end });
+        if let Err(error) = self.jobs.ended() {
+            self.events.push_back(AnswerEvent::Failed(error.into()));
+        }
     }
 
     /// Adds a delta unless it is empty.
@@ -160,6 +189,11 @@ impl AnswerStream {
 }
 
 impl ChoiceParser {
+    /// A parser at the beginning of an answer.
+    pub(crate) fn new(parser: Option<AnswerParser>, one_call: bool) -> ChoiceParser {
+        ChoiceParser { parser, one_call, tool_calls: 0, is_over: false }
+    }
+
     /// The pieces that more text completes.
     fn push(&mut self, text: String) -> Vec<Piece> {
         let pieces = match &mut self.parser {
@@ -176,7 +210,15 @@ impl ChoiceParser {
         self.count(pieces)
     }
 
-    fn count(&mut self, pieces: Vec<Piece>) -> Vec<Piece> {
+    fn count(&mut self, mut pieces: Vec<Piece>) -> Vec<Piece> {
+        if self.is_over {
+            return Vec::new();
+        }
+        let is_one_more = |piece: &Piece| self.one_call && matches!(piece, Piece::ToolStart { index: 1.., .. });
+        if let Some(at) = pieces.iter().position(is_one_more) {
+            pieces.truncate(at);
+            self.is_over = true;
+        }
         self.tool_calls += pieces.iter().filter(|piece| matches!(piece, Piece::ToolStart { .. })).count();
         pieces
     }

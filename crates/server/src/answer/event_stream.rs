@@ -10,6 +10,7 @@ use axum::body::{Body, Bytes, HttpBody};
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use cascadia_engine::FinishReason;
+use cascadia_engine::service::TokenLogprobs;
 use hyper::body::Frame;
 use serde_json::Value;
 use tokio::time::{Instant, Sleep, sleep};
@@ -32,6 +33,8 @@ const EVENTS_PER_POLL: usize = 256;
 pub(crate) trait EventWriter: Send {
     /// Before the first event.
     fn begin(&mut self, _prompt_tokens: usize, _out: &mut Frames) {}
+    /// How likely the tokens of an answer's prompt are, from the second on.
+    fn scored(&mut self, _choice: usize, _scores: Vec<TokenLogprobs>, _out: &mut Frames) {}
     /// A little more of an answer.
     fn delta(&mut self, delta: Delta, out: &mut Frames);
     /// One answer is complete.
@@ -161,6 +164,7 @@ impl EventStream {
 
     fn write(&mut self, event: AnswerEvent) {
         match event {
+            AnswerEvent::Scored { choice, scores } => self.writer.scored(choice, scores, &mut self.frames),
             AnswerEvent::Delta(delta) => self.writer.delta(delta, &mut self.frames),
             // A deadline may fall elsewhere this time; all other ends are where they were.
             AnswerEvent::Ended { end, .. } if end.finish == FinishReason::Deadline && self.frames.is_behind() => {

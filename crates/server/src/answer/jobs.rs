@@ -1,5 +1,6 @@
 //! The jobs of one request and the bounded queue through which their updates reach its connection.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
@@ -14,10 +15,18 @@ use crate::observe::metrics::Metrics;
 /// The most bytes that wait for a reader; one that is further behind is cut off.
 const MAX_QUEUED_BYTES: usize = 64 << 10;
 
+/// The jobs of one request that the service has at a time. The others follow as these end, so that a long list of prompts
+/// takes turns with other requests and leaves them room in the queue.
+const MOST_AT_ONCE: usize = 16;
+
 /// Jobs under way and the updates that come from them; dropping it cancels them, also while they wait.
 pub(crate) struct Jobs {
     service: ServiceHandle,
     ids: Vec<JobId>,
+    /// Those that follow, the next one first.
+    following: VecDeque<Job>,
+    /// Jobs that the service has.
+    submitted: usize,
     pub(crate) updates: Updates,
 }
 
@@ -41,7 +50,31 @@ pub(crate) struct Sinks {
 struct Queued {
     job: usize,
     bytes: usize,
-    update: Update,
+    /// `None` when the job is gone and nothing more was said.
+    update: Option<Update>,
+}
+
+/// Tells the reader when a job is gone without its last update.
+struct LastWord {
+    sender: UnboundedSender<Queued>,
+    job: usize,
+    is_said: bool,
+}
+
+impl LastWord {
+    /// The last update is sent.
+    fn say(&mut self) {
+        self.is_said = true;
+    }
+}
+
+impl Drop for LastWord {
+    fn drop(&mut self) {
+        if !self.is_said {
+            // The reader may be gone too.
+            let _ = self.sender.send(Queued { job: self.job, bytes: 0, update: None });
+        }
+    }
 }
 
 #[derive(Default)]
@@ -55,12 +88,38 @@ impl Jobs {
     /// No jobs yet, and the sinks for those to come.
     pub(crate) fn new(service: ServiceHandle, metrics: Arc<Metrics>) -> (Jobs, Sinks) {
         let (sinks, updates) = channel(metrics);
-        (Jobs { service, ids: Vec::new(), updates }, sinks)
+        (Jobs { service, ids: Vec::new(), following: VecDeque::new(), submitted: 0, updates }, sinks)
     }
 
-    /// Submits one more.
+    /// Adds one: it is submitted at once, or after others.
     pub(crate) fn submit(&mut self, job: Job) -> Result<(), SubmitError> {
-        self.ids.push(self.service.submit(job)?);
+        self.following.push_back(job);
+        self.submit_next()
+    }
+
+    /// One has ended, and another takes its place.
+    pub(crate) fn ended(&mut self) -> Result<(), SubmitError> {
+        self.submitted -= 1;
+        self.submit_next()
+    }
+
+    /// Stops one that has been submitted.
+    pub(crate) fn cancel(&self, job: usize) {
+        self.ids.get(job).into_iter().for_each(|id| self.service.cancel(*id));
+    }
+
+    /// Submits as many as may be there at a time. Those that follow others wait until there is room for them.
+    fn submit_next(&mut self) -> Result<(), SubmitError> {
+        while self.submitted < MOST_AT_ONCE {
+            let follows = self.submitted > 0 && self.ids.len() >= MOST_AT_ONCE;
+            let has_room = |job: &Job| !follows || self.service.has_room(job.tenant);
+            if !self.following.front().is_some_and(has_room) {
+                break;
+            }
+            let Some(job) = self.following.pop_front() else { break };
+            self.ids.push(self.service.submit(job)?);
+            self.submitted += 1;
+        }
         Ok(())
     }
 
@@ -71,7 +130,7 @@ impl Jobs {
 
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
-        self.ids.len()
+        self.ids.len() + self.following.len()
     }
 }
 
@@ -90,7 +149,7 @@ fn channel(metrics: Arc<Metrics>) -> (Sinks, Updates) {
 }
 
 impl Updates {
-    /// The next update and the job it belongs to, counted from 0; `None` when all jobs are gone.
+    /// The next update and the job it belongs to, counted from 0; `None` when all jobs are gone, or one is gone too early.
     pub(crate) async fn next(&mut self) -> Option<(usize, Update)> {
         std::future::poll_fn(|context| self.poll_next(context)).await
     }
@@ -98,7 +157,7 @@ impl Updates {
     pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<(usize, Update)>> {
         let Some(queued) = ready!(self.receiver.poll_recv(context)) else { return Poll::Ready(None) };
         self.queue.bytes.fetch_sub(queued.bytes, Ordering::Relaxed);
-        Poll::Ready(Some((queued.job, queued.update)))
+        Poll::Ready(queued.update.map(|update| (queued.job, update)))
     }
 
     /// Whether updates were lost because they were read too slowly.
@@ -112,6 +171,7 @@ impl Sinks {
     pub(crate) fn sink(&self, job: usize) -> JobSink {
         let (sender, queue) = (self.sender.clone(), Arc::clone(&self.queue));
         let mut timing = Timing::new(Arc::clone(&self.metrics));
+        let mut last = LastWord { sender: sender.clone(), job, is_said: false };
         Box::new(move |update| {
             timing.observe(&update);
             let bytes = size(&update);
@@ -119,8 +179,13 @@ impl Sinks {
             if queued > MAX_QUEUED_BYTES {
                 queue.overflowed.store(true, Ordering::Relaxed);
             }
-            if queue.overflowed.load(Ordering::Relaxed) || sender.send(Queued { job, bytes, update }).is_err() {
+            let is_last = matches!(update, Update::Finished(_) | Update::Embedded(_) | Update::Failed(_));
+            let queued = Queued { job, bytes, update: Some(update) };
+            if queue.overflowed.load(Ordering::Relaxed) || sender.send(queued).is_err() {
                 return Flow::Stop;
+            }
+            if is_last {
+                last.say();
             }
             Flow::Continue
         })
@@ -134,8 +199,8 @@ fn size(update: &Update) -> usize {
             text.len() + logprobs.as_ref().map_or(0, |logprobs| size_of_val(logprobs.alternatives.as_slice()))
         }
         Update::Finished(outcome) => outcome.text.len(),
-        // One per request, as large as the model is wide or as long as an answer.
-        Update::Embedded(_) | Update::Started { .. } | Update::Failed(_) => 0,
+        // One per job, as large as the model is wide or as long as an answer; what is said of prompts was reserved.
+        Update::Embedded(_) | Update::Scored(_) | Update::Started { .. } | Update::Failed(_) => 0,
     };
     inner + size_of::<Queued>()
 }
@@ -167,7 +232,7 @@ impl Timing {
                 };
             }
             Update::Finished(_) | Update::Embedded(_) => self.metrics.end_to_end.observe(waited),
-            Update::Failed(_) => {}
+            Update::Scored(_) | Update::Failed(_) => {}
         }
     }
 }

@@ -7,6 +7,8 @@ pub(crate) mod resume;
 pub(crate) mod resume_log;
 pub(crate) mod segments;
 
+use std::time::Duration;
+
 use cascadia_engine::FinishReason;
 use cascadia_engine::service::TokenLogprobs;
 use cascadia_text::Piece;
@@ -34,6 +36,8 @@ pub(crate) struct AnswerEnd {
     pub(crate) stop: Option<usize>,
     /// Functions it called.
     pub(crate) tool_calls: usize,
+    /// The token that ended it and is no part of it, where log-probabilities were asked for.
+    pub(crate) token: Option<TokenLogprob>,
 }
 
 impl AnswerEnd {
@@ -50,11 +54,20 @@ pub(crate) struct Usage {
     /// Of those, tokens found in the prefix cache.
     pub(crate) cached: usize,
     pub(crate) generated: usize,
+    /// From the start of the first prompt to its first token, or to its end.
+    pub(crate) prompt_time: Duration,
+    /// From then to the end of the last answer.
+    pub(crate) answer_time: Duration,
 }
 
 /// What happens to the answers of a request.
 #[derive(Debug)]
 pub(crate) enum AnswerEvent {
+    /// How likely the tokens of its prompt are, from the second on.
+    Scored {
+        choice: usize,
+        scores: Vec<TokenLogprobs>,
+    },
     Delta(Delta),
     Ended {
         choice: usize,
@@ -73,6 +86,8 @@ pub(crate) struct Answer {
     pub(crate) reasoning: String,
     pub(crate) tool_calls: Vec<ToolCall>,
     pub(crate) logprobs: Vec<TokenLogprob>,
+    /// How likely the tokens of its prompt are, from the second on, where that was asked for.
+    pub(crate) scores: Vec<TokenLogprobs>,
     pub(crate) end: AnswerEnd,
 }
 
@@ -86,8 +101,14 @@ pub(crate) struct ToolCall {
 
 impl Answer {
     fn empty() -> Answer {
-        let end = AnswerEnd { finish: FinishReason::Stop, stop: None, tool_calls: 0 };
-        Answer { text: String::new(), reasoning: String::new(), tool_calls: Vec::new(), logprobs: Vec::new(), end }
+        Answer {
+            text: String::new(),
+            reasoning: String::new(),
+            tool_calls: Vec::new(),
+            logprobs: Vec::new(),
+            scores: Vec::new(),
+            end: AnswerEnd { finish: FinishReason::Stop, stop: None, tool_calls: 0, token: None },
+        }
     }
 
     fn add(&mut self, piece: Piece) {

@@ -61,6 +61,16 @@ impl Bodies {
         }
     }
 
+    /// Memory for what is made of a body besides; an error if it is more than a body may have, or than there is now.
+    pub(crate) fn reserve(&self, bytes: usize) -> Result<BodyMemory, ApiError> {
+        if bytes > self.limit {
+            return Err(self.report_too_large(bytes));
+        }
+        let permits = bytes.div_ceil(PERMIT_BYTES) as u32;
+        let memory = Arc::clone(&self.memory).try_acquire_many_owned(permits).map_err(|_| too_many())?;
+        Ok((permits > 0).then_some(memory))
+    }
+
     async fn receive(&self, body: Body) -> Result<Received, ApiError> {
         let mut body = pin!(body);
         let mut received = Received { bytes: Vec::new(), memory: None };
@@ -76,9 +86,8 @@ impl Bodies {
             // A vector may take twice what it holds.
             let due = received.bytes.capacity() / PERMIT_BYTES + 1;
             if due > counted {
-                let more = Arc::clone(&self.memory).try_acquire_many_owned((due - counted) as u32).map_err(|_| {
-                    ApiError::busy("too many large requests at once; try again in 1 s", Duration::from_secs(1))
-                })?;
+                let more =
+                    Arc::clone(&self.memory).try_acquire_many_owned((due - counted) as u32).map_err(|_| too_many())?;
                 match &mut received.memory {
                     Some(memory) => memory.merge(more),
                     empty => *empty = Some(more),
@@ -89,7 +98,20 @@ impl Bodies {
         Ok(received)
     }
 
+    fn report_too_large(&self, bytes: usize) -> ApiError {
+        let limit = self.limit;
+        let message = format!(
+            "the log-probabilities of the prompts would take {bytes} bytes, more than {limit}; send fewer or shorter \
+             prompts, or ask for fewer alternatives"
+        );
+        ApiError::invalid("logprobs", message)
+    }
+
     fn too_large(&self) -> ApiError {
         ApiError::new(ErrorKind::TooLarge, format!("the body is larger than {} bytes; send less", self.limit))
     }
+}
+
+fn too_many() -> ApiError {
+    ApiError::busy("too many large requests at once; try again in 1 s", Duration::from_secs(1))
 }

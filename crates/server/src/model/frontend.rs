@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use cascadia_engine::service::{Generation, Job, Priority, ServiceHandle, Task, Tenant};
-use cascadia_engine::{AdapterHandle, AdapterStatus, ModelText};
+use cascadia_engine::service::{Generation, Job, Priority, Score, ServiceHandle, Task, Tenant};
+use cascadia_engine::{AdapterHandle, AdapterStatus, ModelText, Sampling};
 use cascadia_text::{
     AnswerParser, ChatTemplate, Conversation, FormatWork, KeptTokens, OutputFormat, Prompt, TemplateLimits,
 };
@@ -16,16 +16,18 @@ use serde_json::Value;
 use super::adapters::ServedAdapters;
 use super::constraints::OutputConstraints;
 use super::reply_format::ReplyFormat;
-use crate::answer::answer_stream::AnswerStream;
+use crate::answer::answer_stream::{AnswerStream, ChoiceParser};
 use crate::answer::jobs::Jobs;
 use crate::answer::resume_log::Recorder;
 use crate::error::{ApiError, ErrorKind};
 use crate::observe::metrics::Metrics;
 use crate::options::Limits;
-use crate::request::validate::{Chat, Source, ValidRequest, shortened};
+use crate::request::validate::{Beginning, Chat, Infill, Source, ValidRequest, shortened};
 
 /// Another name of the model, whatever it is called.
 const DEFAULT: &str = "default";
+/// About the bytes of a log-probability with its token, in memory and as JSON.
+const BYTES_PER_LOGPROB: usize = 128;
 /// What Ollama's clients add to a name without a tag.
 pub(super) const LATEST: &str = "latest";
 
@@ -86,6 +88,8 @@ impl Caller {
 pub(crate) struct ModelFrontend {
     pub(crate) model: ServedModel,
     pub(crate) metrics: Arc<Metrics>,
+    /// What else clients may call it.
+    aliases: Arc<[String]>,
     /// When the model was first served, in seconds since 1970.
     pub(crate) created: u64,
     pub(crate) reply_format: ReplyFormat,
@@ -99,6 +103,8 @@ pub(crate) struct ModelFrontend {
 /// A request as tokens and settings.
 pub(crate) struct PreparedRequest {
     prompts: Vec<PreparedPrompt>,
+    /// Report how likely the tokens of the prompts are, and those of this many alternatives.
+    prompt_alternatives: Option<u32>,
     adapter: Option<AdapterHandle>,
     priority: Priority,
     tenant: Tenant,
@@ -118,10 +124,24 @@ impl PreparedRequest {
         })
     }
 
+    /// The tokens of each prompt.
+    pub(crate) fn prompt_tokens(&self) -> impl Iterator<Item = &[u32]> {
+        self.prompts.iter().map(|prompt| prompt.tokens.as_slice())
+    }
+
+    /// About the bytes that it takes to say how likely the tokens of its prompts are.
+    pub(crate) fn report_bytes(&self) -> usize {
+        let Some(alternatives) = self.prompt_alternatives else { return 0 };
+        let entries = |prompt: &PreparedPrompt| prompt.tokens.len() * prompt.generations.len();
+        self.prompts.iter().map(entries).sum::<usize>() * (1 + alternatives as usize) * BYTES_PER_LOGPROB
+    }
+
     /// Whether its tokens are enough to send it again: one answer, without log-probabilities.
     pub(crate) fn is_replayable(&self) -> bool {
         let mut generations = self.prompts.iter().flat_map(|prompt| &prompt.generations);
-        self.answers() == 1 && generations.all(|generation| generation.alternatives.is_none())
+        self.answers() == 1
+            && self.prompt_alternatives.is_none()
+            && generations.all(|generation| generation.alternatives.is_none())
     }
 
     /// Sets the tokens that each answer is known to begin with.
@@ -144,6 +164,8 @@ impl PreparedRequest {
 struct PreparedPrompt {
     tokens: Vec<u32>,
     parser: Option<AnswerParser>,
+    /// Its answers end with their first call.
+    one_call: bool,
     /// How each of its answers is generated.
     generations: Vec<Generation>,
 }
@@ -155,16 +177,25 @@ struct TokenizedPrompt {
     parser: Option<AnswerParser>,
     /// The format of an answer that must call a function.
     required: Option<OutputFormat>,
+    /// An answer ends with its first call.
+    one_call: bool,
+    /// What else ends an answer.
+    ends: Vec<u32>,
 }
 
 impl TokenizedPrompt {
     fn of_text(tokens: Vec<u32>) -> TokenizedPrompt {
-        TokenizedPrompt { tokens, parser: None, required: None }
+        TokenizedPrompt { tokens, parser: None, required: None, one_call: false, ends: Vec::new() }
     }
 }
 
 impl ModelFrontend {
-    pub(crate) fn new(model: ServedModel, metrics: Arc<Metrics>, limits: &Limits) -> ModelFrontend {
+    pub(crate) fn new(
+        model: ServedModel,
+        aliases: Arc<[String]>,
+        metrics: Arc<Metrics>,
+        limits: &Limits,
+    ) -> ModelFrontend {
         let source = model.text.template();
         let template_limits = TemplateLimits::for_context(model.service.context() as usize);
         let reply_format = ReplyFormat::of_template(source);
@@ -175,6 +206,7 @@ impl ModelFrontend {
             // A template with an error is reported when a conversation is rendered.
             template: source.and_then(|source| ChatTemplate::new(source, template_limits).ok()),
             model,
+            aliases,
             metrics,
             created: unix_seconds(),
             answer_time: limits.answer_time,
@@ -221,15 +253,15 @@ impl ModelFrontend {
     /// What follows the name of this model: nothing, or adapters. Clients of vLLM give the name of an adapter alone. `None` in
     /// the name of another model.
     fn selection<'a>(&self, name: &'a str) -> Option<&'a str> {
-        let after_model =
-            [self.model.name.as_str(), DEFAULT].into_iter().find_map(|base| match name.strip_prefix(base)? {
-                "" => Some(""),
-                rest => match rest.strip_prefix(':')? {
-                    "" => None,
-                    LATEST => Some(""),
-                    selection => Some(selection),
-                },
-            });
+        let names = [self.model.name.as_str(), DEFAULT].into_iter().chain(self.aliases.iter().map(String::as_str));
+        let after_model = names.into_iter().find_map(|base| match name.strip_prefix(base)? {
+            "" => Some(""),
+            rest => match rest.strip_prefix(':')? {
+                "" => None,
+                LATEST => Some(""),
+                selection => Some(selection),
+            },
+        });
         let is_adapter = || self.model.adapters.as_ref().is_some_and(|adapters| adapters.store().has(name));
         after_model.or_else(|| is_adapter().then_some(name))
     }
@@ -238,6 +270,11 @@ impl ModelFrontend {
     pub(crate) fn adapters(&self, caller: &Caller) -> Vec<AdapterStatus> {
         let all = self.model.adapters.as_ref().map(|adapters| adapters.store().list()).unwrap_or_default();
         all.into_iter().filter(|adapter| caller.may_use(&adapter.name)).collect()
+    }
+
+    /// Settings for what a request does not set: those that the model's authors suggest, and otherwise the usual ones.
+    pub(crate) fn defaults(&self, usual: Sampling) -> Sampling {
+        self.model.text.suggested().over(usual)
     }
 
     /// Tokens of every prompt and settings of every answer. Takes time, so not on a thread that serves connections.
@@ -254,20 +291,23 @@ impl ModelFrontend {
             return Err(ApiError::invalid("max_tokens", message));
         }
         let vocabulary = self.model.text.tokenizer().vocabulary_size();
-        if let Some((token, _)) =
-            request.settings.sampling.logit_bias.iter().find(|(token, _)| *token as usize >= vocabulary)
-        {
-            let message = format!("logit_bias has token {token}, but the model has only {vocabulary} tokens");
-            return Err(ApiError::invalid("logit_bias", message));
+        let biased = request.settings.sampling.logit_bias.iter().map(|(token, _)| ("logit_bias", *token));
+        let mut named = biased.chain(request.settings.stop_tokens.iter().map(|token| ("stop_token_ids", *token)));
+        if let Some((field, token)) = named.find(|(_, token)| *token as usize >= vocabulary) {
+            let message = format!("{field} has token {token}, but the model has only {vocabulary} tokens");
+            return Err(ApiError::invalid(field, message));
         }
+        let ends = if request.settings.ignore_end { &[][..] } else { &self.model.text.special().stop[..] };
+        let stop_tokens = [ends, &request.settings.stop_tokens].concat();
         let seed = request.settings.seed.unwrap_or(seed);
         let mut prompts = Vec::with_capacity(request.sources.len());
         for source in &request.sources {
-            let TokenizedPrompt { tokens, parser, required } = self.tokenize(source)?;
+            let TokenizedPrompt { tokens, parser, required, one_call, ends } = self.tokenize(source)?;
+            let stop_tokens = [stop_tokens.as_slice(), &ends].concat();
             let format = required.as_ref().or(request.format.as_ref());
             let constraint =
                 format.map(|format| self.constraints.constraint(format, &self.model.text)).transpose()?.map(Box::new);
-            let room = self.room(tokens.len())?;
+            let room = self.room(tokens.len(), request.max_tokens.unwrap_or(1).min(1))?;
             let max_tokens = request.max_tokens.unwrap_or(u32::MAX).min(limit).min(room);
             let generation = |choice: usize| {
                 let mut sampling = request.settings.sampling.clone();
@@ -276,7 +316,8 @@ impl ModelFrontend {
                     sampling,
                     max_tokens,
                     stop: request.settings.stop.clone(),
-                    stop_tokens: self.model.text.special().stop.clone(),
+                    stop_tokens: stop_tokens.clone(),
+                    min_tokens: request.settings.min_tokens,
                     alternatives: request.alternatives,
                     constraint: constraint.clone(),
                     kept_tokens: parser.as_ref().map(|_| self.kept_tokens.clone()).unwrap_or_default(),
@@ -284,22 +325,23 @@ impl ModelFrontend {
                 }
             };
             let generations = (0..request.choices).map(generation).collect();
-            prompts.push(PreparedPrompt { tokens, parser, generations });
+            prompts.push(PreparedPrompt { tokens, parser, one_call, generations });
         }
         let priority = request.priority.unwrap_or(caller.priority);
         let priority = if caller.may_raise { priority } else { priority.min(caller.priority) };
-        Ok(PreparedRequest { prompts, adapter: request.adapter, priority, tenant: caller.tenant })
+        let ValidRequest { adapter, prompt_alternatives, .. } = request;
+        Ok(PreparedRequest { prompts, prompt_alternatives, adapter, priority, tenant: caller.tenant })
     }
 
-    /// Tokens that an answer to a prompt of this length may have.
-    fn room(&self, prompt: usize) -> Result<u32, ApiError> {
+    /// Tokens that an answer to a prompt of this length may have; an error if that is less than `least`.
+    fn room(&self, prompt: usize, least: u32) -> Result<u32, ApiError> {
         let context = self.model.service.context();
         let used = u32::try_from(prompt).unwrap_or(u32::MAX);
         if prompt == 0 {
             return Err(ApiError::invalid("prompt", "the prompt has no tokens; send some text"));
         }
         match context.checked_sub(used) {
-            Some(room) if room > 0 => Ok(room),
+            Some(room) if room >= least => Ok(room),
             _ => Err(self.too_long(&format!("{prompt} tokens"))),
         }
     }
@@ -345,6 +387,19 @@ impl ModelFrontend {
                 self.check_length(plain)?;
                 Ok(TokenizedPrompt::of_text(text.plain_prompt(plain)?))
             }
+            Source::Infill(Infill { prefix, suffix }) => {
+                [prefix, suffix].into_iter().try_for_each(|text| self.check_length(text))?;
+                match (text.infill_prompt(prefix, suffix)?, text.infill()) {
+                    (Some(tokens), Some(marks)) => {
+                        Ok(TokenizedPrompt { ends: marks.ends.clone(), ..TokenizedPrompt::of_text(tokens) })
+                    }
+                    _ => {
+                        let message =
+                            "this model has no tokens to fill in the middle of a text; send only the text before";
+                        Err(ApiError::unsupported("suffix", message))
+                    }
+                }
+            }
             Source::Chat(chat) => {
                 let prompt = self.render(chat)?;
                 let shown = prompt.text();
@@ -353,18 +408,44 @@ impl ModelFrontend {
                     tokens: text.tokenizer().encode_prompt(&prompt)?,
                     parser: Some(self.reply_format.parser(&shown, chat.tools.as_ref())),
                     required: self.reply_format.required(chat, &shown, text.tokenizer())?,
+                    one_call: chat.one_call,
+                    ends: Vec::new(),
                 })
             }
         }
     }
 
+    /// Whether the chat template has a variable of this name.
+    pub(crate) fn template_has(&self, name: &str) -> bool {
+        self.template.as_ref().is_some_and(|template| template.mentions(name))
+    }
+
+    /// The prompt of a conversation as text.
+    pub(crate) fn prompt_text(&self, chat: &Chat) -> Result<String, ApiError> {
+        self.render(chat).map(|prompt| prompt.text())
+    }
+
     fn render(&self, chat: &Chat) -> Result<Prompt, ApiError> {
         let text = &self.model.text;
+        if chat.tools.is_some() && self.template.is_some() && !self.template_has("tools") {
+            let message = "this model's chat template has no tools, so the model would not see them; leave them out, or \
+                           serve a model that calls functions";
+            return Err(ApiError::unsupported("tools", message));
+        }
         let messages = Value::Array(chat.messages.clone());
         let Some(template) = &self.template else { return Ok(text.render(&text.conversation(&messages))?) };
         let messages = template.prepare_messages(&messages)?;
-        let conversation =
-            Conversation { tools: chat.tools.as_ref(), extra: chat.variables.as_ref(), ..text.conversation(&messages) };
+        let prefill = match &chat.beginning {
+            Beginning::Continued(text) => Some(text.as_str()),
+            Beginning::Opened | Beginning::NotOpened => None,
+        };
+        let conversation = Conversation {
+            tools: chat.tools.as_ref(),
+            extra: chat.variables.as_ref(),
+            add_generation_prompt: chat.beginning != Beginning::NotOpened,
+            prefill,
+            ..text.conversation(&messages)
+        };
         Ok(template.render_prompt(&conversation, text.tokenizer())?)
     }
 
@@ -380,16 +461,20 @@ impl ModelFrontend {
         let (adapter, tenant, priority) = (prepared.adapter, prepared.tenant, prepared.priority);
         let (mut jobs, sinks) = Jobs::new(self.model.service.clone(), Arc::clone(&self.metrics));
         let mut parsers = Vec::with_capacity(answers);
-        for PreparedPrompt { tokens, parser, generations } in prepared.prompts {
+        for PreparedPrompt { tokens, parser, one_call, generations } in prepared.prompts {
             for generation in generations {
                 let sink = sinks.sink(jobs.len());
                 let sink = match recorder.take() {
                     Some(recorder) => recorder.before(sink),
                     None => sink,
                 };
-                let (prompt, task, adapter) = (tokens.clone(), Task::Generate(generation), adapter.clone());
+                let task = match prepared.prompt_alternatives {
+                    Some(alternatives) => Task::Score(Score { alternatives, generation }),
+                    None => Task::Generate(generation),
+                };
+                let (prompt, adapter) = (tokens.clone(), adapter.clone());
                 jobs.submit(Job { prompt, task, adapter, tenant, priority, deadline: self.deadline(), sink })?;
-                parsers.push(parser.clone());
+                parsers.push(ChoiceParser::new(parser.clone(), one_call));
             }
         }
         self.count(adapter.as_ref());
@@ -408,7 +493,7 @@ impl ModelFrontend {
         caller: &Caller,
         adapter: Option<AdapterHandle>,
     ) -> Result<Jobs, ApiError> {
-        self.room(prompt.len())?;
+        self.room(prompt.len(), 1)?;
         let (mut jobs, sinks) = Jobs::new(self.model.service.clone(), Arc::clone(&self.metrics));
         let Caller { tenant, priority, .. } = *caller;
         let (task, sink) = (Task::Embed, sinks.sink(0));

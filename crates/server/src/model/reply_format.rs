@@ -29,6 +29,11 @@ impl ReplyFormat {
         self.calls.is_some()
     }
 
+    /// Whether the model marks its reasoning.
+    pub(crate) fn reasons(&self) -> bool {
+        self.reasoning.is_some()
+    }
+
     /// The parser of an answer to this prompt.
     pub(crate) fn parser(&self, prompt: &str, tools: Option<&Value>) -> AnswerParser {
         let calls = self.calls.filter(|_| tools.is_some());

@@ -10,6 +10,8 @@ use crate::options::Limits;
 #[derive(Clone)]
 pub struct ModelSlot {
     current: Arc<RwLock<Arc<ModelFrontend>>>,
+    /// What clients may call any model here.
+    aliases: Arc<[String]>,
     metrics: Arc<Metrics>,
     limits: Limits,
 }
@@ -18,9 +20,10 @@ pub struct ModelSlot {
 pub struct Replaced(Arc<ModelFrontend>);
 
 impl ModelSlot {
-    pub(crate) fn new(model: ServedModel, metrics: Arc<Metrics>, limits: Limits) -> ModelSlot {
-        let frontend = Arc::new(ModelFrontend::new(model, Arc::clone(&metrics), &limits));
-        ModelSlot { current: Arc::new(RwLock::new(frontend)), metrics, limits }
+    pub(crate) fn new(model: ServedModel, aliases: &[String], metrics: Arc<Metrics>, limits: Limits) -> ModelSlot {
+        let aliases: Arc<[String]> = aliases.into();
+        let frontend = Arc::new(ModelFrontend::new(model, Arc::clone(&aliases), Arc::clone(&metrics), &limits));
+        ModelSlot { current: Arc::new(RwLock::new(frontend)), aliases, metrics, limits }
     }
 
     /// The model that is served now.
@@ -30,7 +33,8 @@ impl ModelSlot {
 
     /// Gives new requests to another model. The service of the old one must run until no request uses it.
     pub fn replace(&self, model: ServedModel) -> Replaced {
-        let frontend = Arc::new(ModelFrontend::new(model, Arc::clone(&self.metrics), &self.limits));
+        let (aliases, metrics) = (Arc::clone(&self.aliases), Arc::clone(&self.metrics));
+        let frontend = Arc::new(ModelFrontend::new(model, aliases, metrics, &self.limits));
         Replaced(std::mem::replace(&mut *self.current.write().unwrap_or_else(PoisonError::into_inner), frontend))
     }
 }

@@ -3,6 +3,7 @@
 //! A protocol that generates text implements [`Protocol`]; its handler is [`generate`].
 
 pub(crate) mod anthropic;
+pub(crate) mod llama_cpp;
 pub(crate) mod ollama;
 pub(crate) mod openai;
 mod tool_calls;
@@ -24,7 +25,8 @@ use crate::app::App;
 use crate::error::{ApiError, ErrorKind};
 use crate::http::body::BodyMemory;
 use crate::http::held::holding;
-use crate::model::frontend::{Caller, ModelFrontend};
+use crate::model::frontend::{Caller, ModelFrontend, PreparedRequest};
+use crate::protocols::openai::responses::store::ResponseStore;
 use crate::request::validate::RawRequest;
 
 /// How a protocol asks for text and receives it; the value is what it remembers of one request.
@@ -33,10 +35,18 @@ pub(crate) trait Protocol: Sized + Send + 'static {
     type Body: DeserializeOwned + ToSchema;
 
     /// Translates a body; it is validated afterwards.
-    fn read(body: Self::Body, frontend: &Arc<ModelFrontend>) -> Result<(RawRequest, Self), ApiError>;
+    fn read(body: Self::Body, context: &RequestContext) -> Result<(RawRequest, Self), ApiError>;
+
+    /// The response where nothing is to be generated.
+    fn at_once(&self) -> Option<Value> {
+        None
+    }
 
     /// Sets the id of the answer, which the protocol may prefix.
     fn set_id(&mut self, _id: &str) {}
+
+    /// Shows it the tokens of each prompt before they are computed.
+    fn see_prompts(&mut self, _prepared: &PreparedRequest) {}
 
     /// How the answer is streamed; `None` sends it at once.
     fn framing(&self) -> Option<Framing>;
@@ -48,34 +58,53 @@ pub(crate) trait Protocol: Sized + Send + 'static {
     fn event_writer(self) -> Box<dyn EventWriter>;
 }
 
+/// What a protocol may look at beside the body.
+pub(crate) struct RequestContext {
+    pub(crate) frontend: Arc<ModelFrontend>,
+    pub(crate) caller: Caller,
+    /// Responses that are kept for later requests.
+    pub(crate) responses: Arc<ResponseStore>,
+}
+
 /// The handler of every protocol that generates text.
 pub(crate) async fn generate<P: Protocol>(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let frontend = app.model.current();
-    let answering = Arc::clone(&frontend);
+    let answering = app.model.current();
+    let (frontend, responses) = (Arc::clone(&answering), Arc::clone(&app.responses));
+    let context = RequestContext { frontend: Arc::clone(&frontend), caller: caller.clone(), responses };
     let (last_event, path) = (LastEventId::of(request.headers()), request.uri().path().to_owned());
-    let resume_log = app.resume_log.clone();
-    let ((protocol, answers, (resume, log)), memory) = prepare(&app, request, move |bytes| {
+    let (resume_log, shared) = (app.resume_log.clone(), Arc::clone(&app));
+    let (prepared, memory) = prepare(&app, request, move |bytes| {
         let last = last_event.token()?;
         let seed = last.as_ref().map_or_else(|| frontend.random(), |last| last.seed);
-        let (request, mut protocol) = P::read(parse(bytes)?, &frontend)?;
+        let (request, mut protocol) = P::read(parse(bytes)?, &context)?;
+        let request = RawRequest { defaults: frontend.defaults(request.defaults), ..request };
         let adapter = frontend.select(request.model.as_deref(), &caller)?;
+        if let Some(response) = protocol.at_once() {
+            return Ok(Err(response));
+        }
         let mut prepared = frontend.prepare(request.check(adapter)?, caller, seed)?;
         let digest = resume::digest(&frontend, &prepared, &path, bytes);
         let resume = ResumeToken::new(seed, digest).resume(last, prepared.answers())?;
         protocol.set_id(&resume.stream_id());
+        protocol.see_prompts(&prepared);
+        let report = shared.bodies.reserve(prepared.report_bytes())?;
         let is_logged = protocol.framing() == Some(Framing::Events) && prepared.is_replayable();
         let log = resume_log.filter(|_| is_logged).map(|log| log.stream(&resume.stream_id()));
         if let Some(log) = log.as_ref().filter(|_| resume.seen > 0) {
             prepared.set_known_tokens(&log.read());
         }
         let answers = frontend.submit(prepared, log.as_ref().map(StreamLog::recorder))?;
-        Ok((protocol, answers, (resume, log)))
+        Ok(Ok((protocol, answers, (resume, log), report)))
     })
     .await?;
+    let (protocol, answers, (resume, log), report) = match prepared {
+        Ok(prepared) => prepared,
+        Err(response) => return Ok(json(&response)),
+    };
     let numbers = answers.job_numbers();
     let mut response = match protocol.framing() {
         Some(framing) => {
@@ -90,7 +119,7 @@ pub(crate) async fn generate<P: Protocol>(
     // For the log line of the request.
     response.extensions_mut().insert(numbers);
     // Prompts, tools and fields that are returned are kept until then; and the model, which may be replaced meanwhile.
-    Ok(holding(response, (memory, answering)))
+    Ok(holding(response, (memory, report, answering)))
 }
 
 /// Reads the body, then works on it on a thread that may block.
@@ -143,4 +172,9 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
 /// A response with a JSON body.
 pub(crate) fn json(value: &Value) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], value.to_string()).into_response()
+}
+
+/// A setting as it was written, not as the nearest number with more digits.
+pub(crate) fn shortest(number: f32) -> f64 {
+    number.to_string().parse().unwrap_or_else(|_| f64::from(number))
 }

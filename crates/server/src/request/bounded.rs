@@ -12,9 +12,15 @@ use serde_json::{Map, Value};
 const MAX_NODES: usize = 1 << 16;
 
 /// A list of at most `N` items.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 #[serde(transparent)]
 pub(crate) struct List<T, const N: usize>(pub(crate) Vec<T>);
+
+impl<T, const N: usize> Default for List<T, N> {
+    fn default() -> Self {
+        List(Vec::new())
+    }
+}
 
 impl<'de, T: Deserialize<'de>, const N: usize> Deserialize<'de> for List<T, N> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -1,4 +1,5 @@
-//! Sampling fields of requests, each written once: what clients call it, which values it takes, what it changes.
+//! Fields of requests that say how tokens are chosen, each written once: what clients call it, which values it takes, what
+//! it changes.
 //!
 //! A protocol lists the fields that its clients know and wraps its body in [`WithSampling`], which reads them beside the
 //! fields of the body itself. `#[serde(flatten)]` would do the same, but keep every unknown field in memory meanwhile
@@ -9,51 +10,56 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use cascadia_engine::Sampling;
-use cascadia_text::StopStrings;
+use cascadia_text::{OutputFormat, StopStrings};
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeSeed, Deserializer, Error, IntoDeserializer, MapAccess, Visitor};
+use serde_json::Value;
 use utoipa::openapi::schema::{AdditionalProperties, KnownFormat, ObjectBuilder, SchemaFormat, SchemaType, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{Number as SchemaNumber, PartialSchema, ToSchema};
 
 use crate::error::ApiError;
-use crate::request::bounded::{OneOrMany, Pairs};
+use crate::request::bounded::{Json, List, OneOrMany, Pairs};
+use crate::request::output_format::named_format;
 use crate::request::validate::{Range, shortened};
 
 /// The most stop strings of a request.
 pub(crate) const MAX_STOPS: usize = 16;
+/// The most tokens of `stop_token_ids`.
+const MAX_STOP_TOKENS: usize = 64;
 /// The most entries of `logit_bias`.
 const MAX_BIASES: usize = 1024;
 const LOGIT_BIAS_RANGE: Range = Range::new("logit_bias", -100.0, 100.0);
 
 pub(crate) const TEMPERATURE: SamplingField =
-    number("temperature", 0.0, 2.0, |sampling, value| sampling.temperature = value as f32)
+    number("temperature", 0.0, 2.0, |settings, value| settings.sampling.temperature = value as f32)
         .described("0 always takes the most likely token.");
 
 /// The sampler excludes 0; the least number above it keeps the most likely token alone.
 pub(crate) const TOP_P: SamplingField =
-    number("top_p", 0.0, 1.0, |sampling, value| sampling.top_p = (value as f32).max(f32::MIN_POSITIVE))
+    number("top_p", 0.0, 1.0, |settings, value| settings.sampling.top_p = (value as f32).max(f32::MIN_POSITIVE))
         .described("Keep the most likely tokens up to this probability.");
 
 /// Clients differ in which value keeps all tokens.
 pub(crate) const TOP_K: SamplingField =
-    whole("top_k", -1.0, 2_097_152.0, |sampling, value| sampling.top_k = value.max(0.0) as u32)
+    whole("top_k", -1.0, 2_097_152.0, |settings, value| settings.sampling.top_k = value.max(0.0) as u32)
         .described("Keep this many of the most likely tokens; 0 and -1 keep all.");
 
-pub(crate) const MIN_P: SamplingField = number("min_p", 0.0, 1.0, |sampling, value| sampling.min_p = value as f32)
-    .described("Keep tokens at least this likely relative to the most likely one.");
+pub(crate) const MIN_P: SamplingField =
+    number("min_p", 0.0, 1.0, |settings, value| settings.sampling.min_p = value as f32)
+        .described("Keep tokens at least this likely relative to the most likely one.");
 
 pub(crate) const REPETITION_PENALTY: SamplingField =
-    number("repetition_penalty", 0.1, 10.0, |sampling, value| sampling.repetition_penalty = value as f32)
+    number("repetition_penalty", 0.1, 10.0, |settings, value| settings.sampling.repetition_penalty = value as f32)
         .described("Makes tokens of prompt and answer less likely; 1 is off.");
 
 pub(crate) const PRESENCE_PENALTY: SamplingField =
-    number("presence_penalty", -2.0, 2.0, |sampling, value| sampling.presence_penalty = value as f32)
+    number("presence_penalty", -2.0, 2.0, |settings, value| settings.sampling.presence_penalty = value as f32)
         .described("Makes tokens of the answer less likely.");
 
 pub(crate) const FREQUENCY_PENALTY: SamplingField =
-    number("frequency_penalty", -2.0, 2.0, |sampling, value| sampling.frequency_penalty = value as f32)
+    number("frequency_penalty", -2.0, 2.0, |settings, value| settings.sampling.frequency_penalty = value as f32)
         .described("Makes tokens of the answer less likely each time they occur.");
 
 pub(crate) const LOGIT_BIAS: SamplingField =
@@ -62,6 +68,17 @@ pub(crate) const LOGIT_BIAS: SamplingField =
 pub(crate) const SEED: SamplingField = field("seed", FieldKind::Seed).described("Same seed, same answer.");
 
 pub(crate) const STOP: SamplingField = field("stop", FieldKind::Stop).described("Texts that end the answer, up to 16.");
+
+pub(crate) const MIN_TOKENS: SamplingField =
+    whole("min_tokens", 0.0, 1_048_576.0, |settings, value| settings.min_tokens = value as u32)
+        .described("Tokens of an answer before one may end it.");
+
+pub(crate) const IGNORE_EOS: SamplingField =
+    field("ignore_eos", FieldKind::Flag(|settings| settings.ignore_end = true))
+        .described("Continue after tokens that end an answer.");
+
+pub(crate) const STOP_TOKENS: SamplingField =
+    field("stop_token_ids", FieldKind::StopTokens).described("More tokens that end the answer, up to 64.");
 
 /// Every field, under the names that most clients know.
 pub(crate) const ALL: &[SamplingField] = &[
@@ -75,6 +92,42 @@ pub(crate) const ALL: &[SamplingField] = &[
     LOGIT_BIAS,
     SEED,
     STOP,
+    MIN_TOKENS,
+    IGNORE_EOS,
+    STOP_TOKENS,
+    format(
+        "structured_outputs",
+        "A format of the answer: `json`, `json_object`, `regex`, `choice` or `grammar`, as vLLM has it.",
+    ),
+    format("guided_json", "A JSON schema of the answer."),
+    format("guided_regex", "A regular expression of the answer."),
+    format("guided_choice", "Texts of which the answer is one."),
+    format("guided_grammar", "A grammar of the answer in Lark's notation."),
+    format("regex", "A regular expression of the answer."),
+    format("grammar", "A grammar of the answer in Lark's notation."),
+    format("json_schema", "A JSON schema of the answer."),
+    not_offered("use_beam_search", &["false"]),
+    not_offered("prompt_logprobs", &["0"]),
+    not_offered("truncate_prompt_tokens", &["-1"]),
+    not_offered("include_stop_str_in_output", &["false"]),
+    not_offered("return_tokens_as_token_ids", &["false"]),
+    not_offered("return_token_ids", &["false"]),
+    not_offered("logits_processors", &["[]"]),
+    not_offered("bad_words", &["[]"]),
+    not_offered("allowed_token_ids", &["[]"]),
+    not_offered("ebnf", &[]),
+    not_offered("structural_tag", &[]),
+    not_offered("typical_p", &["1", "1.0"]),
+    not_offered("top_a", &["0", "0.0"]),
+    not_offered("tfs_z", &["1", "1.0"]),
+    not_offered("mirostat", &["0"]),
+    not_offered("xtc_probability", &["0", "0.0"]),
+    not_offered("dry_multiplier", &["0", "0.0"]),
+    not_offered("dynatemp_range", &["0", "0.0"]),
+    not_offered("n_probs", &["0"]),
+    not_offered("modalities", &["[\"text\"]", "[]"]),
+    not_offered("audio", &[]),
+    not_offered("web_search_options", &[]),
 ];
 
 /// A field of a request that says how tokens are chosen.
@@ -91,24 +144,39 @@ enum FieldKind {
     Number(Numeric),
     /// A number without a fraction.
     Whole(Numeric),
+    Flag(fn(&mut SamplingSettings)),
     Seed,
     Stop,
+    StopTokens,
     LogitBias,
+    /// A format of the answer.
+    Format,
+    /// Something that this server does not do; these values, as JSON, ask for nothing.
+    NotOffered(&'static [&'static str]),
 }
 
 /// A setting of the sampler that is a number.
 #[derive(Clone, Copy, Debug)]
 struct Numeric {
     range: Range,
-    set: fn(&mut Sampling, f64),
+    set: fn(&mut SamplingSettings, f64),
 }
 
-const fn number(name: &'static str, least: f64, most: f64, set: fn(&mut Sampling, f64)) -> SamplingField {
+const fn number(name: &'static str, least: f64, most: f64, set: fn(&mut SamplingSettings, f64)) -> SamplingField {
     field(name, FieldKind::Number(Numeric { range: Range::new(name, least, most), set }))
 }
 
-const fn whole(name: &'static str, least: f64, most: f64, set: fn(&mut Sampling, f64)) -> SamplingField {
+const fn whole(name: &'static str, least: f64, most: f64, set: fn(&mut SamplingSettings, f64)) -> SamplingField {
     field(name, FieldKind::Whole(Numeric { range: Range::new(name, least, most), set }))
+}
+
+const fn format(name: &'static str, description: &'static str) -> SamplingField {
+    field(name, FieldKind::Format).described(description)
+}
+
+/// A field of other servers that would change the answer, so that it is refused and not ignored.
+pub(crate) const fn not_offered(name: &'static str, harmless: &'static [&'static str]) -> SamplingField {
+    field(name, FieldKind::NotOffered(harmless)).described("Not offered.")
 }
 
 const fn field(name: &'static str, kind: FieldKind) -> SamplingField {
@@ -135,7 +203,16 @@ impl SamplingField {
             FieldKind::Whole(numeric) => {
                 entries.next_value::<Option<i64>>()?.map(|value| number(numeric, value as f64))
             }
+            FieldKind::Flag(set) => entries.next_value::<Option<bool>>()?.filter(|on| *on).map(|_| Given::Flag(set)),
             FieldKind::Seed => entries.next_value::<Option<i64>>()?.map(Given::Seed),
+            FieldKind::StopTokens => {
+                entries.next_value::<Option<List<u32, MAX_STOP_TOKENS>>>()?.map(|tokens| Given::StopTokens(tokens.0))
+            }
+            FieldKind::Format => entries.next_value::<Option<Json>>()?.map(|format| Given::Format(format.0)),
+            FieldKind::NotOffered(harmless) => {
+                let value = entries.next_value::<Option<Json>>()?.map(|value| value.0.to_string());
+                value.filter(|value| !harmless.contains(&value.as_str())).map(|_| Given::NotOffered)
+            }
             FieldKind::Stop => {
                 entries.next_value::<Option<OneOrMany<String, MAX_STOPS>>>()?.map(|texts| Given::Stop(texts.into_vec()))
             }
@@ -160,8 +237,11 @@ impl SamplingField {
             FieldKind::Whole(numeric) => {
                 within(object.schema_type(optional(Type::Integer)).format(Some(int64)), numeric.range)
             }
+            FieldKind::Flag(_) => object.schema_type(optional(Type::Boolean)),
             FieldKind::Seed => object.schema_type(optional(Type::Integer)).format(Some(int64)),
-            FieldKind::Stop => object.schema_type(optional(Type::Object)),
+            FieldKind::Stop | FieldKind::StopTokens | FieldKind::Format | FieldKind::NotOffered(_) => {
+                object.schema_type(optional(Type::Object))
+            }
             FieldKind::LogitBias => {
                 let value = ObjectBuilder::new().schema_type(Type::Number).format(Some(double));
                 let name = Schema::Object(ObjectBuilder::new().schema_type(Type::String).build());
@@ -201,9 +281,13 @@ pub(crate) struct SamplingValues(Vec<(&'static str, Option<Given>)>);
 #[derive(Clone, Debug)]
 enum Given {
     Number(Numeric, f64),
+    Flag(fn(&mut SamplingSettings)),
     Seed(i64),
     Stop(Vec<String>),
+    StopTokens(Vec<u32>),
     LogitBias(Vec<(String, f64)>),
+    Format(Value),
+    NotOffered,
 }
 
 /// Sampling fields whose every value is in range.
@@ -213,6 +297,14 @@ pub(crate) struct SamplingSettings {
     pub(crate) sampling: Sampling,
     pub(crate) seed: Option<u64>,
     pub(crate) stop: Vec<String>,
+    /// Tokens that end an answer besides those of the model.
+    pub(crate) stop_tokens: Vec<u32>,
+    /// The model's own tokens do not end it.
+    pub(crate) ignore_end: bool,
+    /// Tokens before one may end it.
+    pub(crate) min_tokens: u32,
+    /// The format that the answer must have, with the field that says so.
+    pub(crate) format: Option<(&'static str, OutputFormat)>,
 }
 
 impl SamplingValues {
@@ -233,9 +325,22 @@ impl SamplingValues {
     /// Checks every value; `defaults` hold for fields that the request does not have.
     pub(crate) fn check(self, defaults: Sampling) -> Result<SamplingSettings, ApiError> {
         let mut settings = SamplingSettings { sampling: defaults, ..SamplingSettings::default() };
-        for given in self.0.into_iter().filter_map(|(_, given)| given) {
+        for (name, given) in self.0 {
+            let Some(given) = given else { continue };
             match given {
-                Given::Number(Numeric { range, set }, value) => set(&mut settings.sampling, range.check(value)?),
+                Given::Flag(set) => set(&mut settings),
+                Given::StopTokens(tokens) => settings.stop_tokens = tokens,
+                Given::Format(value) => {
+                    let Some(format) = named_format(name, &value)? else { continue };
+                    if let Some((other, _)) = settings.format.replace((name, format)) {
+                        let message = format!("{name} and {other} both give a format; send one of them");
+                        return Err(ApiError::invalid(name, message));
+                    }
+                }
+                Given::NotOffered => {
+                    return Err(ApiError::unsupported(name, format!("{name} is not offered here; leave it out")));
+                }
+                Given::Number(Numeric { range, set }, value) => set(&mut settings, range.check(value)?),
                 // The sign is only a way to write the same 64 bits.
                 Given::Seed(seed) => settings.seed = Some(seed as u64),
                 Given::Stop(texts) => settings.stop = stop_texts(texts)?,

@@ -8,16 +8,26 @@ use crate::error::ApiError;
 /// The most functions of a request.
 pub(crate) const MAX_TOOLS: usize = 128;
 
-/// Functions as templates read them, each with a type and a name; `None` if there are none.
+/// Functions as templates read them, each with a type and a name; `None` if there are none. Tools of other types are left
+/// out: clients offer all they have, and a model that cannot see one does not call it.
 pub(crate) fn check_tools(tools: Vec<Value>) -> Result<Option<Value>, ApiError> {
-    if let Some(tool) = tools.iter().find(|tool| tool["type"] != "function" || !tool["function"]["name"].is_string()) {
-        let kind = shortened(&tool["type"].to_string());
-        return Err(ApiError::unsupported(
-            "tools",
-            format!("a tool has the type {kind}; only functions with a name are supported"),
-        ));
+    let mut functions = Vec::with_capacity(tools.len());
+    for tool in tools {
+        match tool["type"].as_str() {
+            Some("function") if tool["function"]["name"].is_string() => functions.push(tool),
+            Some(kind) if kind != "function" => leave_out(kind),
+            _ => {
+                let message = "a tool has no type, or is a function without a name; give each function a name";
+                return Err(ApiError::invalid("tools", message));
+            }
+        }
     }
-    Ok((!tools.is_empty()).then_some(Value::Array(tools)))
+    Ok((!functions.is_empty()).then_some(Value::Array(functions)))
+}
+
+/// Says in the log that a tool of this type is left out.
+pub(crate) fn leave_out(kind: &str) {
+    tracing::info!(kind = shortened(kind), "a tool is left out, because only functions are supported");
 }
 
 /// Which call OpenAI's `tool_choice` requires; `None` forbids calls.

@@ -9,7 +9,7 @@ use crate::error::ApiError;
 use crate::request::sampling::{SamplingSettings, SamplingValues};
 
 /// The most answers to all prompts of a request together.
-const MAX_ANSWERS: usize = 16;
+const MAX_ANSWERS: usize = 256;
 
 /// A numeric field and the values it may have, both ends included.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +26,8 @@ pub(crate) mod range {
     pub(crate) const CHOICES: Range = Range::new("n", 1.0, 8.0);
     /// More than fits into the context is cut to what fits.
     pub(crate) const MAX_TOKENS: Range = Range::new("max_tokens", 1.0, 1_048_576.0);
+    /// The same where a client may ask about nothing but the prompt.
+    pub(crate) const MAX_TOKENS_OR_NONE: Range = Range::new("max_tokens", 0.0, 1_048_576.0);
     pub(crate) const ALTERNATIVES: Range = Range::new("top_logprobs", 0.0, 20.0);
 }
 
@@ -73,11 +75,20 @@ impl<T> Given<T> {
 #[derive(Clone, Debug)]
 pub(crate) enum Source {
     /// A conversation for the model's template.
-    Chat(Chat),
+    Chat(Box<Chat>),
     /// A text as it is.
     Text(String),
     /// Tokens of this model.
     Tokens(Vec<u32>),
+    /// A text whose middle is to be filled in.
+    Infill(Infill),
+}
+
+/// What stands before and after the answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Infill {
+    pub(crate) prefix: String,
+    pub(crate) suffix: String,
 }
 
 /// A conversation in the form that templates read.
@@ -89,6 +100,35 @@ pub(crate) struct Chat {
     pub(crate) variables: Option<Map<String, Value>>,
     /// Which function the answer must call.
     pub(crate) must_call: MustCall,
+    /// An answer ends with its first call.
+    pub(crate) one_call: bool,
+    pub(crate) beginning: Beginning,
+}
+
+/// How the prompt of a conversation leads to its answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Beginning {
+    /// It opens a new message of the assistant.
+    #[default]
+    Opened,
+    /// It ends with the last message.
+    NotOpened,
+    /// The answer continues this text of the assistant.
+    Continued(String),
+}
+
+impl Chat {
+    /// Makes the last message the beginning of the answer, if it is a text of the assistant; `false` if it is not.
+    pub(crate) fn continue_last(&mut self) -> bool {
+        let text = match self.messages.last() {
+            Some(last) if last["role"] == "assistant" && last["tool_calls"].is_null() => last["content"].as_str(),
+            _ => None,
+        };
+        let Some(text) = text.filter(|_| self.messages.len() > 1) else { return false };
+        self.beginning = Beginning::Continued(text.to_owned());
+        self.messages.pop();
+        true
+    }
 }
 
 /// Which function an answer must call.
@@ -107,11 +147,15 @@ pub(crate) struct RawRequest {
     pub(crate) sources: Vec<Source>,
     pub(crate) choices: Option<i64>,
     pub(crate) max_tokens: Option<Given<i64>>,
+    /// Whether answers may be asked for that have no tokens.
+    pub(crate) may_be_empty: bool,
     /// Sampling settings that the request does not set.
     pub(crate) defaults: Sampling,
     pub(crate) sampling: SamplingValues,
     /// Report log-probabilities, and those of this many alternatives.
     pub(crate) alternatives: Option<Given<i64>>,
+    /// Report how likely the tokens of the prompt are, and those of this many alternatives.
+    pub(crate) prompt_alternatives: Option<Given<i64>>,
     pub(crate) priority: Option<String>,
     pub(crate) service_tier: Option<String>,
     /// The format that the answer must have.
@@ -130,6 +174,7 @@ pub(crate) struct ValidRequest {
     pub(crate) max_tokens: Option<u32>,
     pub(crate) settings: SamplingSettings,
     pub(crate) alternatives: Option<u32>,
+    pub(crate) prompt_alternatives: Option<u32>,
     pub(crate) priority: Option<Priority>,
     pub(crate) format: Option<OutputFormat>,
 }
@@ -144,14 +189,31 @@ impl RawRequest {
                 format!("{count} prompts with n = {choices}; a request may have 1 to {MAX_ANSWERS} answers in total");
             return Err(ApiError::invalid("n", message));
         }
+        let mut settings = self.sampling.check(self.defaults)?;
+        let format = match (self.format, settings.format.take()) {
+            (Some(_), Some((name, _))) => {
+                return Err(ApiError::invalid(name, format!("{name} is a second format of the answer; send one")));
+            }
+            (first, second) => first.or(second.map(|(_, format)| format)),
+        };
+        let may_not_end = if settings.ignore_end { Some("ignore_eos") } else { None };
+        if let Some(name) =
+            may_not_end.or((settings.min_tokens > 0).then_some("min_tokens")).filter(|_| format.is_some())
+        {
+            let message =
+                format!("{name} cannot be kept together with a format, which says itself where an answer ends");
+            return Err(ApiError::invalid(name, message));
+        }
+        let lengths = if self.may_be_empty { range::MAX_TOKENS_OR_NONE } else { range::MAX_TOKENS };
         Ok(ValidRequest {
             adapter,
             choices,
-            max_tokens: given(range::MAX_TOKENS, self.max_tokens)?.map(|count| count as u32),
-            settings: self.sampling.check(self.defaults)?,
+            max_tokens: given(lengths, self.max_tokens)?.map(|count| count as u32),
+            settings,
             alternatives: given(range::ALTERNATIVES, self.alternatives)?.map(|count| count as u32),
+            prompt_alternatives: given(range::ALTERNATIVES, self.prompt_alternatives)?.map(|count| count as u32),
             priority: priority(self.priority.as_deref(), self.service_tier.as_deref())?,
-            format: self.format,
+            format,
             sources: self.sources,
         })
     }

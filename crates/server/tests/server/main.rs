@@ -3,6 +3,7 @@
 mod access;
 mod adapters;
 mod brake;
+mod compatibility;
 mod harness;
 mod hostile;
 mod kv;
@@ -10,6 +11,7 @@ mod numbers;
 mod protocols;
 mod reasoning;
 mod resume;
+mod scoring;
 mod streams;
 mod traces;
 mod written_adapter;

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use super::{MAX_CHOICES, MAX_FORMAT_BYTES, OutputFormat, measure};
 use crate::TextError;
 
-/// White space between the parts of JSON. It is bounded because small models, left alone with "any white space", write
-/// nothing else until they run out of tokens.
-const JSON_SPACE: &str = r"[ \n\r\t]{1,40}";
+/// White space between the parts of JSON: a space, or a line break with indentation. Small models that are left alone with
+/// "any white space" write little else until they run out of tokens.
+const JSON_SPACE: &str = r" |\n[ ]{0,16}|\n\t{1,4}";
 
 /// Lets the model choose the tokens of texts that leave no other choice.
 const NO_FORCING: &str = "\n%llguidance {\"no_forcing\": true}\n";

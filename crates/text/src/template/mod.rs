@@ -69,6 +69,8 @@ pub struct Conversation<'a> {
     pub documents: Option<&'a Value>,
     /// Whether the prompt ends with the opening of an answer.
     pub add_generation_prompt: bool,
+    /// How the answer begins: [`ChatTemplate::render_prompt`] ends with it, and the model continues it.
+    pub prefill: Option<&'a str>,
     /// Text of the begin-of-text token, if the model has one.
     pub bos_token: Option<&'a str>,
     /// Text of the end-of-text token, if the model has one.
@@ -95,7 +97,7 @@ impl ChatTemplate {
     }
 
     /// Whether a text stands in the template's source.
-    pub(crate) fn mentions(&self, text: &str) -> bool {
+    pub fn mentions(&self, text: &str) -> bool {
         self.source.contains(text)
     }
 
@@ -109,7 +111,7 @@ impl ChatTemplate {
         let extra = conversation.extra.cloned().map(Value::Object);
         let texts = values.into_iter().flatten().chain(&extra).flat_map(text_guard::texts);
         let tokens = [conversation.bos_token, conversation.eos_token];
-        let texts = texts.chain(tokens.into_iter().flatten()).chain([self.source.as_str()]);
+        let texts = texts.chain(tokens.into_iter().flatten()).chain([self.source.as_str()]).chain(conversation.prefill);
         let stand_ins = guard.stand_ins(texts)?;
         let hide = |value: &Value| guard.hide(value, Author::Anyone, &stand_ins);
         let messages = guard.hide_messages(conversation.messages, &stand_ins)?;
@@ -122,11 +124,13 @@ impl ChatTemplate {
             extra: extra.as_ref().and_then(Value::as_object),
             ..*conversation
         });
+        let prefill = conversation.prefill.map(|text| guard.hide_text(text, Author::Model, &stand_ins));
         match rendered {
-            Ok(text) if self.source.contains("ensure_ascii") => {
-                Ok(Prompt { hidden: stand_ins.unescape(text), stand_ins })
+            Ok(text) => {
+                let mut hidden = if self.source.contains("ensure_ascii") { stand_ins.unescape(text) } else { text };
+                hidden.push_str(prefill.as_deref().unwrap_or_default());
+                Ok(Prompt { hidden, stand_ins })
             }
-            Ok(hidden) => Ok(Prompt { hidden, stand_ins }),
             Err(TextError::TemplateRejected { line, message }) => {
                 Err(TextError::TemplateRejected { line, message: stand_ins.reveal(&message) })
             }

@@ -2,12 +2,14 @@
 
 mod arguments;
 mod channels;
+mod cut_off;
 mod formats;
 mod json_calls;
 mod parser;
 mod required;
 mod tagged;
 
+pub(crate) use cut_off::completed;
 pub use formats::{ReasoningFormat, ToolCallFormat};
 pub use parser::{AnswerFormat, AnswerParser};
 pub use required::{RequiredCalls, ToolChoice};

@@ -31,7 +31,8 @@ pub struct AnswerFormat<'a> {
 /// Parses an answer while it streams.
 ///
 /// Everything that the model writes comes out once, as text, reasoning or a tool call, without the markers between them.
-/// Text that may become a marker is held back only that long, and what looks like a call but is not one is text.
+/// Text that may become a marker is held back only that long, and what looks like a call but is not one is text. A call that
+/// ends before the name of its function is nothing: its markers are not for readers.
 #[derive(Debug, Clone)]
 pub struct AnswerParser {
     calls: Option<&'static CallFormat>,
@@ -107,15 +108,20 @@ impl AnswerParser {
             State::Channels(mut channels) => channels.finish(&held, &mut self.out),
             State::Call(open, mut reader) => {
                 reader.finish(&mut self.out);
-                self.out.content(if reader.has_started() || is_control(open) { "" } else { open });
-                self.out.content(&reader.take_raw());
+                let raw = reader.take_raw();
+                // Without a mark before it, it may be an answer in JSON.
+                self.out.content(if open.is_empty() && !reader.has_started() { &raw } else { "" });
             }
             State::Text => {
+                let held = self.without_cut_mark(&held).to_owned();
                 let control = self.markers().into_iter().filter(|marker| is_control(marker));
                 let held = control.fold(held, |text, marker| text.replace(marker, ""));
                 self.out.content(if self.trims { held.trim_start() } else { &held });
             }
-            State::AfterCall => self.out.content(held.trim()),
+            State::AfterCall => {
+                let held = self.without_cut_mark(&held).trim().to_owned();
+                self.out.content(&held);
+            }
         }
         self.out.take()
     }
@@ -268,6 +274,14 @@ impl AnswerParser {
             }
             _ => true,
         }
+    }
+
+    /// A text without the beginning of a mark of calls at its end: the answer was cut off there. One sign alone is text.
+    fn without_cut_mark<'a>(&self, text: &'a str) -> &'a str {
+        let mark = self.calls.map_or("", |format| format.open);
+        let beginnings = (2..mark.len()).rev().filter_map(|length| mark.get(..length));
+        let cut = beginnings.into_iter().find(|beginning| text.ends_with(beginning));
+        &text[..text.len() - cut.map_or(0, str::len)]
     }
 
     fn is_bare(&self) -> bool {

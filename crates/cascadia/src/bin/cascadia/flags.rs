@@ -62,7 +62,7 @@ pub enum Command {
     /// Answer one prompt, or start a chat if no prompt is given.
     Run(RunFlags),
     /// Serve a model over HTTP: OpenAI, Anthropic and Ollama APIs, and a web page.
-    Serve(ServeFlags),
+    Serve(Box<ServeFlags>),
     /// Fetch a model, or check that a stored one is whole.
     Pull(PullFlags),
     /// List the models of this machine, or those that can be fetched by a short name.
@@ -167,21 +167,22 @@ pub struct RunFlags {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Sampling")]
 pub struct SamplingFlags {
-    /// Temperature. 0 always picks the most likely token (greedy).
-    #[arg(long = "temp", value_name = "T", default_value_t = 0.8, allow_negative_numbers = true)]
-    pub temperature: f32,
-    /// Nucleus sampling: sample from the smallest set of tokens with this total probability. 1 is off.
-    #[arg(long, value_name = "P", default_value_t = 0.95, allow_negative_numbers = true)]
-    pub top_p: f32,
-    /// Sample from the K most likely tokens only. 0 is off.
-    #[arg(long, value_name = "K", default_value_t = 40)]
-    pub top_k: u32,
-    /// Drop tokens less likely than this fraction of the most likely one. 0 is off.
-    #[arg(long, value_name = "P", default_value_t = 0.05, allow_negative_numbers = true)]
-    pub min_p: f32,
-    /// Penalise tokens that occur in the prompt or the answer. 1 is off.
-    #[arg(long, value_name = "X", default_value_t = 1.0, allow_negative_numbers = true)]
-    pub repeat_penalty: f32,
+    /// Temperature. 0 always picks the most likely token (greedy) [default: the model's, or 0.8].
+    #[arg(long = "temp", value_name = "T", allow_negative_numbers = true)]
+    pub temperature: Option<f32>,
+    /// Nucleus sampling: sample from the smallest set of tokens with this total probability. 1 is off
+    /// [default: the model's, or 0.95].
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    pub top_p: Option<f32>,
+    /// Sample from the K most likely tokens only. 0 is off [default: the model's, or 40].
+    #[arg(long, value_name = "K")]
+    pub top_k: Option<u32>,
+    /// Drop tokens less likely than this fraction of the most likely one. 0 is off [default: the model's, or 0.05].
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    pub min_p: Option<f32>,
+    /// Penalise tokens that occur in the prompt or the answer. 1 is off [default: the model's, or 1].
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub repeat_penalty: Option<f32>,
     /// Penalise tokens that occur in the answer, once each. 0 is off.
     #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
     pub presence_penalty: f32,

@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 
 use crate::error::ApiError;
 use crate::request::bounded::{Json, List};
+use crate::request::tools::leave_out;
 use crate::request::validate::shortened;
 
 /// The most blocks of a message.
@@ -45,6 +46,9 @@ struct Block {
 /// A function the model may call.
 #[derive(Debug, Deserialize, ToSchema)]
 pub(crate) struct BlockTool {
+    /// `custom`; tools of other types are left out.
+    #[serde(rename = "type")]
+    kind: Option<String>,
     /// Its name.
     name: String,
     /// What it does.
@@ -55,16 +59,19 @@ pub(crate) struct BlockTool {
 }
 
 impl BlockTool {
-    /// The function as templates read it.
-    pub(crate) fn into_value(self) -> Result<Value, ApiError> {
+    /// The function as templates read it; `None` of a tool of another type, which models cannot call here.
+    pub(crate) fn into_value(self) -> Result<Option<Value>, ApiError> {
         let Some(Json(schema)) = self.input_schema else {
-            let message =
-                format!("the tool `{}` has no input_schema; only functions are supported", shortened(&self.name));
-            return Err(ApiError::unsupported("tools", message));
+            if let Some(kind) = self.kind.filter(|kind| kind != "custom") {
+                leave_out(&kind);
+                return Ok(None);
+            }
+            let message = format!("the tool `{}` has no input_schema; say what it takes", shortened(&self.name));
+            return Err(ApiError::invalid("tools", message));
         };
         let description = self.description.unwrap_or_default();
         let function = json!({"name": self.name, "description": description, "parameters": schema});
-        Ok(json!({"type": "function", "function": function}))
+        Ok(Some(json!({"type": "function", "function": function})))
     }
 }
 

@@ -6,7 +6,7 @@ use axum::extract::{Extension, Request, State};
 use axum::response::Response;
 use cascadia_engine::{FinishReason, Sampling};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use super::blocks::{BlockMessage, BlockTool, Blocks};
@@ -18,8 +18,10 @@ use crate::error::{ApiError, ErrorShape};
 use crate::model::frontend::{Caller, ModelFrontend};
 use crate::protocols::openai::message::MAX_MESSAGES;
 use crate::protocols::tool_calls::{arguments_object, call_id};
-use crate::protocols::{Protocol, json, parse, read_body};
+use crate::protocols::{Protocol, RequestContext, json, parse, read_body};
 use crate::request::bounded::{Json, List};
+use crate::request::output_format::output_format;
+use crate::request::reasoning::{EFFORT, SWITCHES, effort_variables, switched};
 use crate::request::sampling::{HasSampling, MAX_STOPS, SamplingField, TEMPERATURE, TOP_K, TOP_P, WithSampling};
 use crate::request::tools::MAX_TOOLS;
 use crate::request::validate::{Chat, Given, MustCall, RawRequest, Source};
@@ -46,9 +48,18 @@ pub(crate) struct MessagesRequest {
     /// Functions the model may call.
     #[schema(value_type = Option<Vec<BlockTool>>)]
     tools: Option<List<BlockTool, MAX_TOOLS>>,
-    /// `auto`, `any`, `none`, or one function.
+    /// `auto`, `any`, `none`, or one function; with `disable_parallel_tool_use`, an answer has one call at most.
     #[schema(value_type = Option<Object>)]
     tool_choice: Option<Json>,
+    /// `format` of the answer, a JSON schema; and `effort`, for templates that know it.
+    #[schema(value_type = Option<Object>)]
+    output_config: Option<Json>,
+    /// Whether the model reasons before it answers; how long is its own choice.
+    #[schema(value_type = Option<Object>)]
+    thinking: Option<Json>,
+    /// Servers with tools; not supported.
+    #[schema(value_type = Option<Vec<Object>>)]
+    mcp_servers: Option<Json>,
     /// `auto` or `standard_only`.
     service_tier: Option<String>,
 }
@@ -70,7 +81,8 @@ pub(crate) struct MessagesProtocol {
 impl Protocol for MessagesProtocol {
     type Body = WithSampling<MessagesRequest>;
 
-    fn read(request: Self::Body, frontend: &Arc<ModelFrontend>) -> Result<(RawRequest, MessagesProtocol), ApiError> {
+    fn read(request: Self::Body, context: &RequestContext) -> Result<(RawRequest, MessagesProtocol), ApiError> {
+        let frontend = &context.frontend;
         if request.body.max_tokens.is_none() {
             return Err(ApiError::invalid(
                 "max_tokens",
@@ -87,7 +99,11 @@ impl Protocol for MessagesProtocol {
             segmenter: Segmenter::default(),
             end: None,
         };
-        Ok((raw_request(request)?, protocol))
+        let request = raw_request(request)?;
+        if let [Source::Chat(chat)] = request.sources.as_slice() {
+            check_thinking(chat, frontend)?;
+        }
+        Ok((request, protocol))
     }
 
     fn set_id(&mut self, id: &str) {
@@ -227,7 +243,7 @@ fn raw_request(request: WithSampling<MessagesRequest>) -> Result<RawRequest, Api
         messages.extend(message.into_values()?);
     }
     let tools = body.tools.map(|tools| tools.0).unwrap_or_default();
-    let tools = tools.into_iter().map(BlockTool::into_value).collect::<Result<Vec<_>, _>>()?;
+    let tools = tools.into_iter().filter_map(|tool| tool.into_value().transpose()).collect::<Result<Vec<_>, _>>()?;
     let choice = body.tool_choice.as_ref().map_or(&Value::Null, |choice| &choice.0);
     let (tools, must_call) = match (choice["type"].as_str(), choice["name"].as_str()) {
         (None | Some("auto"), _) => (tools, MustCall::Nothing),
@@ -240,15 +256,61 @@ fn raw_request(request: WithSampling<MessagesRequest>) -> Result<RawRequest, Api
         }
     };
     let tools = (!tools.is_empty()).then_some(Value::Array(tools));
+    let one_call = choice["disable_parallel_tool_use"] == true;
+    if body.mcp_servers.is_some_and(|servers| !servers.0.is_null() && servers.0 != json!([])) {
+        let message = "mcp_servers: this server calls no other servers; offer their functions as tools";
+        return Err(ApiError::unsupported("mcp_servers", message));
+    }
+    let output = body.output_config.map(|output| output.0).unwrap_or_default();
+    let mut variables = match output["effort"].as_str() {
+        // Anthropic's name for the most.
+        Some("max") => effort_variables("output_config.effort", "xhigh")?,
+        Some(effort) => effort_variables("output_config.effort", effort)?,
+        None => Map::new(),
+    };
+    variables.extend(thinking_variables(body.thinking.as_ref())?);
+    let variables = (!variables.is_empty()).then_some(variables);
+    let mut chat = Chat { messages, tools, variables, must_call, one_call, ..Chat::default() };
+    // A last message of the assistant is how the answer begins.
+    chat.continue_last();
     Ok(RawRequest {
         model: body.model,
-        sources: vec![Source::Chat(Chat { messages, tools, must_call, ..Chat::default() })],
+        sources: vec![Source::Chat(Box::new(chat))],
+        format: output_format("output_config.format", output.get("format"))?,
         max_tokens: Given::new("max_tokens", body.max_tokens),
         defaults: Sampling::default(),
         sampling: sampling.with_stop(body.stop_sequences.map(|stops| stops.0).unwrap_or_default()),
         service_tier: body.service_tier,
         ..RawRequest::default()
     })
+}
+
+/// What `thinking` asks the template for.
+fn thinking_variables(thinking: Option<&Json>) -> Result<Map<String, Value>, ApiError> {
+    match thinking.map(|thinking| &thinking.0).filter(|thinking| !thinking.is_null()) {
+        None => Ok(Map::new()),
+        Some(thinking) => match thinking["type"].as_str() {
+            // How much is up to the model.
+            Some("adaptive") => Ok(Map::new()),
+            Some("enabled") => Ok(switched(true)),
+            Some("disabled") => Ok(switched(false)),
+            _ => Err(ApiError::invalid("thinking", "thinking must be of type enabled, disabled or adaptive")),
+        },
+    }
+}
+
+/// An error if the model is asked to reason and does not know how.
+fn check_thinking(chat: &Chat, frontend: &ModelFrontend) -> Result<(), ApiError> {
+    let is_asked = chat.variables.as_ref().is_some_and(|variables| {
+        variables.get(SWITCHES[0]) == Some(&Value::Bool(true)) && !variables.contains_key(EFFORT)
+    });
+    let can = frontend.reply_format.reasons() || SWITCHES.iter().any(|name| frontend.template_has(name));
+    match is_asked && !can {
+        true => {
+            Err(ApiError::unsupported("thinking", "this model does not reason before it answers; leave out thinking"))
+        }
+        false => Ok(()),
+    }
 }
 
 fn stop_reason(end: &AnswerEnd) -> &'static str {

@@ -1,20 +1,23 @@
-//! Options of a request and the last object of an answer in Ollama's format.
+//! What the two ways to generate text with Ollama's clients share: options, `think`, and the last object of an answer.
 
 use std::time::Instant;
 
 use cascadia_engine::{FinishReason, Sampling};
 use cascadia_text::OutputFormat;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
-use crate::answer::{AnswerEnd, ToolCall, Usage};
+use crate::answer::{AnswerEnd, TokenLogprob, ToolCall, Usage};
 use crate::error::ApiError;
+use crate::model::frontend::ModelFrontend;
+use crate::protocols::openai::report::chat_logprobs;
 use crate::protocols::tool_calls::arguments_object;
 use crate::request::bounded::Json;
+use crate::request::reasoning::{EFFORT, SWITCHES, effort_variables, switched};
 use crate::request::sampling::{
     FREQUENCY_PENALTY, HasSampling, MIN_P, PRESENCE_PENALTY, REPETITION_PENALTY, SEED, STOP, SamplingField,
-    TEMPERATURE, TOP_K, TOP_P, WithSampling,
+    TEMPERATURE, TOP_K, TOP_P, WithSampling, not_offered,
 };
 use crate::request::validate::{Given, RawRequest};
 
@@ -40,6 +43,9 @@ impl HasSampling for Options {
         FREQUENCY_PENALTY,
         SEED,
         STOP,
+        not_offered("mirostat", &["0", "0.0"]),
+        not_offered("typical_p", &["1", "1.0"]),
+        not_offered("tfs_z", &["1", "1.0"]),
     ];
 }
 
@@ -81,9 +87,71 @@ pub(crate) fn message(text: &str, reasoning: &str, calls: &[ToolCall]) -> Value 
     message
 }
 
-/// The last object of an answer: why it ended and what it cost. Phases are not timed apart; see `/metrics`.
+/// What `think` asks the template for: whether, or how much, the model reasons before it answers.
+pub(crate) fn think_variables(
+    think: Option<&Json>,
+    frontend: &ModelFrontend,
+) -> Result<Option<Map<String, Value>>, ApiError> {
+    let wrong = |message: &str| ApiError::unsupported("think", format!("think: {message}"));
+    let has_switch = SWITCHES.iter().any(|name| frontend.template_has(name));
+    let reasons = frontend.reply_format.reasons();
+    match think.map(|think| &think.0) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Bool(false)) if reasons && !has_switch => {
+            Err(wrong("this model always reasons, and cannot be told not to; leave it out"))
+        }
+        Some(Value::Bool(false)) => Ok(Some(switched(false))),
+        Some(_) if !reasons && !has_switch && !frontend.template_has(EFFORT) => {
+            Err(wrong("this model does not reason before it answers; leave it out"))
+        }
+        Some(Value::Bool(true)) => Ok(Some(switched(true))),
+        Some(Value::String(effort)) => effort_variables("think", effort).map(Some),
+        Some(_) => Err(ApiError::invalid("think", "think must be true, false, or how much: low, medium or high")),
+    }
+}
+
+/// How many alternatives of each token are reported, if log-probabilities are.
+pub(crate) fn alternatives(logprobs: Option<bool>, top: Option<i64>) -> Result<Option<Given<i64>>, ApiError> {
+    match (logprobs, top) {
+        (Some(true), top) => Ok(Given::new("top_logprobs", Some(top.unwrap_or(0)))),
+        (_, None | Some(0)) => Ok(None),
+        (_, Some(_)) => Err(ApiError::invalid("top_logprobs", "top_logprobs needs logprobs: true")),
+    }
+}
+
+/// An object with the log-probabilities of its tokens, where they were asked for.
+pub(crate) fn with_logprobs(mut object: Value, frontend: &ModelFrontend, logprobs: &[TokenLogprob]) -> Value {
+    if !logprobs.is_empty() {
+        object["logprobs"] = chat_logprobs(frontend.model.text.tokenizer(), logprobs)["content"].take();
+    }
+    object
+}
+
+/// Refuses pictures.
+pub(crate) fn check_images(images: Option<&Json>) -> Result<(), ApiError> {
+    match images.is_none_or(|images| images.0.is_null() || images.0 == json!([])) {
+        true => Ok(()),
+        false => Err(ApiError::unsupported("images", "images are not supported; this model reads only text")),
+    }
+}
+
+/// Why a request without text is answered at once: it asks that the model is loaded, or that it is not.
+pub(crate) fn load_reason(keep_alive: Option<&Json>) -> &'static str {
+    let unloads = keep_alive.is_some_and(|time| match &time.0 {
+        Value::Number(seconds) => seconds.as_f64() == Some(0.0),
+        Value::String(text) => text.trim_end_matches(|unit: char| unit.is_ascii_alphabetic()).parse() == Ok(0.0),
+        _ => false,
+    });
+    if unloads { "unload" } else { "load" }
+}
+
+/// The last object of an answer: why it ended, what it cost, and how long that took. What is neither prompt nor answer, such as
+/// waiting for a turn, counts as loading.
 pub(crate) fn last(mut object: Value, end: Option<&AnswerEnd>, used: Usage, begin: Instant) -> Value {
-    let nanoseconds = begin.elapsed().as_nanos() as u64;
+    let total = begin.elapsed();
+    let loading = total.saturating_sub(used.prompt_time).saturating_sub(used.answer_time);
+    let [total, loading, prompt, answer] =
+        [total, loading, used.prompt_time, used.answer_time].map(|time| time.as_nanos() as u64);
     let reason = match end.map(|end| end.finish) {
         None | Some(FinishReason::Stop | FinishReason::Cancelled) => "stop",
         Some(FinishReason::Length | FinishReason::Deadline) => "length",
@@ -91,12 +159,12 @@ pub(crate) fn last(mut object: Value, end: Option<&AnswerEnd>, used: Usage, begi
     let more = json!({
         "done": true,
         "done_reason": reason,
-        "total_duration": nanoseconds,
-        "load_duration": 0,
+        "total_duration": total,
+        "load_duration": loading,
         "prompt_eval_count": used.prompt,
-        "prompt_eval_duration": 0,
+        "prompt_eval_duration": prompt,
         "eval_count": used.generated,
-        "eval_duration": nanoseconds,
+        "eval_duration": answer,
     });
     if let (Some(object), Value::Object(more)) = (object.as_object_mut(), more) {
         object.extend(more);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cascadia_engine::Sampling;
 use cascadia_text::Piece;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use super::message::{MAX_MESSAGES, Message};
@@ -14,13 +14,14 @@ use crate::answer::event_stream::{EventWriter, Frames, Framing};
 use crate::answer::{Answer, AnswerEnd, Delta, ToolCall, Usage};
 use crate::error::{ApiError, ErrorShape};
 use crate::model::frontend::{ModelFrontend, unix_seconds};
-use crate::protocols::Protocol;
 use crate::protocols::tool_calls::{call_id, openai_call};
+use crate::protocols::{Protocol, RequestContext};
 use crate::request::bounded::{Json, List};
 use crate::request::output_format::output_format;
+use crate::request::reasoning::effort_variables;
 use crate::request::sampling::{self, HasSampling, SamplingField, SamplingValues, WithSampling};
 use crate::request::tools::{MAX_TOOLS, check_tools, must_call};
-use crate::request::validate::{Chat, Given, MustCall, RawRequest, Source};
+use crate::request::validate::{Beginning, Chat, Given, MustCall, RawRequest, Source};
 
 /// A request for an answer to a conversation.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -36,6 +37,20 @@ pub(crate) struct ChatRequest {
     /// `auto`, `none`, `required`, or one function.
     #[schema(value_type = Option<Object>)]
     tool_choice: Option<Json>,
+    /// Whether an answer may have more than one call.
+    parallel_tool_calls: Option<bool>,
+    /// Functions the model may call, as older clients send them.
+    #[schema(value_type = Option<Vec<Object>>)]
+    functions: Option<List<Json, MAX_TOOLS>>,
+    /// `auto`, `none`, or one of `functions`.
+    #[schema(value_type = Option<Object>)]
+    function_call: Option<Json>,
+    /// Continue the last message, which is the assistant's.
+    continue_final_message: Option<bool>,
+    /// Whether the prompt opens a message of the assistant; true unless the last message is continued.
+    add_generation_prompt: Option<bool>,
+    /// `none`, `minimal`, `low`, `medium`, `high` or `xhigh`, for templates that know it.
+    reasoning_effort: Option<String>,
     /// The format of the answer.
     #[schema(value_type = Option<Object>)]
     response_format: Option<Json>,
@@ -93,12 +108,15 @@ pub(crate) struct ChatProtocol {
     with_usage: bool,
     with_logprobs: bool,
     choices: usize,
+    /// The client knows one call in an answer, and `functions`.
+    is_legacy: bool,
 }
 
 impl Protocol for ChatProtocol {
     type Body = WithSampling<ChatRequest>;
 
-    fn read(request: Self::Body, frontend: &Arc<ModelFrontend>) -> Result<(RawRequest, ChatProtocol), ApiError> {
+    fn read(request: Self::Body, context: &RequestContext) -> Result<(RawRequest, ChatProtocol), ApiError> {
+        let frontend = &context.frontend;
         let WithSampling { body, sampling } = request;
         let protocol = ChatProtocol {
             frontend: Arc::clone(frontend),
@@ -109,6 +127,7 @@ impl Protocol for ChatProtocol {
             with_usage: StreamOptions::wants_usage(body.stream_options.as_ref()),
             with_logprobs: body.logprobs == Some(true),
             choices: body.n.map_or(1, |n| usize::try_from(n).unwrap_or(1)),
+            is_legacy: body.functions.is_some(),
         };
         Ok((raw_request(body, sampling)?, protocol))
     }
@@ -127,7 +146,7 @@ impl Protocol for ChatProtocol {
                 true => chat_logprobs(self.frontend.model.text.tokenizer(), &answer.logprobs),
                 false => Value::Null,
             };
-            let reason = finish_reason(&answer.end);
+            let reason = self.finish_reason(&answer.end);
             let message = self.message(index, answer);
             json!({"index": index, "message": message, "logprobs": logprobs, "finish_reason": reason})
         });
@@ -155,6 +174,13 @@ impl ChatProtocol {
         })
     }
 
+    fn finish_reason(&self, end: &AnswerEnd) -> &'static str {
+        match finish_reason(end) {
+            "tool_calls" if self.is_legacy => "function_call",
+            reason => reason,
+        }
+    }
+
     fn message(&self, choice: usize, answer: Answer) -> Value {
         let mut message = json!({"role": "assistant", "content": answer.text, "refusal": null});
         if !answer.reasoning.is_empty() {
@@ -163,6 +189,11 @@ impl ChatProtocol {
         if !answer.tool_calls.is_empty() {
             if answer.text.is_empty() {
                 message["content"] = Value::Null;
+            }
+            if self.is_legacy {
+                let call = &answer.tool_calls[0];
+                message["function_call"] = json!({"name": call.name, "arguments": call.arguments});
+                return message;
             }
             let calls = answer.tool_calls.iter().enumerate();
             message["tool_calls"] =
@@ -176,6 +207,12 @@ impl ChatProtocol {
         match piece {
             Piece::Content(text) => json!({"content": text}),
             Piece::Reasoning(text) => json!({"reasoning_content": text}),
+            Piece::ToolStart { name, .. } if self.is_legacy => {
+                json!({"function_call": {"name": name, "arguments": ""}})
+            }
+            Piece::ToolArguments { fragment, .. } if self.is_legacy => {
+                json!({"function_call": {"arguments": fragment}})
+            }
             Piece::ToolStart { index, name } => {
                 let mut call =
                     openai_call(&ToolCall { name, arguments: String::new() }, &call_id(&self.id, choice, index));
@@ -225,7 +262,7 @@ impl EventWriter for ChatProtocol {
     }
 
     fn ended(&mut self, choice: usize, end: &AnswerEnd, out: &mut Frames) {
-        let reason = finish_reason(end);
+        let reason = self.finish_reason(end);
         let choice = json!({"index": choice, "delta": {}, "logprobs": null, "finish_reason": reason});
         out.object(&self.chunk(json!([choice])));
     }
@@ -250,12 +287,37 @@ fn raw_request(body: ChatRequest, sampling: SamplingValues) -> Result<RawRequest
         return Err(ApiError::invalid("messages", "messages is empty; send at least one"));
     }
     let format = output_format("response_format", body.response_format.as_ref().map(|format| &format.0))?;
-    let (tools, must_call) = tools(body.tools, body.tool_choice.as_ref())?;
-    let variables = match body.chat_template_kwargs {
-        None | Some(Json(Value::Null)) => None,
-        Some(Json(Value::Object(variables))) => Some(variables),
-        Some(_) => return Err(ApiError::invalid("chat_template_kwargs", "chat_template_kwargs must be an object")),
+    let is_legacy = body.functions.is_some();
+    let (tools, must_call) = match body.functions {
+        Some(functions) if body.tools.is_none() => legacy_tools(functions, body.function_call)?,
+        Some(_) => return Err(ApiError::invalid("functions", "functions and tools are both there; send tools")),
+        None => tools(body.tools, body.tool_choice.as_ref())?,
     };
+    let mut variables = match body.reasoning_effort {
+        Some(effort) => effort_variables("reasoning_effort", &effort)?,
+        None => Map::new(),
+    };
+    match body.chat_template_kwargs {
+        None | Some(Json(Value::Null)) => {}
+        Some(Json(Value::Object(given))) => variables.extend(given),
+        Some(_) => return Err(ApiError::invalid("chat_template_kwargs", "chat_template_kwargs must be an object")),
+    }
+    let variables = (!variables.is_empty()).then_some(variables);
+    let one_call = is_legacy || body.parallel_tool_calls == Some(false);
+    let mut chat = Chat { messages, tools, variables, must_call, one_call, beginning: Beginning::Opened };
+    match (body.continue_final_message, body.add_generation_prompt) {
+        (Some(true), Some(true)) => {
+            let message = "continue_final_message and add_generation_prompt are both true; send one of them";
+            return Err(ApiError::invalid("continue_final_message", message));
+        }
+        (Some(true), _) if !chat.continue_last() => {
+            let message =
+                "continue_final_message needs a last message with a text of the assistant, after another message";
+            return Err(ApiError::invalid("continue_final_message", message));
+        }
+        (Some(true), _) | (_, None | Some(true)) => {}
+        (_, Some(false)) => chat.beginning = Beginning::NotOpened,
+    }
     let alternatives = match (body.logprobs, body.top_logprobs) {
         (Some(true), asked) => Given::new("top_logprobs", Some(asked.unwrap_or(0))),
         (_, None) => None,
@@ -264,7 +326,7 @@ fn raw_request(body: ChatRequest, sampling: SamplingValues) -> Result<RawRequest
     let newer = Given::new("max_completion_tokens", body.max_completion_tokens);
     Ok(RawRequest {
         model: body.model,
-        sources: vec![Source::Chat(Chat { messages, tools, variables, must_call })],
+        sources: vec![Source::Chat(Box::new(chat))],
         choices: body.n,
         max_tokens: newer.or(Given::new("max_tokens", body.max_tokens)),
         defaults: Sampling::default(),
@@ -273,6 +335,21 @@ fn raw_request(body: ChatRequest, sampling: SamplingValues) -> Result<RawRequest
         priority: body.priority,
         service_tier: body.service_tier,
         format,
+        ..RawRequest::default()
+    })
+}
+
+/// The same of `functions` and `function_call`, which older clients send.
+fn legacy_tools(functions: List<Json, MAX_TOOLS>, choice: Option<Json>) -> Result<(Option<Value>, MustCall), ApiError> {
+    let tools = functions.0.into_iter().map(|Json(function)| Json(json!({"type": "function", "function": function})));
+    let renamed = |error: ApiError, name: &str| ApiError { param: Some(name.to_owned()), ..error };
+    let choice = choice.map(|Json(choice)| match choice["name"].as_str() {
+        Some(name) => Json(json!({"type": "function", "function": {"name": name}})),
+        None => Json(choice),
+    });
+    self::tools(Some(List(tools.collect())), choice.as_ref()).map_err(|error| match error.param.as_deref() {
+        Some("tool_choice") => renamed(error, "function_call"),
+        _ => renamed(error, "functions"),
     })
 }
 

@@ -3,21 +3,22 @@
 use std::sync::Arc;
 
 use cascadia_engine::Sampling;
+use cascadia_engine::service::TokenLogprobs;
 use cascadia_text::Piece;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::chat::StreamOptions;
-use super::report::{finish_reason, text_logprobs, usage};
+use super::report::{TextLogprobs, finish_reason, usage};
 use crate::answer::event_stream::{EventWriter, Frames, Framing};
-use crate::answer::{Answer, AnswerEnd, Delta, Usage};
+use crate::answer::{Answer, AnswerEnd, Delta, TokenLogprob, Usage};
 use crate::error::{ApiError, ErrorShape};
-use crate::model::frontend::{ModelFrontend, unix_seconds};
-use crate::protocols::Protocol;
+use crate::model::frontend::{ModelFrontend, PreparedRequest, unix_seconds};
+use crate::protocols::{Protocol, RequestContext};
 use crate::request::prompts::Prompts;
 use crate::request::sampling::{self, HasSampling, SamplingField, SamplingValues, WithSampling};
-use crate::request::validate::{Given, RawRequest};
+use crate::request::validate::{Given, Infill, RawRequest, Source, range};
 
 /// How many tokens an answer has when the request does not say.
 const DEFAULT_TOKENS: i64 = 16;
@@ -27,24 +28,24 @@ const DEFAULT_TOKENS: i64 = 16;
 pub(crate) struct CompletionRequest {
     /// The model's name or `default`, alone or with an adapter: `model:adapter`.
     model: Option<String>,
-    /// A text, a list of tokens, or up to 16 of either.
+    /// A text, a list of tokens, or up to 256 of either.
     #[schema(value_type = Object)]
     prompt: Prompts,
     /// Report the log-probability of every token, and those of this many most likely tokens at each position.
     #[schema(minimum = 0, maximum = 20)]
     logprobs: Option<i64>,
     /// The most tokens of an answer; 16 by default.
-    #[schema(minimum = 1, maximum = 1048576)]
+    #[schema(minimum = 0, maximum = 1048576)]
     max_tokens: Option<i64>,
     /// Answers to each prompt.
     #[schema(minimum = 1, maximum = 8)]
     n: Option<i64>,
-    /// Answers to choose the best from; not supported beyond `n`.
+    /// Answers to generate, of which the `n` most likely are returned.
     #[schema(minimum = 1, maximum = 8)]
     best_of: Option<i64>,
-    /// Repeat the prompt before the answer; not supported.
+    /// Repeat the prompt before the answer, with the log-probabilities of its tokens if `logprobs` is set.
     echo: Option<bool>,
-    /// Text after the answer; not supported.
+    /// Text after the answer, for models that fill in the middle.
     suffix: Option<String>,
     /// Stream the answer.
     stream: Option<bool>,
@@ -69,16 +70,31 @@ pub(crate) struct CompletionProtocol {
     is_streamed: bool,
     with_usage: bool,
     with_logprobs: bool,
+    /// Answers to each prompt that are returned.
+    choices: usize,
+    /// Answers to each prompt that are generated.
+    candidates: usize,
+    /// The prompts as they came, where they are repeated, and their tokens.
+    echo: Option<Vec<EchoedPrompt>>,
     /// Characters sent so far, by answer.
     offsets: Vec<usize>,
+}
+
+/// A prompt that is repeated before its answers.
+struct EchoedPrompt {
+    source: Source,
+    tokens: Vec<u32>,
 }
 
 impl Protocol for CompletionProtocol {
     type Body = WithSampling<CompletionRequest>;
 
-    fn read(request: Self::Body, frontend: &Arc<ModelFrontend>) -> Result<(RawRequest, CompletionProtocol), ApiError> {
+    fn read(request: Self::Body, context: &RequestContext) -> Result<(RawRequest, CompletionProtocol), ApiError> {
+        let frontend = &context.frontend;
         let WithSampling { body, sampling } = request;
-        let choices = usize::try_from(body.n.unwrap_or(1)).unwrap_or(1);
+        let [choices, candidates] =
+            [body.n, body.best_of.or(body.n)].map(|count| usize::try_from(count.unwrap_or(1)).unwrap_or(1));
+        let echoed = |source: &Source| EchoedPrompt { source: source.clone(), tokens: Vec::new() };
         let protocol = CompletionProtocol {
             frontend: Arc::clone(frontend),
             model: frontend.answering(body.model.as_deref()),
@@ -87,6 +103,9 @@ impl Protocol for CompletionProtocol {
             is_streamed: body.stream == Some(true),
             with_usage: StreamOptions::wants_usage(body.stream_options.as_ref()),
             with_logprobs: body.logprobs.is_some(),
+            choices,
+            candidates,
+            echo: (body.echo == Some(true)).then(|| body.prompt.0.iter().map(echoed).collect()),
             offsets: vec![0; body.prompt.0.len().saturating_mul(choices.min(8))],
         };
         Ok((raw_request(body, sampling)?, protocol))
@@ -96,18 +115,24 @@ impl Protocol for CompletionProtocol {
         self.id.push_str(id);
     }
 
+    fn see_prompts(&mut self, prepared: &PreparedRequest) {
+        let echoed = self.echo.iter_mut().flatten();
+        echoed.zip(prepared.prompt_tokens()).for_each(|(prompt, tokens)| prompt.tokens = tokens.to_vec());
+    }
+
     fn framing(&self) -> Option<Framing> {
         self.is_streamed.then_some(Framing::Events)
     }
 
     fn response(self, answers: Vec<Answer>, used: Usage) -> Value {
-        let choices = answers.into_iter().enumerate().map(|(index, answer)| {
+        let answers = most_likely(answers, self.candidates, self.choices).into_iter().enumerate();
+        let choices = answers.map(|(index, answer)| {
             let logprobs = match self.with_logprobs {
-                true => text_logprobs(self.frontend.model.text.tokenizer(), &answer.logprobs, 0),
+                true => self.logprobs(index, &answer),
                 false => Value::Null,
             };
-            let reason = finish_reason(&answer.end);
-            json!({"index": index, "text": answer.text, "logprobs": logprobs, "finish_reason": reason})
+            let (text, reason) = (self.echoed_text(index) + &answer.text, finish_reason(&answer.end));
+            json!({"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason})
         });
         let mut object = self.object(choices.collect());
         object["usage"] = usage(used);
@@ -120,6 +145,32 @@ impl Protocol for CompletionProtocol {
 }
 
 impl CompletionProtocol {
+    /// The prompt of an answer, where it is repeated.
+    fn echoed(&self, choice: usize) -> Option<&EchoedPrompt> {
+        self.echo.as_ref()?.get(choice / self.choices.max(1))
+    }
+
+    /// Its text; nothing where it is not repeated.
+    fn echoed_text(&self, choice: usize) -> String {
+        match self.echoed(choice) {
+            None => String::new(),
+            Some(EchoedPrompt { source: Source::Text(text), .. }) => text.clone(),
+            Some(EchoedPrompt { tokens, .. }) => {
+                String::from_utf8_lossy(&self.frontend.model.text.tokenizer().decode(tokens)).into_owned()
+            }
+        }
+    }
+
+    /// The log-probabilities of a whole answer, and of its prompt if that is repeated.
+    fn logprobs(&self, choice: usize, answer: &Answer) -> Value {
+        let mut logprobs = TextLogprobs::new(self.frontend.model.text.tokenizer(), 0);
+        if let Some(prompt) = self.echoed(choice) {
+            logprobs.add_prompt(&prompt.tokens, &answer.scores);
+        }
+        logprobs.add_tokens(answer.logprobs.iter().chain(&answer.end.token));
+        logprobs.into_value()
+    }
+
     fn object(&self, choices: Vec<Value>) -> Value {
         json!({
             "id": self.id,
@@ -140,22 +191,33 @@ impl CompletionProtocol {
 }
 
 impl EventWriter for CompletionProtocol {
+    fn begin(&mut self, _prompt_tokens: usize, out: &mut Frames) {
+        // With log-probabilities, prompts follow when these are known.
+        if self.echo.is_some() && !self.with_logprobs {
+            (0..self.offsets.len()).for_each(|choice| self.write_prompt(choice, Value::Null, out));
+        }
+    }
+
+    fn scored(&mut self, choice: usize, scores: Vec<TokenLogprobs>, out: &mut Frames) {
+        let mut logprobs = TextLogprobs::new(self.frontend.model.text.tokenizer(), 0);
+        if let Some(prompt) = self.echoed(choice) {
+            logprobs.add_prompt(&prompt.tokens, &scores);
+        }
+        let logprobs = logprobs.into_value();
+        self.write_prompt(choice, logprobs, out);
+    }
+
     fn delta(&mut self, delta: Delta, out: &mut Frames) {
-        let tokenizer = self.frontend.model.text.tokenizer();
-        let offset = &mut self.offsets[delta.choice];
-        let logprobs = match &delta.logprob {
-            Some(logprob) => text_logprobs(tokenizer, std::slice::from_ref(logprob), *offset),
-            None => Value::Null,
-        };
+        let logprobs = self.logprobs_after(delta.choice, delta.logprob.as_ref());
         let text: String = delta.pieces.into_iter().filter_map(text_of).collect();
-        *offset += text.chars().count();
+        self.offsets[delta.choice] += text.chars().count();
         let choice = json!({"index": delta.choice, "text": text, "logprobs": logprobs, "finish_reason": null});
         out.object(&self.chunk(choice));
     }
 
     fn ended(&mut self, choice: usize, end: &AnswerEnd, out: &mut Frames) {
-        let reason = finish_reason(end);
-        out.object(&self.chunk(json!({"index": choice, "text": "", "logprobs": null, "finish_reason": reason})));
+        let (logprobs, reason) = (self.logprobs_after(choice, end.token.as_ref()), finish_reason(end));
+        out.object(&self.chunk(json!({"index": choice, "text": "", "logprobs": logprobs, "finish_reason": reason})));
     }
 
     fn done(&mut self, used: Usage, out: &mut Frames) {
@@ -172,6 +234,44 @@ impl EventWriter for CompletionProtocol {
     }
 }
 
+impl CompletionProtocol {
+    /// Sends the prompt of an answer.
+    fn write_prompt(&mut self, choice: usize, logprobs: Value, out: &mut Frames) {
+        let text = self.echoed_text(choice);
+        self.offsets[choice] = text.chars().count();
+        out.object(&self.chunk(json!({"index": choice, "text": text, "logprobs": logprobs, "finish_reason": null})));
+    }
+
+    /// The log-probabilities of the next token of an answer.
+    fn logprobs_after(&self, choice: usize, token: Option<&TokenLogprob>) -> Value {
+        let Some(token) = token else { return Value::Null };
+        let mut logprobs = TextLogprobs::new(self.frontend.model.text.tokenizer(), self.offsets[choice]);
+        logprobs.add_tokens([token]);
+        logprobs.into_value()
+    }
+}
+
+/// Of so many candidates for each prompt, the answers whose tokens are the most likely on average, best first.
+fn most_likely(answers: Vec<Answer>, candidates: usize, choices: usize) -> Vec<Answer> {
+    if candidates <= choices {
+        return answers;
+    }
+    let mean = |answer: &Answer| {
+        let tokens = answer.logprobs.iter().chain(&answer.end.token).map(|(_, token)| f64::from(token.log_probability));
+        let count = tokens.clone().count().max(1);
+        tokens.sum::<f64>() / count as f64
+    };
+    let mut answers = answers.into_iter();
+    let mut best = Vec::new();
+    while !answers.as_slice().is_empty() {
+        let mut of_prompt: Vec<(f64, Answer)> =
+            answers.by_ref().take(candidates).map(|answer| (mean(&answer), answer)).collect();
+        of_prompt.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+        best.extend(of_prompt.into_iter().take(choices).map(|(_, answer)| answer));
+    }
+    best
+}
+
 /// A text that is continued has no other pieces.
 fn text_of(piece: Piece) -> Option<String> {
     match piece {
@@ -180,26 +280,47 @@ fn text_of(piece: Piece) -> Option<String> {
     }
 }
 
+/// A prompt with the text that follows its answer.
+fn infill(prompt: Source, suffix: &str) -> Result<Source, ApiError> {
+    match prompt {
+        Source::Text(prefix) => Ok(Source::Infill(Infill { prefix, suffix: suffix.to_owned() })),
+        _ => Err(ApiError::invalid("suffix", "suffix needs a prompt that is a text; send no tokens")),
+    }
+}
+
 fn raw_request(body: CompletionRequest, sampling: SamplingValues) -> Result<RawRequest, ApiError> {
-    if body.echo == Some(true) {
-        return Err(ApiError::unsupported("echo", "echo is not supported; prepend the prompt yourself"));
+    let sources = match body.suffix.filter(|suffix| !suffix.is_empty()) {
+        Some(_) if body.echo == Some(true) => {
+            return Err(ApiError::invalid("suffix", "suffix and echo exclude each other; leave out one of them"));
+        }
+        Some(suffix) => body.prompt.0.into_iter().map(|prompt| infill(prompt, &suffix)).collect::<Result<_, _>>()?,
+        None => body.prompt.0,
+    };
+    let n = body.n.unwrap_or(1);
+    let candidates = body.best_of.map(|best| range::CHOICES.named("best_of").check_whole(best)).transpose()?;
+    if candidates.is_some_and(|candidates| candidates < n) {
+        let message = format!("best_of is less than n, which is {n}; at least so many answers are generated");
+        return Err(ApiError::invalid("best_of", message));
     }
-    if body.suffix.is_some_and(|suffix| !suffix.is_empty()) {
-        return Err(ApiError::unsupported("suffix", "suffix is not supported; send only the text before it"));
+    let chooses = candidates.is_some_and(|candidates| candidates > n);
+    if chooses && body.stream == Some(true) {
+        let message =
+            "the best of several answers cannot be streamed, because it is known at the end; leave out stream";
+        return Err(ApiError::unsupported("best_of", message));
     }
-    if body.best_of.is_some_and(|best| best != body.n.unwrap_or(1)) {
-        return Err(ApiError::unsupported("best_of", "best_of is not supported beyond n; ask for n answers"));
-    }
+    let alternatives = Given::new("logprobs", body.logprobs);
     Ok(RawRequest {
         model: body.model,
-        sources: body.prompt.0,
-        choices: body.n,
+        sources,
+        choices: candidates.or(body.n),
+        may_be_empty: true,
+        prompt_alternatives: alternatives.filter(|_| body.echo == Some(true)),
         max_tokens: Given::new("max_tokens", Some(body.max_tokens.unwrap_or(DEFAULT_TOKENS))),
         defaults: Sampling::default(),
         sampling,
-        alternatives: Given::new("logprobs", body.logprobs),
+        alternatives: alternatives.or(chooses.then_some(Given { name: "best_of", value: 0 })),
         priority: body.priority,
         service_tier: body.service_tier,
-        format: None,
+        ..RawRequest::default()
     })
 }

@@ -16,13 +16,21 @@ const MAX_PARTS: usize = 256;
 /// One turn of a conversation.
 #[derive(Debug, Deserialize, ToSchema)]
 pub(crate) struct Message {
-    /// `system`, `developer`, `user`, `assistant` or `tool`.
+    /// `system`, `developer`, `user`, `assistant`, `tool` or `function`.
     role: String,
     /// A text, or a list of text parts.
     #[schema(value_type = Option<Object>)]
     content: Option<Content>,
     /// The reasoning of the assistant before its answer.
     reasoning_content: Option<String>,
+    /// The same as Ollama's clients have it.
+    thinking: Option<String>,
+    /// Pictures beside the text; this server reads only text.
+    #[schema(value_type = Option<Vec<Object>>)]
+    images: Option<Json>,
+    /// The function that the assistant called, as older clients have it.
+    #[schema(value_type = Option<Object>)]
+    function_call: Option<Function>,
     /// Functions that the assistant called.
     #[schema(value_type = Option<Vec<Object>>)]
     tool_calls: Option<List<MessageToolCall, MAX_PARTS>>,
@@ -30,6 +38,8 @@ pub(crate) struct Message {
     tool_call_id: Option<String>,
     /// Who sent it, or which function returned it.
     name: Option<String>,
+    /// Which function returned it, as Ollama's clients have it.
+    tool_name: Option<String>,
 }
 
 /// Text, whole or in parts.
@@ -54,6 +64,7 @@ impl Message {
     pub(crate) fn into_value(self) -> Result<Value, ApiError> {
         let role = match self.role.as_str() {
             role @ ("system" | "developer" | "user" | "assistant" | "tool") => role,
+            "function" => "tool",
             other => {
                 let message =
                     format!("a message has the role `{}`; use system, user, assistant or tool", shortened(other));
@@ -62,7 +73,11 @@ impl Message {
         };
         let mut value = Map::new();
         value.insert("role".to_owned(), role.into());
-        let calls = self.tool_calls.map(|calls| calls.0).unwrap_or_default();
+        if self.images.is_some_and(|images| !images.0.is_null() && images.0 != json!([])) {
+            return Err(ApiError::unsupported("images", "a message has images; this model reads only text"));
+        }
+        let mut calls = self.tool_calls.map(|calls| calls.0).unwrap_or_default();
+        calls.extend(self.function_call.map(|function| MessageToolCall { id: None, function }));
         match self.content {
             Some(Content(text)) => drop(value.insert("content".to_owned(), text.into())),
             None if role == "assistant" && !calls.is_empty() => {
@@ -72,8 +87,11 @@ impl Message {
                 return Err(ApiError::invalid("messages", format!("a message with the role {role} has no content")));
             }
         }
-        let texts =
-            [("reasoning_content", self.reasoning_content), ("tool_call_id", self.tool_call_id), ("name", self.name)];
+        let texts = [
+            ("reasoning_content", self.reasoning_content.or(self.thinking)),
+            ("tool_call_id", self.tool_call_id),
+            ("name", self.name.or(self.tool_name)),
+        ];
         for (name, text) in texts {
             value.extend(text.map(|text| (name.to_owned(), text.into())));
         }
@@ -162,6 +180,16 @@ mod tests {
                 {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{\"a\": 1}"}}]})),
         );
         check(json!({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}), None);
+        check(json!({"role": "user", "content": "x", "images": ["iVBORw0KGgo="]}), None);
+        check(
+            json!({"role": "function", "name": "f", "content": "2"}),
+            Some(json!({"role": "tool", "name": "f", "content": "2"})),
+        );
+        check(
+            json!({"role": "assistant", "content": null, "function_call": {"name": "f", "arguments": "{}"}}),
+            Some(json!({"role": "assistant", "content": null, "tool_calls": [
+                {"type": "function", "function": {"name": "f", "arguments": "{}"}}]})),
+        );
         check(json!({"role": "stranger", "content": "x"}), None);
         check(json!({"role": "user"}), None);
         check(json!({"role": "assistant", "content": null}), None);

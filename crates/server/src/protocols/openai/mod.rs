@@ -6,6 +6,6 @@ pub(crate) mod completions;
 pub(crate) mod embeddings;
 pub(crate) mod message;
 pub(crate) mod models;
-mod report;
+pub(crate) mod report;
 pub(crate) mod responses;
 pub(crate) mod tokens;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use axum::extract::{Extension, Path, State};
 use axum::response::Response;
 use cascadia_engine::AdapterStatus;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::app::App;
 use crate::error::ApiError;
 use crate::model::frontend::{Caller, ModelFrontend};
-use crate::protocols::json;
+use crate::protocols::{json, shortest};
 
 /// The model that is served, alone and with each of the adapters that the caller may use.
 pub(crate) async fn list(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>) -> Response {
@@ -36,6 +36,12 @@ pub(crate) async fn one(
     }))
 }
 
+/// How the model's authors want tokens to be chosen, as far as its files say.
+pub(crate) fn suggested(frontend: &ModelFrontend) -> Value {
+    let named = frontend.model.text.suggested().named();
+    named.into_iter().map(|(name, value)| (name.to_owned(), shortest(value).into())).collect::<Map<_, Value>>().into()
+}
+
 fn model(frontend: &ModelFrontend) -> Value {
     json!({
         "id": frontend.model.name,
@@ -45,6 +51,9 @@ fn model(frontend: &ModelFrontend) -> Value {
         "root": frontend.model.name,
         "parent": null,
         "context_length": frontend.model.service.context(),
+        // The same under vLLM's name.
+        "max_model_len": frontend.model.service.context(),
+        "default_sampling": suggested(frontend),
     })
 }
 

@@ -59,7 +59,7 @@ pub(crate) async fn tokenize(
             (None, Some(messages)) => {
                 let messages = messages.0.into_iter().map(Message::into_value).collect::<Result<_, _>>()?;
                 let tools = body.tools.map(|tools| tools.0.into_iter().map(|tool| tool.0).collect::<Value>());
-                Source::Chat(Chat { messages, tools, ..Chat::default() })
+                Source::Chat(Box::new(Chat { messages, tools, ..Chat::default() }))
             }
             _ => return Err(ApiError::invalid("prompt", "send either prompt or messages")),
         };

@@ -32,7 +32,7 @@ use crate::flags::{AdapterCommand, AuditCommand, Command, Flags, FleetCommand, K
 pub(crate) fn execute(flags: Flags) -> anyhow::Result<()> {
     match flags.command {
         Command::Run(flags) => run::run(&flags),
-        Command::Serve(flags) => serve::serve(flags),
+        Command::Serve(flags) => serve::serve(*flags),
         Command::Pull(flags) => pull::pull(&flags),
         Command::List(flags) => list::list(&flags),
         Command::Show(flags) => show::show(&flags),

@@ -6,7 +6,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, bail};
 use cascadia_engine::service::Generation;
 use cascadia_engine::{
-    Engine, EngineError, FinishReason, Flow, Message, ModelText, Outcome, Request, Sampling, Session, generate,
+    Engine, EngineError, FinishReason, Flow, Message, ModelText, Outcome, Request, Sampling, Session,
+    SuggestedSampling, generate,
 };
 use serde_json::json;
 
@@ -41,8 +42,8 @@ pub(crate) struct Runner {
 impl Runner {
     /// Opens the model that the flags name.
     pub(crate) fn open(flags: &RunFlags) -> anyhow::Result<Runner> {
-        let sampling = sampling(&flags.sampling);
-        sampling.check()?;
+        // Before the model is opened, which may take long.
+        sampling(&flags.sampling, &SuggestedSampling::default()).check()?;
         let source = find_or_stand_in(flags.model.as_deref(), flags.network.network())?;
         let (name, note) = (source.name(), source.note());
         if let Some(note) = note.filter(|_| !flags.json) {
@@ -56,8 +57,8 @@ impl Runner {
             name,
             note,
             session: engine.into_session(),
+            sampling: sampling(&flags.sampling, text.suggested()),
             text,
-            sampling,
             max_tokens: flags.max_tokens,
             draft_tokens: flags.draft_tokens,
             stop: flags.stop.clone(),
@@ -194,17 +195,21 @@ fn prompt(flags: &RunFlags) -> anyhow::Result<Option<String>> {
     Ok(Some(prompt))
 }
 
-fn sampling(flags: &SamplingFlags) -> Sampling {
-    Sampling {
+/// The settings that the flags give, then those that the model's authors suggest, then the usual ones.
+fn sampling(flags: &SamplingFlags, suggested: &SuggestedSampling) -> Sampling {
+    let usual = Sampling { temperature: 0.8, top_k: 40, top_p: 0.95, min_p: 0.05, ..Sampling::default() };
+    let given = SuggestedSampling {
         temperature: flags.temperature,
         top_k: flags.top_k,
         top_p: flags.top_p,
         min_p: flags.min_p,
         repetition_penalty: flags.repeat_penalty,
+    };
+    Sampling {
         presence_penalty: flags.presence_penalty,
         frequency_penalty: flags.frequency_penalty,
-        logit_bias: Vec::new(),
         seed: flags.seed.unwrap_or_else(seed_from_clock),
+        ..given.over(suggested.over(usual))
     }
 }
 

@@ -172,6 +172,7 @@ fn server_options(flags: &ServeFlags) -> anyhow::Result<ServerOptions> {
         collector: flags.otlp.clone(),
         fleet: None,
         resume_log: flags.resume_log.clone().map(ResumeLogOptions::new),
+        aliases: flags.alias.clone(),
         limits,
     })
 }

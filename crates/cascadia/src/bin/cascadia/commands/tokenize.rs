@@ -108,6 +108,7 @@ impl<'a> Reader<'a> {
             tools: given("tools"),
             documents: given("documents"),
             add_generation_prompt: given("add_generation_prompt").is_none_or(|value| value == true),
+            prefill: None,
             extra: Some(fields),
             clock: now.map_or(usual.clock, |unix_seconds| Clock { unix_seconds, utc_offset_seconds: 0 }),
             ..usual

@@ -85,6 +85,9 @@ pub struct ServeFlags {
     /// Share the prefix cache between tenants. Response times can then reveal other tenants' prompts.
     #[arg(long)]
     pub share_prefixes: bool,
+    /// Another name under which clients may ask for the model, such as gpt-4o. May be repeated.
+    #[arg(long, value_name = "NAME")]
+    pub alias: Vec<String>,
     /// Chat template to use instead of the model's.
     #[arg(long, value_name = "FILE")]
     pub template: Option<PathBuf>,

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{ResponsesProtocol, content};
 use crate::answer::event_stream::{EventWriter, Frames};
 use crate::answer::segments::{Segment, SegmentEvent, SegmentKind, Segmenter};
-use crate::answer::{AnswerEnd, Delta, Usage};
+use crate::answer::{AnswerEnd, Delta, TokenLogprob, Usage};
 use crate::error::ApiError;
 
 /// Writes a response event by event.
@@ -16,6 +16,8 @@ pub(super) struct ResponsesEventWriter {
     closed: Vec<Segment>,
     end: Option<AnswerEnd>,
     number: u64,
+    /// Log-probabilities of tokens whose text is not sent yet, and of the text that is open.
+    logprobs: (Vec<TokenLogprob>, Vec<TokenLogprob>),
 }
 
 /// The events for more of a segment's text and for all of it, and the type of its content part.
@@ -31,7 +33,8 @@ fn text_events(kind: SegmentKind) -> (&'static str, &'static str, &'static str) 
 
 impl ResponsesEventWriter {
     pub(super) fn new(protocol: ResponsesProtocol) -> ResponsesEventWriter {
-        ResponsesEventWriter { protocol, segmenter: Segmenter::default(), closed: Vec::new(), end: None, number: 0 }
+        let (segmenter, closed, logprobs) = (Segmenter::default(), Vec::new(), Default::default());
+        ResponsesEventWriter { protocol, segmenter, closed, end: None, number: 0, logprobs }
     }
 
     /// One event with its number.
@@ -70,7 +73,9 @@ impl ResponsesEventWriter {
             SegmentEvent::Append { index, kind, text } => {
                 let mut more = json!({"delta": text});
                 if kind == SegmentKind::Text {
-                    more["logprobs"] = json!([]);
+                    let new = std::mem::take(&mut self.logprobs.0);
+                    more["logprobs"] = self.protocol.logprobs(&new);
+                    self.logprobs.1.extend(new);
                 }
                 self.content_event(text_events(kind).0, (index, kind), more, out);
             }
@@ -81,9 +86,17 @@ impl ResponsesEventWriter {
     fn close(&mut self, segment: Segment, out: &mut Frames) {
         let (_, done, kind) = text_events(segment.kind);
         let position = (segment.index, segment.kind);
+        let logprobs = match segment.kind {
+            SegmentKind::Text => {
+                let (rest, mut all) = std::mem::take(&mut self.logprobs);
+                all.extend(rest);
+                self.protocol.logprobs(&all)
+            }
+            SegmentKind::Reasoning | SegmentKind::ToolCall => json!([]),
+        };
         let whole = match segment.kind {
             SegmentKind::Reasoning => json!({"text": segment.text}),
-            SegmentKind::Text => json!({"text": segment.text, "logprobs": []}),
+            SegmentKind::Text => json!({"text": segment.text, "logprobs": logprobs}),
             SegmentKind::ToolCall => json!({"arguments": segment.text, "name": segment.name}),
         };
         self.content_event(done, position, whole, out);
@@ -110,6 +123,7 @@ impl EventWriter for ResponsesEventWriter {
     }
 
     fn delta(&mut self, delta: Delta, out: &mut Frames) {
+        self.logprobs.0.extend(delta.logprob);
         for event in self.segmenter.events(delta.pieces) {
             self.write(event, out);
         }
@@ -124,6 +138,7 @@ impl EventWriter for ResponsesEventWriter {
 
     fn done(&mut self, used: Usage, out: &mut Frames) {
         let response = self.protocol.response_object(&self.closed, self.end.as_ref(), Some(used));
+        self.protocol.keep(&self.closed, &response);
         let kind = if response["status"] == "incomplete" { "response.incomplete" } else { "response.completed" };
         self.event(json!({"type": kind, "response": response}), out);
     }

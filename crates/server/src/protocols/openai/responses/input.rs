@@ -75,13 +75,10 @@ impl Item {
     }
 }
 
-/// A function as templates read it; the fields of `tool` are one level higher.
-pub(crate) fn function(mut tool: Value) -> Result<Value, ApiError> {
-    if tool["type"] != "function" || !tool["name"].is_string() {
-        return Err(ApiError::unsupported(
-            "tools",
-            "a tool is not a function with a name; only functions are supported",
-        ));
+/// A tool as templates read it: the fields of a function are one level higher here. What is no function stays as it is.
+pub(crate) fn function(mut tool: Value) -> Value {
+    if tool["type"] != "function" {
+        return tool;
     }
     let field = |tool: &mut Value, name: &str| tool[name].take();
     let function = json!({
@@ -89,7 +86,7 @@ pub(crate) fn function(mut tool: Value) -> Result<Value, ApiError> {
         "description": field(&mut tool, "description"),
         "parameters": field(&mut tool, "parameters"),
     });
-    Ok(json!({"type": "function", "function": function}))
+    json!({"type": "function", "function": function})
 }
 
 impl<'de> Deserialize<'de> for Input {

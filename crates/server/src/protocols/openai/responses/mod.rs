@@ -2,9 +2,13 @@
 
 mod event_writer;
 mod input;
+pub(crate) mod store;
 
 use std::sync::Arc;
 
+use axum::extract::{Extension, Path, State};
+use axum::response::Response;
+use cascadia_engine::service::Tenant;
 use cascadia_engine::{FinishReason, Sampling};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -12,17 +16,26 @@ use utoipa::ToSchema;
 
 use crate::answer::event_stream::{EventWriter, Framing};
 use crate::answer::segments::{Segment, SegmentKind};
-use crate::answer::{Answer, AnswerEnd, Usage};
-use crate::error::ApiError;
-use crate::model::frontend::{ModelFrontend, unix_seconds};
-use crate::protocols::Protocol;
+use crate::answer::{Answer, AnswerEnd, TokenLogprob, Usage};
+use crate::app::App;
+use crate::error::{ApiError, ErrorKind};
+use crate::model::frontend::{Caller, ModelFrontend, unix_seconds};
+use crate::protocols::openai::report::chat_logprobs;
 use crate::protocols::tool_calls::call_id;
+use crate::protocols::{Protocol, RequestContext, json as json_response, shortest};
 use crate::request::bounded::{Json, List, Metadata};
 use crate::request::output_format::output_format;
-use crate::request::sampling::{HasSampling, SamplingField, SamplingValues, TEMPERATURE, TOP_P, WithSampling};
+use crate::request::reasoning::effort_variables;
+use crate::request::sampling::{
+    HasSampling, SamplingField, SamplingValues, TEMPERATURE, TOP_P, WithSampling, not_offered,
+};
 use crate::request::tools::{MAX_TOOLS, check_tools, must_call};
-use crate::request::validate::{Chat, Given, MustCall, RawRequest, Source};
+use crate::request::validate::{Chat, Given, MustCall, RawRequest, Source, range, shortened};
 use input::Input;
+use store::{ResponseStore, StoredResponse};
+
+/// What asks for log-probabilities.
+const LOGPROBS: &str = "message.output_text.logprobs";
 
 /// A request for a response to a text or a conversation.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -48,6 +61,19 @@ pub(crate) struct ResponsesRequest {
     /// `auto`, `none`, `required`, or one function.
     #[schema(value_type = Option<Object>)]
     tool_choice: Option<Json>,
+    /// Whether a response may have more than one call.
+    parallel_tool_calls: Option<bool>,
+    /// `effort`: `none`, `minimal`, `low`, `medium`, `high` or `xhigh`, for templates that know it.
+    #[schema(value_type = Option<Object>)]
+    reasoning: Option<Json>,
+    /// What else to report: `message.output_text.logprobs`.
+    #[schema(value_type = Option<Vec<String>>)]
+    include: Option<List<String, 16>>,
+    /// Of how many most likely tokens at each position, where log-probabilities are included.
+    #[schema(minimum = 0, maximum = 20)]
+    top_logprobs: Option<i64>,
+    /// Keep the response for a while, unless false.
+    store: Option<bool>,
     /// Returned as it is: at most 16 texts of 512 characters, under names of 64.
     #[schema(value_type = Option<Object>)]
     metadata: Option<Metadata>,
@@ -55,7 +81,7 @@ pub(crate) struct ResponsesRequest {
     priority: Option<String>,
     /// `auto`, `default`, `flex` or `priority`.
     service_tier: Option<String>,
-    /// An earlier response to continue from; not supported: nothing is stored here.
+    /// An earlier response to continue from, which must still be kept.
     previous_response_id: Option<String>,
     /// A stored conversation; not supported.
     #[schema(value_type = Option<Object>)]
@@ -65,28 +91,66 @@ pub(crate) struct ResponsesRequest {
 }
 
 impl HasSampling for ResponsesRequest {
-    const FIELDS: &'static [SamplingField] = &[TEMPERATURE, TOP_P];
+    const FIELDS: &'static [SamplingField] =
+        &[TEMPERATURE, TOP_P, not_offered("truncation", &["\"disabled\""]), not_offered("prompt", &[])];
 }
 
 /// What is remembered of a request until its response is complete.
 pub(crate) struct ResponsesProtocol {
+    frontend: Arc<ModelFrontend>,
     model: String,
+    /// Where it is kept, and what leads to it.
+    keeping: Option<Keeping>,
+    with_logprobs: bool,
     id: String,
     is_streamed: bool,
     /// The fields that every response has.
     head: Value,
 }
 
+/// Where a response is kept, and the conversation without it.
+struct Keeping {
+    store: Arc<ResponseStore>,
+    tenant: Tenant,
+    previous: Option<Arc<StoredResponse>>,
+    /// The messages of this request.
+    messages: Vec<Value>,
+}
+
 impl Protocol for ResponsesProtocol {
     type Body = WithSampling<ResponsesRequest>;
 
-    fn read(request: Self::Body, frontend: &Arc<ModelFrontend>) -> Result<(RawRequest, ResponsesProtocol), ApiError> {
+    fn read(request: Self::Body, context: &RequestContext) -> Result<(RawRequest, ResponsesProtocol), ApiError> {
+        let frontend = &context.frontend;
         let WithSampling { body, sampling } = request;
         check_supported(&body)?;
-        let (model, head) = (frontend.answering(body.model.as_deref()), head(&body, &sampling));
-        let is_streamed = body.stream == Some(true);
-        let protocol = ResponsesProtocol { model, id: "resp_".to_owned(), is_streamed, head };
-        Ok((raw_request(body, sampling)?, protocol))
+        let previous = match &body.previous_response_id {
+            Some(id) => Some(find(context, id).ok_or_else(|| not_kept("previous_response_id", id))?),
+            None => None,
+        };
+        let (model, head) = (frontend.answering(body.model.as_deref()), head(&body, &sampling, frontend));
+        let (is_streamed, is_kept) = (body.stream == Some(true), body.store != Some(false));
+        let with_logprobs = includes_logprobs(&body)?;
+        let (mut request, messages) = raw_request(body, sampling)?;
+        if let ([Source::Chat(chat)], Some(previous)) = (request.sources.as_mut_slice(), &previous) {
+            // After the instructions, which hold for one response only.
+            let at = chat.messages.len() - messages.len();
+            chat.messages.splice(at..at, previous.messages.iter().cloned());
+        }
+        let keeping = || {
+            let (store, tenant) = (Arc::clone(&context.responses), context.caller.tenant);
+            Keeping { store, tenant, previous, messages }
+        };
+        let protocol = ResponsesProtocol {
+            frontend: Arc::clone(frontend),
+            model,
+            keeping: is_kept.then(keeping),
+            with_logprobs,
+            id: "resp_".to_owned(),
+            is_streamed,
+            head,
+        };
+        Ok((request, protocol))
     }
 
     fn set_id(&mut self, id: &str) {
@@ -97,10 +161,18 @@ impl Protocol for ResponsesProtocol {
         self.is_streamed.then_some(Framing::Events)
     }
 
-    fn response(self, answers: Vec<Answer>, used: Usage) -> Value {
-        let end = answers.first().map(|answer| answer.end.clone());
-        let segments: Vec<Segment> = answers.into_iter().next().map(Segment::all).unwrap_or_default();
-        self.response_object(&segments, end.as_ref(), Some(used))
+    fn response(mut self, answers: Vec<Answer>, used: Usage) -> Value {
+        let Some(mut answer) = answers.into_iter().next() else { return self.response_object(&[], None, Some(used)) };
+        let (end, logprobs) = (answer.end.clone(), std::mem::take(&mut answer.logprobs));
+        let segments = Segment::all(answer);
+        let mut object = self.response_object(&segments, Some(&end), Some(used));
+        if self.with_logprobs {
+            let items = object["output"].as_array_mut().into_iter().flatten();
+            let texts = items.filter(|item| item["type"] == "message");
+            texts.for_each(|item| item["content"][0]["logprobs"] = self.logprobs(&logprobs));
+        }
+        self.keep(&segments, &object);
+        object
     }
 
     fn event_writer(self) -> Box<dyn EventWriter> {
@@ -109,6 +181,33 @@ impl Protocol for ResponsesProtocol {
 }
 
 impl ResponsesProtocol {
+    /// Log-probabilities as items have them.
+    fn logprobs(&self, logprobs: &[TokenLogprob]) -> Value {
+        chat_logprobs(self.frontend.model.text.tokenizer(), logprobs)["content"].take()
+    }
+
+    /// Keeps the response with its conversation, if it is to be kept.
+    fn keep(&mut self, segments: &[Segment], response: &Value) {
+        let Some(Keeping { store, tenant, previous, messages }) = self.keeping.take() else { return };
+        let before = previous.iter().flat_map(|previous| previous.messages.iter().cloned());
+        let messages = before.chain(messages).chain([self.assistant_message(segments)]).collect();
+        store.keep(tenant, &self.id, StoredResponse { response: response.clone(), messages });
+    }
+
+    /// The answer as templates read it.
+    fn assistant_message(&self, segments: &[Segment]) -> Value {
+        let text: String = segments.iter().filter(|s| s.kind == SegmentKind::Text).map(|s| s.text.as_str()).collect();
+        let calls = segments.iter().filter(|segment| segment.kind == SegmentKind::ToolCall).map(|segment| {
+            let function = json!({"name": segment.name, "arguments": segment.text});
+            json!({"id": call_id(&self.id, 0, segment.index), "type": "function", "function": function})
+        });
+        let calls: Vec<Value> = calls.collect();
+        match calls.is_empty() {
+            true => json!({"role": "assistant", "content": text}),
+            false => json!({"role": "assistant", "content": text, "tool_calls": calls}),
+        }
+    }
+
     /// The response as far as it is known; `end` is `None` while it is in progress.
     fn response_object(&self, segments: &[Segment], end: Option<&AnswerEnd>, used: Option<Usage>) -> Value {
         let mut object = self.head.clone();
@@ -180,8 +279,77 @@ fn status(end: Option<&AnswerEnd>) -> &'static str {
     }
 }
 
+/// The response with this id, if it is still kept for this caller.
+fn find(context: &RequestContext, id: &str) -> Option<Arc<StoredResponse>> {
+    context.responses.find(context.caller.tenant, id)
+}
+
+fn not_kept(field: &str, id: &str) -> ApiError {
+    let message = format!(
+        "there is no response `{}`; responses are kept in memory for a while, so send the whole conversation as input",
+        shortened(id)
+    );
+    ApiError::invalid(field, message)
+}
+
+/// Shows a response that is kept.
+pub(crate) async fn show(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let found = app.responses.find(caller.tenant, &id);
+    found.map(|stored| json_response(&stored.response)).ok_or_else(|| unknown(&id))
+}
+
+/// Forgets a response.
+pub(crate) async fn remove(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let removed = app.responses.remove(caller.tenant, &id);
+    removed
+        .map(|_| json_response(&json!({"id": id, "object": "response", "deleted": true})))
+        .ok_or_else(|| unknown(&id))
+}
+
+fn unknown(id: &str) -> ApiError {
+    ApiError { kind: ErrorKind::NoRoute, ..not_kept("id", id) }
+}
+
+/// Whether log-probabilities are to be reported; an error if something is that there is not.
+fn includes_logprobs(body: &ResponsesRequest) -> Result<bool, ApiError> {
+    let mut logprobs = false;
+    for wanted in body.include.iter().flat_map(|include| &include.0) {
+        match wanted.as_str() {
+            LOGPROBS => logprobs = true,
+            // Reasoning is in the response as it is; the others are of tools and pictures, which no response here has.
+            "reasoning.encrypted_content"
+            | "file_search_call.results"
+            | "web_search_call.results"
+            | "web_search_call.action.sources"
+            | "computer_call_output.output.image_url"
+            | "code_interpreter_call.outputs"
+            | "message.input_image.image_url" => {}
+            other => {
+                let message = format!("include has `{}`, which is not offered; leave it out", shortened(other));
+                return Err(ApiError::unsupported("include", message));
+            }
+        }
+    }
+    match body.top_logprobs.map(|count| range::ALTERNATIVES.check_whole(count)).transpose()? {
+        Some(1..) if !logprobs => {
+            Err(ApiError::invalid("top_logprobs", format!("top_logprobs needs `{LOGPROBS}` in include")))
+        }
+        _ => Ok(logprobs),
+    }
+}
+
 /// The fields that every response to this request has.
-fn head(body: &ResponsesRequest, sampling: &SamplingValues) -> Value {
+fn head(body: &ResponsesRequest, sampling: &SamplingValues, frontend: &ModelFrontend) -> Value {
+    let defaults = frontend.defaults(Sampling::default());
+    let effort = body.reasoning.as_ref().map_or(&Value::Null, |reasoning| &reasoning.0["effort"]);
     json!({
         "object": "response",
         "created_at": unix_seconds(),
@@ -190,28 +358,26 @@ fn head(body: &ResponsesRequest, sampling: &SamplingValues) -> Value {
         "instructions": body.instructions,
         "max_output_tokens": body.max_output_tokens,
         "metadata": body.metadata.clone().unwrap_or_default(),
-        "parallel_tool_calls": true,
-        "previous_response_id": null,
-        "reasoning": {"effort": null, "summary": null},
+        "parallel_tool_calls": body.parallel_tool_calls != Some(false),
+        "previous_response_id": body.previous_response_id,
+        "reasoning": {"effort": effort, "summary": null},
         "service_tier": "default",
-        "store": false,
-        "temperature": sampling.number(&TEMPERATURE).unwrap_or(1.0),
+        "store": body.store != Some(false),
+        "temperature": sampling.number(&TEMPERATURE).unwrap_or_else(|| shortest(defaults.temperature)),
         "text": {"format": {"type": "text"}},
         "tool_choice": body.tool_choice.as_ref().map_or_else(|| json!("auto"), |choice| choice.0.clone()),
         "tools": body.tools.iter().flat_map(|tools| tools.0.iter().map(|tool| tool.0.clone())).collect::<Vec<_>>(),
-        "top_p": sampling.number(&TOP_P).unwrap_or(1.0),
+        "top_logprobs": body.top_logprobs.unwrap_or(0),
+        "top_p": sampling.number(&TOP_P).unwrap_or_else(|| shortest(defaults.top_p)),
         "truncation": "disabled",
         "usage": null,
     })
 }
 
 fn check_supported(body: &ResponsesRequest) -> Result<(), ApiError> {
-    let stored = "this server stores nothing; send the whole conversation as input";
-    if body.previous_response_id.is_some() {
-        return Err(ApiError::unsupported("previous_response_id", format!("previous_response_id: {stored}")));
-    }
     if body.conversation.as_ref().is_some_and(|conversation| !conversation.0.is_null()) {
-        return Err(ApiError::unsupported("conversation", format!("conversation: {stored}")));
+        let message = "conversation: no conversations are kept here; send previous_response_id, or all of it as input";
+        return Err(ApiError::unsupported("conversation", message));
     }
     if body.background == Some(true) {
         return Err(ApiError::unsupported("background", "background is not supported; wait for the response"));
@@ -219,20 +385,30 @@ fn check_supported(body: &ResponsesRequest) -> Result<(), ApiError> {
     Ok(())
 }
 
-fn raw_request(body: ResponsesRequest, sampling: SamplingValues) -> Result<RawRequest, ApiError> {
+/// The request in the validator's terms, and its messages without the instructions.
+fn raw_request(body: ResponsesRequest, sampling: SamplingValues) -> Result<(RawRequest, Vec<Value>), ApiError> {
+    let new_messages = body.input.into_messages()?;
     let mut messages = Vec::new();
     messages.extend(body.instructions.map(|text| json!({"role": "system", "content": text})));
-    messages.extend(body.input.into_messages()?);
+    messages.extend(new_messages.iter().cloned());
     let tools = body.tools.map(|tools| tools.0).unwrap_or_default();
-    let tools = tools.into_iter().map(|tool| input::function(tool.0)).collect::<Result<Vec<_>, _>>()?;
-    let tools = check_tools(tools)?;
+    let tools = check_tools(tools.into_iter().map(|tool| input::function(tool.0)).collect())?;
     let (tools, must_call) = match must_call(body.tool_choice.as_ref().map(|choice| &choice.0))? {
         Some(must_call) => (tools, must_call),
         None => (None, MustCall::Nothing),
     };
-    Ok(RawRequest {
+    let variables = match body.reasoning.as_ref().and_then(|reasoning| reasoning.0["effort"].as_str()) {
+        Some(effort) => Some(effort_variables("reasoning.effort", effort)?),
+        None => None,
+    };
+    let one_call = body.parallel_tool_calls == Some(false);
+    let includes = |include: &List<String, 16>| include.0.iter().any(|wanted| wanted == LOGPROBS);
+    let alternatives = body.include.as_ref().filter(|include| includes(include));
+    let chat = Chat { messages, tools, variables, must_call, one_call, ..Chat::default() };
+    let request = RawRequest {
         model: body.model,
-        sources: vec![Source::Chat(Chat { messages, tools, must_call, ..Chat::default() })],
+        sources: vec![Source::Chat(Box::new(chat))],
+        alternatives: alternatives.map(|_| Given { name: "top_logprobs", value: body.top_logprobs.unwrap_or(0) }),
         format: output_format("text.format", body.text.as_ref().map(|text| &text.0["format"]))?,
         max_tokens: Given::new("max_output_tokens", body.max_output_tokens),
         defaults: Sampling::default(),
@@ -240,5 +416,6 @@ fn raw_request(body: ResponsesRequest, sampling: SamplingValues) -> Result<RawRe
         priority: body.priority,
         service_tier: body.service_tier,
         ..RawRequest::default()
-    })
+    };
+    Ok((request, new_messages))
 }

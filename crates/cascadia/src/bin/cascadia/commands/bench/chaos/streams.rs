@@ -137,7 +137,7 @@ impl Streams {
                     self.tokens[stream].fetch_add(1, Ordering::Relaxed);
                 }
                 Update::Failed(error) => log.dropped.push(error.to_string()),
-                Update::Started { .. } | Update::Finished(_) | Update::Embedded(_) => {}
+                Update::Started { .. } | Update::Scored(_) | Update::Finished(_) | Update::Embedded(_) => {}
             }
         }
         // An answer that did not fail has all its tokens.
