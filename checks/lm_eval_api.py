@@ -38,13 +38,10 @@ def serving(model):
         process.wait(timeout=60)
 
 
-def floats(model, folder):
-    """The model as a Hugging Face folder of floats, made by `transformers` from the same file."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-    where = dict(pretrained_model_name_or_path=str(model.parent), gguf_file=model.name)
-    AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32).save_pretrained(folder)
-    AutoTokenizer.from_pretrained(**where).save_pretrained(folder)
+def tokenizer(model, folder):
+    """The model's tokenizer as files, made by `transformers`."""
+    from transformers import AutoTokenizer
+    AutoTokenizer.from_pretrained(str(model.parent), gguf_file=model.name).save_pretrained(folder)
 
 
 def scored(name, arguments, tasks):
@@ -66,18 +63,20 @@ def main():
     from lm_eval.tasks import TaskManager
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        tasks, weights = folder / "tasks", folder / "weights"
+        tasks, words = folder / "tasks", folder / "tokenizer"
         tasks.mkdir()
         task = (FOLDER / "facts.yaml").read_text().replace("ITEMS", str(FOLDER / "items.jsonl"))
         (tasks / "facts.yaml").write_text(task)
         manager = TaskManager(include_path=str(tasks), include_defaults=False)
-        floats(model, weights)
+        tokenizer(model, words)
         with serving(model) as url:
             arguments = dict(
-                model="default", base_url=f"{url}/v1/completions", tokenizer=str(weights), tokenizer_backend="huggingface",
+                model="default", base_url=f"{url}/v1/completions", tokenizer=str(words), tokenizer_backend="huggingface",
                 num_concurrent=1, batch_size=16, max_length=2048, tokenized_requests=True)
             ours, our_likelihoods = scored("local-completions", arguments, manager)
-        theirs, their_likelihoods = scored("hf", dict(pretrained=str(weights), dtype="float32", device="cpu"), manager)
+        # Read as 32-bit floats from the same file.
+        weights = dict(pretrained=str(model.parent), gguf_file=model.name, tokenizer=str(words))
+        theirs, their_likelihoods = scored("hf", dict(**weights, dtype="float32", device="cpu"), manager)
     differences = [
         abs(one - other) for ours_of, theirs_of in zip(our_likelihoods, their_likelihoods, strict=True)
         for one, other in zip(ours_of, theirs_of, strict=True)]

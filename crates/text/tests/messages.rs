@@ -29,6 +29,11 @@ fn messages_are_prepared() {
             json!({"role": "assistant", "tool_calls": [call(json!(""))], "reasoning_content": "Hm"}),
             json!({"role": "assistant", "tool_calls": [call(json!({}))], "reasoning_content": "Hm", "content": ""}),
         ),
+        // An answer that was cut off in the middle of a call.
+        (
+            json!({"role": "assistant", "content": "", "tool_calls": [call(json!("{\"a\": [1, \"b"))]}),
+            json!({"role": "assistant", "content": "", "tool_calls": [call(json!({"a": [1, "b"]}))]}),
+        ),
         (json!({"role": "assistant", "content": "x", "tool_calls": []}), json!({"role": "assistant", "content": "x"})),
     ] {
         let prepared = plain.prepare_messages(&json!([message])).unwrap();
@@ -66,7 +71,7 @@ fn wrong_messages_are_named() {
         (json!([{"role": "assistant", "tool_calls": 3}]), "messages[0].tool_calls"),
         (json!([{"role": "assistant", "tool_calls": [{}]}]), "messages[0].tool_calls[0].function"),
         (
-            json!([{"role": "assistant", "tool_calls": [call(json!("{"))]}]),
+            json!([{"role": "assistant", "tool_calls": [call(json!("x"))]}]),
             "messages[0].tool_calls[0].function.arguments",
         ),
         (

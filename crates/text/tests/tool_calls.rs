@@ -227,6 +227,20 @@ fn arguments_without_types_get_those_of_the_schema() {
 }
 
 #[test]
+fn a_call_that_was_cut_off_leaves_no_marks() {
+    let answer = AnswerFormat { calls: Some(format("hermes")), ..AnswerFormat::default() };
+    let text = "See.\n<tool_call>\n{\"name\": \"get\", \"arguments\": {\"a\": 1}}\n</tool_call>";
+    for (at, _) in text.char_indices() {
+        let read = read_every_way(&answer, &text[..at]);
+        assert!(!read.content.contains("<t") && !read.content.contains('{'), "{:?}: {read:?}", &text[..at]);
+    }
+    // Signs that only look like the beginning of a mark.
+    for text in ["a < b", "1 <", "x <table>"] {
+        assert_eq!(read_every_way(&answer, text).content, text);
+    }
+}
+
+#[test]
 fn reasoning_is_separated() {
     let call = "<tool_call>\n{\"name\": \"get\", \"arguments\": {}}\n</tool_call>";
     for (prompt, text, reasoning, content, calls) in [

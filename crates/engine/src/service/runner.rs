@@ -246,7 +246,10 @@ impl Runner {
         self.counted.steps += 1;
         self.counted.step_rows += plan.step.tokens.len() as u64;
         self.counted.step_seconds += seconds;
-        self.scheduler.set_prompt_rows(self.pace.rows(plan.step.tokens.len(), seconds));
+        // Rows of a prompt that are read one by one take longer than computing them.
+        let reads_prompt = |job: &JobRows| job.wanted.len() > 1 + job.drafted as usize;
+        let paced = if plan.jobs.iter().any(reads_prompt) { whole_seconds } else { seconds };
+        self.scheduler.set_prompt_rows(self.pace.rows(plan.step.tokens.len(), paced));
         if let Some(spill) = &self.shared.spill {
             spill.set_row_seconds(self.pace.row_seconds);
         }

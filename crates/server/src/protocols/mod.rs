@@ -3,7 +3,7 @@
 //! A protocol that generates text implements [`Protocol`]; its handler is [`generate`].
 
 pub(crate) mod anthropic;
-pub(crate) mod llama_cpp;
+pub(crate) mod ggml;
 pub(crate) mod ollama;
 pub(crate) mod openai;
 mod tool_calls;
