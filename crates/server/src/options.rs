@@ -113,15 +113,15 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Limits of a server whose process may take so many bytes: an eighth for bodies, an eighth for output formats and a
-    /// sixteenth for responses that are kept, where that is less than usual.
+    /// Limits of a server whose process may take so many bytes: an eighth for output formats, and an eighth for bodies and,
+    /// as a quarter of that, for responses that are kept; where that is less than usual.
     pub fn within(self, memory: u64) -> Limits {
         let eighth = usize::try_from(memory / 8).unwrap_or(usize::MAX);
         Limits {
-            body_bytes: self.body_bytes.min(eighth / 2),
-            bodies_bytes: self.bodies_bytes.min(eighth),
+            body_bytes: self.body_bytes.min((eighth - eighth / 4) / 2),
+            bodies_bytes: self.bodies_bytes.min(eighth - eighth / 4),
             formats_bytes: self.formats_bytes.min(eighth),
-            responses_bytes: self.responses_bytes.min(eighth / 2),
+            responses_bytes: self.responses_bytes.min(eighth / 4),
             ..self
         }
     }
@@ -157,10 +157,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clients_may_take_a_third_of_a_small_memory_and_no_more_than_usual_of_a_large_one() {
+    fn clients_may_take_a_quarter_of_a_small_memory_and_no_more_than_usual_of_a_large_one() {
         let (usual, mib) = (Limits::default(), 1 << 20);
         let small = usual.clone().within(64 * mib);
-        assert_eq!((small.memory_bytes(), small.body_bytes), (20 * mib, 4 << 20));
+        assert_eq!((small.memory_bytes(), small.body_bytes), (16 * mib, 3 << 20));
         assert!(small.body_bytes * 2 <= small.bodies_bytes, "two of the largest bodies fit");
         assert_eq!(usual.clone().within(1 << 40).memory_bytes(), usual.memory_bytes());
     }
