@@ -28,7 +28,7 @@ def main():
         "grammar": grammars(),
         "imatrix": [(FIXTURES / "imatrix" / f"importance.{form}").read_bytes() for form in ("dat", "gguf")],
         "frames": noise(8),
-        "messages": noise(24),
+        "messages": noise(32),
         "manifest": [manifest()],
         "members": members(),
         "http": bodies(),

@@ -63,6 +63,9 @@ const LAYOUTS: &[(Kind, &[Field])] = &[
     (Kind::Head, &[Bytes(80), Bytes(96)]),
     (Kind::Witness, &[Is(1), Bytes(176), Bytes(96)]),
     (Kind::Witness, &[Is(0), Text]),
+    (Kind::Fetch, &[Below(3), Bytes(4), Below(64), Is(64), Bytes(4), Below(4 << 20)]),
+    (Kind::Page, &[Below(3), Bytes(4), Below(64), Is(64), Below(900), Is(1000), Bytes(32), Bytes(100)]),
+    (Kind::Page, &[Below(3), Bytes(4), Below(64), Is(64), Is(0), Is(0), Bytes(32)]),
 ];
 
 fn arbitrary_message(input: &mut Unstructured<'_>) -> Result<()> {

@@ -10,6 +10,7 @@ use crate::membership::shown_keys::ShownKeys;
 use crate::wire::compress::decompress;
 use crate::wire::frame::Kind;
 use crate::wire::message::{Hello, MOST_MESSAGE, Offer, StageLimits, Writer, layers_computed, microseconds, reason};
+use crate::wire::pages::{PagePiece, PageRequest};
 use crate::wire::plan_codec::{PlanDecoder, PlanEncoder};
 
 /// The most bytes of a message.
@@ -33,6 +34,8 @@ pub fn rewrite(kind: Kind, bytes: &[u8]) -> Option<Vec<u8>> {
         Kind::Head => SignedHead::parse(bytes).ok().map(|head| head.bytes()),
         Kind::Witness => parse_testimony(bytes).ok().map(|testimony| testimony_bytes(&testimony)),
         Kind::Succeed => Succession::parse(bytes).ok().map(|succession| succession.bytes()),
+        Kind::Fetch => PageRequest::parse(bytes).ok().map(|request| request.bytes()),
+        Kind::Page => PagePiece::parse(bytes).ok().map(|piece| piece.bytes()),
         Kind::Step | Kind::Ping | Kind::Join | Kind::Have | Kind::Chunk | Kind::Compressed => None,
         Kind::Pending | Kind::Rotate | Kind::Succeeded | Kind::Adapter => None,
     }

@@ -56,7 +56,7 @@ pub use kv::{
 };
 pub use limits::ModelLimits;
 pub use load::{LoadOptions, LoadedModel, load, load_stage};
-pub use page_bytes::PageBytes;
+pub use page_bytes::{PageBytes, PageRows};
 pub use plan::{PAGE_TOKENS, PageId, PageRun, ReservedPages, SequenceStep, StepPlan};
 pub use profile::{Kind, Place, Profile, TraceEvent, Work};
 pub use rope::{DynamicScaling, LongScaling, RopeScaling, RopeSpec, RopeStyle, WavelengthScaling, YarnScaling};

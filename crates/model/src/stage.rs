@@ -19,8 +19,8 @@ use crate::step::Step;
 use crate::streamed_experts::ExpertPlaces;
 use crate::workspace::Workspace;
 use crate::{
-    Adapter, Compute, Kind, LoadOptions, ModelError, ModelSpec, PageBytes, PageClass, PageId, Place, StageError,
-    StepPlan, arch, assemble,
+    Adapter, Compute, Kind, LoadOptions, ModelError, ModelSpec, PageBytes, PageClass, PageId, PageRows, Place,
+    StageError, StepPlan, arch, assemble,
 };
 
 /// Hidden states of one step, one row of `width` numbers per token.
@@ -49,6 +49,10 @@ pub trait Stage: Send + Sync {
     fn end_sequence(&self, _id: u64) {}
     /// What its pages hold, to be kept elsewhere and put back between steps. None where they are not in this process.
     fn pages(&self) -> Option<&dyn PageBytes> {
+        None
+    }
+    /// The same by tokens, to be copied to another machine while sequences run. None where it cannot be.
+    fn page_rows(&self) -> Option<&dyn PageRows> {
         None
     }
     /// An adapter for its layers, from what [`Adapter::part`] wrote for them; or what is wrong with it.
@@ -141,6 +145,10 @@ impl<S: Stage + ?Sized> Stage for Arc<S> {
 
     fn pages(&self) -> Option<&dyn PageBytes> {
         (**self).pages()
+    }
+
+    fn page_rows(&self) -> Option<&dyn PageRows> {
+        (**self).page_rows()
     }
 
     fn adapter(&self, part: &[u8]) -> Result<Arc<Adapter>, String> {
@@ -289,6 +297,10 @@ impl Stage for LocalStage {
         Some(self)
     }
 
+    fn page_rows(&self) -> Option<&dyn PageRows> {
+        Some(self)
+    }
+
     fn adapter(&self, part: &[u8]) -> Result<Arc<Adapter>, String> {
         let catalog = arch::catalog(&self.files).map_err(|error| error.to_string())?;
         let own = |name: &str| catalog.has(name).then(|| catalog.matrix_shape(name));
@@ -338,4 +350,42 @@ impl PageBytes for LocalStage {
         let given = self.state().cache.give_back(class, page);
         given.map_err(|error| StageError::Plan { problem: error.to_string() })
     }
+}
+
+impl PageRows for LocalStage {
+    fn row_bytes(&self, class: PageClass, tokens: &Range<u32>) -> usize {
+        self.state().cache.tokens(class, tokens).map(|range| range.len()).sum()
+    }
+
+    fn copy_rows(&self, class: PageClass, page: PageId, tokens: &Range<u32>) -> Result<Vec<u8>, StageError> {
+        let state = self.state();
+        let bytes = state.cache.page(class, page);
+        let mut copy = Vec::new();
+        for range in state.cache.tokens(class, tokens) {
+            copy.extend_from_slice(bytes.get(range).ok_or_else(|| no_such(class, page, tokens))?);
+        }
+        Ok(copy)
+    }
+
+    fn fill_rows(&self, class: PageClass, page: PageId, tokens: &Range<u32>, bytes: &[u8]) -> Result<(), StageError> {
+        let mut state = self.state();
+        let ranges: Vec<Range<usize>> = state.cache.tokens(class, tokens).collect();
+        let (room, mut rest) = (state.cache.page_mut(class, page), bytes);
+        if ranges.iter().map(|range| range.len()).sum::<usize>() != bytes.len() {
+            let held = bytes.len();
+            return Err(StageError::Plan {
+                problem: format!("{held} bytes for tokens {tokens:?} of a {class:?} page"),
+            });
+        }
+        for range in ranges {
+            let (own, after) = rest.split_at(range.len());
+            room.get_mut(range).ok_or_else(|| no_such(class, page, tokens))?.copy_from_slice(own);
+            rest = after;
+        }
+        Ok(())
+    }
+}
+
+fn no_such(class: PageClass, page: PageId, tokens: &Range<u32>) -> StageError {
+    StageError::Plan { problem: format!("there are no tokens {tokens:?} in {class:?} page {page}") }
 }

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use cascadia_kernels::Pool;
 use cascadia_model::{
-    CachePages, Hidden, LoadOptions, LocalStage, ModelError, ModelLimits, ModelSpec, PAGE_TOKENS, PageBytes, PageClass,
-    ReservedPages, Stage, StepPlan, load,
+    CachePages, Hidden, KvLayout, KvPolicy, LoadOptions, LocalStage, ModelError, ModelLimits, ModelSpec, PAGE_TOKENS,
+    PageBytes, PageClass, PageRows, ReservedPages, Stage, StepPlan, load,
 };
 use cascadia_weights::ModelFiles;
 
@@ -133,5 +133,66 @@ fn a_sequence_moves_page_by_page() {
         run(&first, 0, 0, PAGE_TOKENS);
         run(&first, 0, PAGE_TOKENS, 20);
         assert_eq!(run(&first, 0, PAGE_TOKENS + 20, 3), expected, "{fixture}: written again");
+    }
+}
+
+/// Copies what a sequence has in its pages from one position to another, page by page.
+fn copy_tokens((from, to): (&LocalStage, &LocalStage), pages: ReservedPages, (start, end): (u32, u32)) {
+    let within = |position: u32, page: u32| position.saturating_sub(page * PAGE_TOKENS).min(PAGE_TOKENS);
+    for run in pages.runs(end) {
+        for (page, at) in run.pages.iter().zip(run.first..) {
+            let tokens = within(start, at)..within(end, at);
+            if !tokens.is_empty() {
+                let copy = from.copy_rows(run.class, *page, &tokens).expect("the page is there");
+                assert_eq!(copy.len(), to.row_bytes(run.class, &tokens));
+                to.fill_rows(run.class, *page, &tokens, &copy).expect("the stages are alike");
+            }
+        }
+    }
+}
+
+/// Two machines compute a sequence of which the second lacks the beginning. What was there is copied, both go on, so that the
+/// second computes nonsense; once what came meanwhile is copied as well, both give the same bits for ever.
+#[test]
+fn a_sequence_is_copied_while_it_goes_on() {
+    const END: u32 = 4 * PAGE_TOKENS;
+    for fixture in ["llama3", "gemma3", "deepseek-v2-lite", "gemma3n", "gemma4-keys", "llama3-gguf/model.gguf"] {
+        for (policy, from) in [("exact", 0), ("fp8", 0), ("int8", 0), ("int8/int4", 100), ("f16/int4", 0), ("int4", 0)]
+        {
+            let files = open(fixture);
+            let spec = ModelSpec::from_files(&files).expect("the fixture has an architecture");
+            let policy = KvPolicy { tail: 32, from, ..KvPolicy::named(policy).expect("a known policy") };
+            let own = ReservedPages::per_sequence(&KvLayout::whole(&spec, &policy), END, 16);
+            let limits = ModelLimits { kv: policy.clone(), ..ModelLimits::new(END, 16, own) };
+            let options = LoadOptions::new(limits, Arc::new(Pool::new(1)));
+            let mut model = load(&files, &options).expect("the fixture loads");
+            let stage =
+                || LocalStage::new(&files, &spec, 0..spec.layers.len() as u32, &options).expect("a whole stage");
+            let ([first, late], pages) = ([stage(), stage()], ReservedPages::new(0, own));
+            let mut run = |stage: &LocalStage, start: u32, end: u32| {
+                let (mut plan, mut hidden) = (StepPlan::default(), Hidden::default());
+                plan.add(0, start, (start..end).map(|at| at * 37 % 96), pages.runs(end));
+                model.token_io.embed(&plan, &mut hidden).expect("the tokens are in the vocabulary");
+                stage.run(&plan, &mut hidden).expect("the step runs");
+                hidden.values.iter().map(|number| number.to_bits()).collect::<Vec<_>>()
+            };
+            (0..100).step_by(10).for_each(|at| drop(run(&first, at, at + 10)));
+            copy_tokens((&first, &late), pages, (0, 90));
+            // A page is filled and quantised in between.
+            for at in (100..140).step_by(5) {
+                let [one, other] = [&first, &late].map(|stage| run(stage, at, at + 5));
+                assert_ne!(one, other, "{fixture} {policy:?}: tokens 90 to 99 are missing");
+            }
+            copy_tokens((&first, &late), pages, (90, 140));
+            for at in (140..END).step_by(4) {
+                let [one, other] = [&first, &late].map(|stage| run(stage, at, at + 4));
+                assert_eq!(one, other, "{fixture} {policy:?} at {at}");
+            }
+            let none = late.fill_rows(PageClass::Full, own.of(PageClass::Full), &(0..4), &[]);
+            let length = late.row_bytes(PageClass::Full, &(0..PAGE_TOKENS));
+            let short = late.fill_rows(PageClass::Full, 0, &(0..PAGE_TOKENS), &vec![0; length - 1]);
+            assert!(none.is_err() && short.is_err(), "a page has a size");
+            assert!(first.copy_rows(PageClass::Full, own.of(PageClass::Full), &(0..PAGE_TOKENS)).is_err());
+        }
     }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod coverage;
 pub(crate) mod failure;
 pub(crate) mod pace;
+pub(crate) mod page_copies;
 pub(crate) mod recheck;
 pub(crate) mod remote_stage;
 pub(crate) mod stage_status;
@@ -10,6 +11,7 @@ pub(crate) mod standby;
 pub(crate) mod standby_state;
 pub(crate) mod timeouts;
 pub(crate) mod trust;
+pub(crate) mod unproven;
 
 pub use recheck::OpenRecheck;
 pub use remote_stage::RemoteStage;

@@ -1,7 +1,6 @@
 //! A stage on another machine: the same plan goes there, the rows come back.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -129,19 +128,9 @@ impl RemoteStage {
         let spares: Vec<String> = status.standby.iter().cloned().chain(self.workers.spares()).collect();
         let sandboxes = self.workers.sandboxes(status.node.iter().chain(&spares));
         let slow = status.slow.iter().cloned().chain(self.workers.slow()).collect();
-        let [followed, compared] =
-            [&self.tally.followed, &self.tally.compared].map(|steps| steps.load(Ordering::Relaxed));
         let is_checked = status.is_checked || status.standby.is_some();
-        StageStatus {
-            spares,
-            sandboxes,
-            is_checked,
-            slow,
-            doubted: self.workers.doubted(),
-            followed,
-            compared,
-            ..status
-        }
+        let doubted = self.workers.doubted();
+        self.tally.shown_in(StageStatus { spares, sandboxes, is_checked, slow, doubted, ..status })
     }
 
     /// What people call it.
@@ -416,8 +405,10 @@ impl RemoteStage {
         let standby = standbys.standby.as_ref();
         let name = standby.map(|standby| standby.node.as_str());
         let machine = current.as_ref().filter(|worker| worker.pace.is_slow()).map(|worker| worker.node.as_str());
+        let is_warm = standby.is_some_and(Standby::is_warm);
         let slow = || machine.into_iter().chain(name.filter(|_| standby.is_some_and(Standby::is_slow)));
         self.note(|status| {
+            status.standby_is_warm = is_warm;
             if status.standby.as_deref() != name {
                 status.standby = name.map(str::to_owned);
             }
@@ -529,6 +520,12 @@ impl RemoteStage {
 }
 
 impl State {
+    /// Copies caches from the machine that computes to a standby that lacks them.
+    fn copy_pages(&mut self, terms: &StepTerms, workers: &StageWorkers) -> Result<(), LinkError> {
+        let State { current, standbys, .. } = self;
+        current.as_mut().map_or(Ok(()), |worker| standbys.copy_pages(worker, (terms, workers)))
+    }
+
     /// Pings a machine that still belongs to the fleet.
     fn still_there(&mut self, workers: &StageWorkers, patience: Duration) -> Result<(), LinkError> {
         let worker = self.current.as_mut().filter(|worker| workers.admits(&worker.node)).ok_or(LinkError::Closed)?;
@@ -563,6 +560,9 @@ impl Stage for RemoteStage {
         }
         let lost = |problem| StageError::Lost { layers: self.layers.clone(), problem, while_computing: false };
         self.bypass_slow(state);
+        if let Err(error) = state.copy_pages(&self.terms, &self.workers) {
+            self.lose(state, &error.to_string());
+        }
         self.worker(state, plan.generation).map_err(lost)?;
         self.find_standby(state);
         self.check_caches(plan, state).map_err(lost)?;
@@ -581,7 +581,10 @@ impl Stage for RemoteStage {
                 });
                 Ok(())
             }
-            Err(Failure::Plan(problem)) => Err(StageError::Plan { problem }),
+            Err(Failure::Plan(problem)) => {
+                state.standbys.standby.iter_mut().for_each(|standby| standby.broke_off(plan));
+                Err(StageError::Plan { problem })
+            }
             Err(Failure::Lost(problem)) => {
                 Err(StageError::Lost { layers: self.layers.clone(), problem, while_computing: true })
             }

@@ -20,6 +20,8 @@ pub struct StageStatus {
     /// The one of them that computes every step as well. It is called a shadow where this is written.
     #[serde(rename = "shadow")]
     pub standby: Option<String>,
+    /// Whether that holds the caches of everything that runs, so that nothing is computed again if the machine is lost.
+    pub standby_is_warm: bool,
     /// The sandboxes of the machine and the spares, as they say.
     pub sandboxes: BTreeMap<String, Sandbox>,
     /// Machines that may be wrong: they gave different rows for one step.
@@ -48,6 +50,12 @@ pub struct StageStatus {
     pub followed: u64,
     /// Those of them for which it held everything, and gave the same rows.
     pub compared: u64,
+    /// Pages of the KV cache that were copied to standbys which came later than a sequence, at least in part.
+    pub copied_pages: u64,
+    /// Their bytes.
+    pub copied_bytes: u64,
+    /// How often copied pages were damaged or wrong, and not used.
+    pub bad_pages: u64,
     /// Whether somebody computes what the machine computes as well: its standby, or the coordinator now and then.
     pub is_checked: bool,
     /// Rows that the coordinator computed again, and were the same.

@@ -10,8 +10,12 @@ use cascadia_model::StepPlan;
 use crate::clock::{Receiver, RecvError, Sender, Task, channel};
 use crate::failover::coverage::Coverage;
 use crate::failover::pace::{IN_A_ROW, is_far_slower};
+use crate::failover::page_copies::{CopiedPiece, MOST_PIECES, PageCopies, PieceCheck};
+use crate::failover::stage_status::StageStatus;
+use crate::failover::unproven::UnprovenPages;
 use crate::wire::frame::Frame;
 use crate::wire::link::LinkError;
+use crate::wire::pages::PagePiece;
 use crate::workers::stage_workers::StageWorkers;
 use crate::workers::worker_link::{Awaited, StepReply, StepTerms, WorkerLink};
 use crate::{Clock, Digest};
@@ -23,6 +27,8 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 
 /// What a standby is told, in this order.
 enum Command {
+    /// Put these into pages, as they are now on the machine that computes.
+    Store(Vec<CopiedPiece>),
     /// Compute this. Rows are the same bytes that went to the machine that computes.
     Step { plan: StepPlan, ended: Vec<u64>, row_bytes: Arc<Vec<u8>> },
     /// What that machine made of it, and how long it took.
@@ -40,6 +46,22 @@ pub(crate) struct Tally {
     pub(crate) followed: AtomicU64,
     /// Those of them in which they held everything, and their rows were the same.
     pub(crate) compared: AtomicU64,
+    /// Pages of sequences that had begun before, which were copied to them at least in part.
+    pub(crate) pages: AtomicU64,
+    /// Bytes of those pages.
+    pub(crate) page_bytes: AtomicU64,
+    /// How often copied pages were damaged, or other rows came of them than on the machine that computes.
+    pub(crate) bad_pages: AtomicU64,
+}
+
+impl Tally {
+    /// A status with these counts.
+    pub(crate) fn shown_in(&self, status: StageStatus) -> StageStatus {
+        let Tally { followed, compared, pages, page_bytes, bad_pages } = self;
+        let [followed, compared, copied_pages, copied_bytes, bad_pages] =
+            [followed, compared, pages, page_bytes, bad_pages].map(|count| count.load(Ordering::Relaxed));
+        StageStatus { followed, compared, copied_pages, copied_bytes, bad_pages, ..status }
+    }
 }
 
 /// How one of them keeps up.
@@ -53,6 +75,14 @@ struct Progress {
     lead: AtomicU32,
     /// The last step that it has answered with rows that count, and how long it took.
     answered: Mutex<Option<(u64, Duration)>>,
+    /// Steps that it has computed.
+    computed: AtomicU64,
+    /// How many bytes of pages it has stored last, and how long that took.
+    stored: Mutex<Option<(u32, Duration)>>,
+    /// Whether something that runs reads pages which were copied and have not been proved.
+    is_unproven: AtomicBool,
+    /// Whether other rows came of copied pages than on the machine that computes.
+    is_refuted: AtomicBool,
 }
 
 /// A step for which a machine took far longer counts as much as so many others: on a link that loses packets one of ten or
@@ -83,6 +113,10 @@ pub(crate) struct Standby {
     /// Steps that it was given.
     told: u64,
     progress: Arc<Progress>,
+    /// What it lacks, and is copied to it.
+    copies: PageCopies,
+    /// Whether it was given pages that it has not stored yet.
+    is_storing: bool,
     thread: Task<StandbyEnd>,
     clock: Clock,
 }
@@ -119,7 +153,7 @@ impl Standby {
         terms: StepTerms,
         tally: &Arc<Tally>,
     ) -> Standby {
-        let (commands, told) = channel(workers.clock(), 2 * MOST_BEHIND);
+        let (commands, told) = channel(workers.clock(), 2 * MOST_BEHIND + 1);
         let (node, before) = (worker.node.clone(), tally.compared.load(Ordering::Relaxed));
         let followed = Followed { worker, coverage: Coverage::default(), answer: None, frame: Frame::default() };
         let (workers, tally) = (Arc::clone(workers), Arc::clone(tally));
@@ -127,15 +161,96 @@ impl Standby {
         progress.is_slow.store(followed.worker.pace.is_slow(), Ordering::Relaxed);
         let (counts, shown) = (Arc::clone(&tally), Arc::clone(&progress));
         let clock = workers.clock().clone();
-        let follower = Follower { followed, workers, terms, tally, progress, step: 0, asked: clock.now() };
+        let (unproven, last) = (UnprovenPages::default(), StepPlan::default());
+        let follower =
+            Follower { followed, unproven, last, workers, terms, tally, progress, step: 0, asked: clock.now() };
         let thread = clock.spawn(move || follower.follow(&told));
-        Standby { node, commands, tally: counts, before, told: 0, progress: shown, thread, clock }
+        Standby {
+            node,
+            commands,
+            tally: counts,
+            before,
+            told: 0,
+            progress: shown,
+            copies: PageCopies::default(),
+            is_storing: false,
+            thread,
+            clock,
+        }
     }
 
     /// Gives it a step; `false` if it has too many to do.
     pub(crate) fn step(&mut self, plan: &StepPlan, ended: &[u64], row_bytes: &Arc<Vec<u8>>) -> bool {
         self.told += 1;
+        self.copies.told(plan, ended);
         self.command(Command::Step { plan: plan.clone(), ended: ended.to_vec(), row_bytes: Arc::clone(row_bytes) })
+    }
+
+    /// How many bytes of what it lacks may be copied now; nothing if it is behind or others have waited just before.
+    fn room_for_pages(&mut self) -> Option<u32> {
+        if self.progress.is_refuted.swap(false, Ordering::AcqRel) {
+            self.copies.refute();
+        }
+        let stored = self.progress.stored.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some((bytes, time)) = stored {
+            self.is_storing = false;
+            self.copies.took(bytes, time);
+        }
+        let is_behind = self.is_storing || self.progress.computed.load(Ordering::Relaxed) + 1 < self.told;
+        self.copies.begin(self.clock.now()).filter(|_| !is_behind && !self.is_slow())
+    }
+
+    /// Asks the machine that computes for some of what is lacking here, as much as steps may wait for.
+    pub(crate) fn fetch_pages(
+        &mut self,
+        worker: &mut WorkerLink,
+        from: (&StepTerms, &StageWorkers),
+    ) -> Result<Vec<CopiedPiece>, LinkError> {
+        let (mut pieces, Some(all)) = (Vec::new(), self.room_for_pages()) else { return Ok(Vec::new()) };
+        let (begin, mut left) = (self.clock.now(), all);
+        while let Some(request) = self.copies.next(left).filter(|_| left > 0 && pieces.len() < MOST_PIECES) {
+            let Some(frame) = worker.fetch(&request, from)? else {
+                self.copies.give_up();
+                break;
+            };
+            let piece = PagePiece::parse(&frame)?;
+            let (begins_page, bytes) = (piece.of.tokens.start == 0 && piece.offset == 0, piece.bytes.len() as u32);
+            let completes = match self.copies.take(&piece) {
+                PieceCheck::Part => None,
+                PieceCheck::Last(sequence, part) => Some((sequence, part)),
+                PieceCheck::Damaged => {
+                    self.tally.bad_pages.fetch_add(1, Ordering::Relaxed);
+                    self.copies.give_up();
+                    break;
+                }
+            };
+            left -= bytes;
+            self.tally.pages.fetch_add((begins_page && bytes > 0).into(), Ordering::Relaxed);
+            self.tally.page_bytes.fetch_add(bytes.into(), Ordering::Relaxed);
+            pieces.push(CopiedPiece { frame, completes });
+        }
+        let end = self.clock.now();
+        self.copies.took(all - left, end.saturating_duration_since(begin));
+        self.copies.rest(begin, end);
+        Ok(pieces)
+    }
+
+    /// Lets it store pieces of pages before the next step; `false` if it has too much to do.
+    pub(crate) fn store(&mut self, pieces: Vec<CopiedPiece>) -> bool {
+        self.is_storing = true;
+        self.command(Command::Store(pieces))
+    }
+
+    /// Takes note that nobody computed this step.
+    pub(crate) fn broke_off(&mut self, plan: &StepPlan) {
+        self.copies.broke_off(plan);
+    }
+
+    /// Whether it holds all that was running when the last step began, so that nothing would be computed again.
+    pub(crate) fn is_warm(&self) -> bool {
+        let Progress { is_unproven, is_refuted, .. } = &*self.progress;
+        let has_doubts = self.is_storing || is_unproven.load(Ordering::Acquire) || is_refuted.load(Ordering::Acquire);
+        self.told > 0 && self.copies.are_complete() && !has_doubts
     }
 
     /// Tells it which rows the machine that computes gave for that step, in which time; `false` if it has too much to do.
@@ -205,6 +320,10 @@ impl Standby {
 
 struct Follower {
     followed: Followed,
+    /// What it holds only because it was copied.
+    unproven: UnprovenPages,
+    /// The last step.
+    last: StepPlan,
     workers: Arc<StageWorkers>,
     terms: StepTerms,
     tally: Arc<Tally>,
@@ -222,7 +341,8 @@ impl Follower {
         let mut went_well = self.ask();
         while went_well.is_ok() {
             went_well = match commands.receive(Some(self.now() + HEARTBEAT)) {
-                Ok(Command::Step { plan, ended, row_bytes }) => self.run(&plan, &ended, &row_bytes),
+                Ok(Command::Store(pieces)) => self.store(&pieces),
+                Ok(Command::Step { plan, ended, row_bytes }) => self.run(plan, &ended, &row_bytes),
                 Ok(Command::Compare(digest, time)) => match self.compare(digest, time) {
                     Ok(false) => return StandbyEnd::Differs(Box::new(self.followed.worker)),
                     compared => compared.map(|_| {
@@ -236,7 +356,7 @@ impl Follower {
                     }
                     Ok(())
                 }
-                Ok(Command::HandOver) => return StandbyEnd::HandedOver(Box::new(self.followed)),
+                Ok(Command::HandOver) => return StandbyEnd::HandedOver(Box::new(self.proved())),
                 Err(RecvError::TimedOut) => self.ask(),
                 Err(RecvError::Disconnected) => {
                     // If enough wait there, it has to come again.
@@ -263,37 +383,75 @@ impl Follower {
         if self.workers.admits(&self.followed.worker.node) { Ok(()) } else { Err(LinkError::Closed) }
     }
 
+    /// What counts of it where nothing more is compared.
+    fn proved(mut self) -> Followed {
+        // Pages that this step wrote were computed from such as well.
+        let is_doubtful = self.unproven.are_read_by(&self.last);
+        self.unproven.forget(&mut self.followed.coverage);
+        Followed { answer: self.followed.answer.filter(|_| !is_doubtful), ..self.followed }
+    }
+
+    /// Passes pieces of pages on to the machine.
+    fn store(&mut self, pieces: &[CopiedPiece]) -> Result<(), LinkError> {
+        let begin = self.now();
+        self.followed.worker.give(pieces.iter().map(|piece| piece.frame.as_slice()), &self.workers)?;
+        for (sequence, part) in pieces.iter().filter_map(|piece| piece.completes.as_ref()) {
+            self.followed.coverage.copied(part);
+            self.unproven.copied(*sequence, part);
+        }
+        self.progress.is_unproven.store(self.unproven.have_readers(), Ordering::Release);
+        let bytes = pieces.iter().map(|piece| piece.frame.len() as u32).sum();
+        let mut stored = self.progress.stored.lock().unwrap_or_else(PoisonError::into_inner);
+        *stored = Some((bytes, self.workers.clock().since(begin)));
+        Ok(())
+    }
+
     /// Computes a step as every other machine does. What a step makes of rows that are not held is of no use to anyone.
-    fn run(&mut self, plan: &StepPlan, ended: &[u64], row_bytes: &[u8]) -> Result<(), LinkError> {
+    fn run(&mut self, plan: StepPlan, ended: &[u64], row_bytes: &[u8]) -> Result<(), LinkError> {
         if self.now().saturating_duration_since(self.asked) >= HEARTBEAT {
             self.belongs()?;
         }
         let Followed { worker, coverage, answer, frame } = &mut self.followed;
         self.step += 1;
-        worker.send(plan, ended, (row_bytes, &self.workers))?;
+        worker.send(&plan, ended, (row_bytes, &self.workers))?;
         let awaited = Awaited { rows: plan.tokens.len() as u16, is_overdue: &|_, _| false };
         let came = worker.answer(&awaited, &self.terms, &self.workers, frame)?;
         self.progress.is_slow.store(worker.pace.is_slow(), Ordering::Relaxed);
-        let held = coverage.holds(plan);
+        let held = coverage.holds(&plan);
         match came {
-            StepReply::Rows(_) => coverage.wrote(plan),
-            StepReply::Refused(_) => coverage.broke_off(plan),
+            StepReply::Rows(_) => coverage.wrote(&plan),
+            StepReply::Refused(_) => coverage.broke_off(&plan),
         }
-        if held && matches!(came, StepReply::Rows(_)) {
+        self.unproven.wrote(&plan, ended);
+        self.progress.is_unproven.store(self.unproven.have_readers(), Ordering::Release);
+        self.progress.computed.store(self.step, Ordering::Relaxed);
+        if held && matches!(came, StepReply::Rows(_)) && !self.unproven.are_read_by(&plan) {
             let mut answered = self.progress.answered.lock().unwrap_or_else(PoisonError::into_inner);
             *answered = Some((self.step, worker.pace.last()));
         }
         *answer = held.then_some(came);
+        self.last = plan;
         Ok(())
     }
 
     /// Whether the last step came to the same rows here. A machine that computes none where another did is lost.
-    fn compare(&self, digest: Digest, time: Duration) -> Result<bool, LinkError> {
+    fn compare(&mut self, digest: Digest, time: Duration) -> Result<bool, LinkError> {
+        let Followed { answer, frame, coverage, .. } = &mut self.followed;
+        let is_same = matches!(answer, Some(StepReply::Rows(_))) && Digest::of(frame.rows()) == digest;
+        if answer.is_some() && !is_same && self.unproven.are_read_by(&self.last) {
+            // What was copied is wrong, or one of the two computes wrong rows, as others of its sequences will show.
+            self.unproven.forget(coverage);
+            *answer = None;
+            self.tally.bad_pages.fetch_add(1, Ordering::Relaxed);
+            self.progress.is_refuted.store(true, Ordering::Release);
+        }
         let Followed { answer, frame, worker, .. } = &self.followed;
         match answer {
             None => Ok(true),
             Some(StepReply::Refused(problem)) => Err(LinkError::Broken(problem.clone())),
-            Some(StepReply::Rows(_)) if Digest::of(frame.rows()) == digest => {
+            Some(StepReply::Rows(_)) if is_same => {
+                self.unproven.prove(&self.last);
+                self.progress.is_unproven.store(self.unproven.have_readers(), Ordering::Release);
                 self.tally.compared.fetch_add(1, Ordering::Relaxed);
                 self.progress.agreed.store(self.step, Ordering::Release);
                 let lead = self.progress.lead.load(Ordering::Relaxed);

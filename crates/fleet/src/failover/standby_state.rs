@@ -7,6 +7,9 @@ use cascadia_model::StepPlan;
 use crate::clock::Task;
 use crate::failover::coverage::Coverage;
 use crate::failover::standby::{Standby, StandbyEnd};
+use crate::wire::link::LinkError;
+use crate::workers::stage_workers::StageWorkers;
+use crate::workers::worker_link::{StepTerms, WorkerLink};
 
 /// How long a stage does without a standby after one fell behind.
 const REST: Duration = Duration::from_secs(30);
@@ -43,6 +46,22 @@ impl StandbyState {
             self.fell_behind = Some(now);
             self.dismiss(node);
         }
+    }
+
+    /// Copies some of what this machine has cached to its standby, if that came later: between two steps, when both have
+    /// computed the same. Nothing is copied where one of them may be wrong.
+    pub(crate) fn copy_pages(
+        &mut self,
+        worker: &mut WorkerLink,
+        (terms, workers): (&StepTerms, &StageWorkers),
+    ) -> Result<(), LinkError> {
+        let believed = |standby: &&mut Standby| ![&worker.node, &standby.node].iter().any(|node| workers.doubts(node));
+        let Some(standby) = self.standby.as_mut().filter(believed) else { return Ok(()) };
+        let pieces = standby.fetch_pages(worker, (terms, workers))?;
+        if !pieces.is_empty() {
+            self.tell((&worker.node, workers.clock().now()), |standby| standby.store(pieces));
+        }
+        Ok(())
     }
 
     /// Lets the standby of this machine finish what it was told, and be a spare again.

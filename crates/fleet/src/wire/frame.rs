@@ -8,7 +8,7 @@ use crate::wire::verbs::Expecting;
 /// Bytes before the payload of a frame.
 pub const HEADER_BYTES: usize = 20;
 /// The version of everything on the wire.
-pub const WIRE_VERSION: u8 = 8;
+pub const WIRE_VERSION: u8 = 9;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,10 +63,14 @@ pub enum Kind {
     Keys = 23,
     /// A piece of an adapter that the next steps use.
     Adapter = 24,
+    /// What does a page of the KV cache hold?
+    Fetch = 25,
+    /// A piece of what it holds: the answer to a [`Kind::Fetch`], or to be put into the same page.
+    Page = 26,
 }
 
 /// All of them.
-pub const KINDS: [Kind; 24] = [
+pub const KINDS: [Kind; 26] = [
     Kind::Hello,
     Kind::Welcome,
     Kind::Ready,
@@ -91,6 +95,8 @@ pub const KINDS: [Kind; 24] = [
     Kind::Succeeded,
     Kind::Keys,
     Kind::Adapter,
+    Kind::Fetch,
+    Kind::Page,
 ];
 
 /// What stands before a payload.

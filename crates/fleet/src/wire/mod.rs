@@ -6,6 +6,7 @@ pub(crate) mod compress;
 pub mod frame;
 pub mod link;
 pub(crate) mod message;
+pub(crate) mod pages;
 pub(crate) mod plan_codec;
 pub(crate) mod tcp;
 pub(crate) mod tls;

@@ -59,11 +59,11 @@ pub const VERBS: [(Expecting, Role, &[Kind]); 13] = [
     (Expecting::File, Role::Coordinator, &[Kind::Chunk, Kind::Compressed]),
     (Expecting::Receipt, Role::Worker, &[Kind::Have, Kind::Refused]),
     (Expecting::Load, Role::Worker, &[Kind::Ready, Kind::Refused]),
-    (Expecting::Work, Role::Coordinator, &[Kind::Step, Kind::Adapter, Kind::Ping, Kind::Head]),
+    (Expecting::Work, Role::Coordinator, &[Kind::Step, Kind::Adapter, Kind::Ping, Kind::Head, Kind::Fetch, Kind::Page]),
     (
         Expecting::Result,
         Role::Worker,
-        &[Kind::Rows, Kind::Refused, Kind::Pong, Kind::Beat, Kind::Witness, Kind::Leaving],
+        &[Kind::Rows, Kind::Refused, Kind::Pong, Kind::Beat, Kind::Witness, Kind::Leaving, Kind::Page],
     ),
 ];
 

@@ -13,11 +13,12 @@ use crate::Availability;
 use crate::audit::Countersigner;
 use crate::audit::{SignedHead, Witnesses, testimony_bytes};
 use crate::clock::{Clock, spawn_scoped};
-use crate::wire::adapters::MOST_FRAME;
+use crate::wire::adapters;
 use crate::wire::codec::Codec;
 use crate::wire::frame::{Bounds, Frame, Kind, Outgoing, Wait, receive};
 use crate::wire::link::{Link, LinkError};
 use crate::wire::message::{Hello, MOST_MESSAGE, Offer, StageLimits, Writer, reason, refuse};
+use crate::wire::pages::{self, PageRequest, PageSink, PageSource};
 use crate::wire::plan_codec::PlanDecoder;
 use crate::wire::verbs::Expecting;
 use crate::workers::heartbeat::Heartbeat;
@@ -134,16 +135,36 @@ impl WorkerStage {
             hearing: Expecting::Work,
             rows: limits.model.rows_per_step,
             row_bytes: codec.row_bytes(),
-            table: table.most_bytes(limits.model.rows_per_step).max(MOST_MESSAGE).max(MOST_FRAME),
+            table: [
+                table.most_bytes(limits.model.rows_per_step),
+                MOST_MESSAGE,
+                adapters::MOST_FRAME,
+                pages::MOST_FRAME,
+            ]
+            .into_iter()
+            .fold(0, u32::max),
         };
         let hidden = Hidden { values: Vec::new(), width: self.shape.hidden_width };
         let clock = link.clock().clone();
         let progress = || stage.progress();
         let heartbeat = &Heartbeat::new(link, epoch, &progress);
         let countersigner = self.witnesses.clone().map(Countersigner::start);
-        let (stage, rows) = (&**stage, Vec::new());
-        let mut work =
-            Work { stage, clock, heartbeat, epoch, step: 0, table, codec, hidden, rows, buffer, countersigner };
+        let (stage, rows, (source, sink)) = (&**stage, Vec::new(), Default::default());
+        let mut work = Work {
+            stage,
+            clock,
+            heartbeat,
+            epoch,
+            step: 0,
+            table,
+            codec,
+            hidden,
+            rows,
+            buffer,
+            countersigner,
+            source,
+            sink,
+        };
         thread::scope(|scope| {
             let beating = spawn_scoped(&work.clock, scope, || heartbeat.run());
             let ended = loop {
@@ -238,6 +259,9 @@ struct Work<'a> {
     rows: Vec<u8>,
     buffer: Vec<u8>,
     countersigner: Option<Countersigner>,
+    /// A page that is copied from here, and one that is copied to here.
+    source: PageSource,
+    sink: PageSink,
 }
 
 impl Work<'_> {
@@ -260,11 +284,24 @@ impl Work<'_> {
                 Ok(())
             }
             Kind::Adapter => self.table.adapters.take(frame.table(), |part| self.stage.adapter(part)),
+            Kind::Fetch => self.send_piece(frame),
+            Kind::Page => self.sink.take(frame.table(), self.stage.page_rows()),
             // A plan says what changed, so none may be missed or taken twice.
             Kind::Step if header.step <= self.step => Ok(()),
             Kind::Step if header.step == self.step + 1 => self.run(frame),
             kind => Err(LinkError::Broken(format!("{kind:?} {} came after step {}", header.step, self.step))),
         }
+    }
+
+    /// Sends a piece of a page as it is between these two steps.
+    fn send_piece(&mut self, frame: &Frame) -> Result<(), LinkError> {
+        let request = PageRequest::parse(frame.table())?;
+        let (kind, table) = match self.source.piece(&request, self.stage.page_rows()) {
+            Ok(piece) => (Kind::Page, piece),
+            Err(problem) => (Kind::Refused, Writer::default().text(&problem).0),
+        };
+        let answer = Outgoing { epoch: self.epoch, step: frame.header.step, ..Outgoing::message(kind, &table) };
+        answer.send(&mut *self.heartbeat.link(), &mut self.buffer).map(|_| ())
     }
 
     /// Tells the coordinator that this machine leaves, so that it need not find out.

@@ -12,6 +12,7 @@ use crate::wire::codec::Codec;
 use crate::wire::frame::{Bounds, Frame, Header, Kind, Outgoing, Wait, receive};
 use crate::wire::link::{Link, LinkError};
 use crate::wire::message::{MOST_MESSAGE, layers_computed, microseconds, reason};
+use crate::wire::pages::{self, PagePiece, PageRequest};
 use crate::wire::plan_codec::PlanEncoder;
 use crate::wire::verbs::Expecting;
 use crate::workers::stage_workers::StageWorkers;
@@ -21,7 +22,7 @@ const STILL: u32 = 3;
 /// How long to look for the reason of a worker that has closed its connection: it has come, or never will.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// How long a worker may take to receive the adapters of a step.
+/// How long a worker may take to receive the adapters of a step, or pieces of pages.
 const TRANSFER: Duration = Duration::from_secs(60);
 
 /// What holds for every step of a stage, whichever worker computes it.
@@ -67,6 +68,8 @@ pub struct WorkerLink {
     told: u64,
     /// The last step that was sent.
     step: u32,
+    /// Its rows.
+    rows: u16,
     /// Replies that came too late to count.
     late: u64,
     plan: PlanEncoder,
@@ -103,6 +106,7 @@ impl WorkerLink {
             sandbox,
             told: 0,
             step: 0,
+            rows: 0,
             late: 0,
             plan: PlanEncoder::new(sends_tokens, layers),
             plan_bytes: Vec::new(),
@@ -161,13 +165,14 @@ impl WorkerLink {
         self.plan_bytes.clear();
         let written = self.plan.write(plan, ended, &mut self.plan_bytes);
         written.ok_or_else(|| broken("the step has more sequences than it can remember"))?;
+        self.rows = plan.tokens.len() as u16;
         self.pace.begin(plan, self.link.clock().now());
         let frame = Outgoing {
             kind: Kind::Step,
             epoch: self.epoch,
             step: self.step,
             table: &self.plan_bytes,
-            rows: plan.tokens.len() as u16,
+            rows: self.rows,
             row_bytes,
         };
         let sent = frame.send(&mut *self.link, &mut self.buffer);
@@ -220,6 +225,57 @@ impl WorkerLink {
                 kind => Err(LinkError::Broken(format!("it answered step {} with {kind:?} of step {step}", asked.1))),
             };
         }
+    }
+
+    /// Asks for a piece of a page as it is after the last step, and waits for its frame; nothing where pages cannot be copied.
+    pub(crate) fn fetch(
+        &mut self,
+        request: &PageRequest,
+        (terms, workers): (&StepTerms, &StageWorkers),
+    ) -> Result<Option<Vec<u8>>, LinkError> {
+        let message = request.bytes();
+        let fetch = Outgoing { epoch: self.epoch, step: self.step, ..Outgoing::message(Kind::Fetch, &message) };
+        fetch.send(&mut *self.link, &mut self.buffer)?;
+        let StepTerms { codec, timeouts } = *terms;
+        let wait = Wait::Until { end: self.link.clock().now() + timeouts.step, silence: timeouts.silence };
+        // What was answered late may still come.
+        let (rows, row_bytes) = (self.rows.into(), codec.row_bytes());
+        let bounds = Bounds { hearing: Expecting::Result, rows, row_bytes, table: pages::MOST_FRAME };
+        let mut frame = Frame::default();
+        loop {
+            receive(&mut *self.link, &bounds, &mut frame, wait)?;
+            if let Some(farewell) = self.farewell(&frame) {
+                return Err(farewell);
+            }
+            let Header { kind, epoch, step, .. } = frame.header;
+            match kind {
+                Kind::Witness => workers.take_countersignature(&self.node, frame.table()),
+                Kind::Page if (epoch, step) == (self.epoch, self.step) => {
+                    let piece = PagePiece::parse(frame.table())?;
+                    let fits = piece.bytes.len() <= request.most as usize;
+                    return match (&piece.of, piece.offset) == (&request.of, request.offset) && fits {
+                        true => Ok(Some(frame.table().to_vec())),
+                        false => Err(LinkError::Broken("it sent another page than it was asked for".to_owned())),
+                    };
+                }
+                Kind::Refused if (epoch, step) == (self.epoch, self.step) => return Ok(None),
+                // An answer to something that was asked before.
+                _ => self.late += u64::from(kind != Kind::Beat),
+            }
+        }
+    }
+
+    /// Sends pieces of pages, and waits until the worker has taken them: never during a step.
+    pub(crate) fn give<'a>(
+        &mut self,
+        pieces: impl Iterator<Item = &'a [u8]>,
+        workers: &StageWorkers,
+    ) -> Result<(), LinkError> {
+        for piece in pieces {
+            let frame = Outgoing { epoch: self.epoch, ..Outgoing::message(Kind::Page, piece) };
+            frame.send(&mut *self.link, &mut self.buffer)?;
+        }
+        self.ping(TRANSFER, workers)
     }
 
     /// An error if a machine that still sends heartbeats is not worth waiting for.

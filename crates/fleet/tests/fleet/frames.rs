@@ -49,6 +49,7 @@ fn kind() -> impl Strategy<Value = Kind> {
     use Kind::*;
     prop::sample::select(vec![
         Hello, Welcome, Ready, Refused, Step, Step, Step, Rows, Ping, Pong, Join, Offer, Chunk, Compressed, Beat,
+        Fetch, Page,
     ])
 }
 

@@ -13,8 +13,8 @@ use cascadia_fleet::{
     StageLimits, TOKEN_IO_FILE, WorkerStage, stage_file,
 };
 use cascadia_model::{
-    CachePages, Hidden, ModelLimits, PAGE_TOKENS, PageClass, PageRun, Placement, SequenceStep, Stage, StageError,
-    StageTraits, StepPlan,
+    CachePages, Hidden, ModelLimits, PAGE_TOKENS, PageClass, PageRows, PageRun, Placement, SequenceStep, Stage,
+    StageError, StageTraits, StepPlan,
 };
 
 use crate::harness::PROGRAM;
@@ -51,6 +51,9 @@ fn mix(one: u64, other: u64) -> u64 {
 /// What a stage remembers, by page and place in it.
 pub(crate) type Cache = Arc<Mutex<HashMap<(u32, u32), u64>>>;
 
+/// Bytes that a copied row takes, so that a page is several pieces.
+const ROW_BYTES: usize = 1024;
+
 /// A stage whose every row is a hash of all rows before it in its sequence, as its pages hold them.
 pub(crate) struct HashStage {
     pub(crate) cache: Cache,
@@ -66,6 +69,10 @@ impl Stage for HashStage {
         StageTraits::exact(Placement::Remote)
     }
 
+    fn page_rows(&self) -> Option<&dyn PageRows> {
+        Some(self)
+    }
+
     fn run(&self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {
         let mut cache = self.cache.lock().unwrap();
         for step in &plan.steps {
@@ -79,6 +86,26 @@ impl Stage for HashStage {
                 let spread = |at: usize| ((mix(own, at as u64) >> 40) as f32) / 1000.0;
                 row.iter_mut().enumerate().for_each(|(at, value)| *value = spread(at));
             }
+        }
+        Ok(())
+    }
+}
+
+impl PageRows for HashStage {
+    fn row_bytes(&self, class: PageClass, tokens: &Range<u32>) -> usize {
+        if class == PageClass::Full { ROW_BYTES * tokens.len() } else { 0 }
+    }
+
+    fn copy_rows(&self, _: PageClass, page: u32, tokens: &Range<u32>) -> Result<Vec<u8>, StageError> {
+        let cache = self.cache.lock().unwrap();
+        let row = |at| cache.get(&(page, at)).copied().unwrap_or(0xdead).to_le_bytes().repeat(ROW_BYTES / 8);
+        Ok(tokens.clone().flat_map(row).collect())
+    }
+
+    fn fill_rows(&self, _: PageClass, page: u32, tokens: &Range<u32>, bytes: &[u8]) -> Result<(), StageError> {
+        let mut cache = self.cache.lock().unwrap();
+        for (at, row) in tokens.clone().zip(bytes.chunks(ROW_BYTES)) {
+            cache.insert((page, at), u64::from_le_bytes(row[..8].try_into().unwrap()));
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ mod hanging_machines;
 mod harness;
 mod hash_model;
 mod kill_points;
+mod late_standbys;
 mod many_losses;
 mod memory_pressure;
 mod planning;

@@ -16,7 +16,7 @@ use cascadia_fleet::{
     Availability, Clock, Digest, Member, Members, ModelWorkers, OwnerLimits, Quarantine, Reading, Reconnect,
     RemoteStage, ReplanTimer, StageStatus, Timeouts, WorkerRegistry, WorkerStage,
 };
-use cascadia_model::{Hidden, Placement, Stage, StageError, StageTraits, StepPlan};
+use cascadia_model::{Hidden, PageRows, Placement, Stage, StageError, StageTraits, StepPlan};
 
 use crate::hash_model::{Cache, Chance, HashStage, STAGES, Sizes, generate_sizes, hello, model_workers, shape};
 
@@ -100,6 +100,10 @@ impl Stage for TimedStage {
 
     fn traits(&self) -> StageTraits {
         StageTraits::exact(Placement::Remote)
+    }
+
+    fn page_rows(&self) -> Option<&dyn PageRows> {
+        self.inner.page_rows()
     }
 
     fn run(&self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {

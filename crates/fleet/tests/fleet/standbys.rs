@@ -158,12 +158,29 @@ pub(crate) fn step(stage: &dyn Stage, plan: &StepPlan) -> Result<Vec<f32>, Stage
     stage.run(plan, &mut hidden).map(|()| hidden.values)
 }
 
+/// A stage of hashes whose pages cannot be copied.
+struct Uncopied(HashStage);
+
+impl Stage for Uncopied {
+    fn layers(&self) -> std::ops::Range<u32> {
+        self.0.layers()
+    }
+
+    fn traits(&self) -> StageTraits {
+        self.0.traits()
+    }
+
+    fn run(&self, plan: &StepPlan, hidden: &mut Hidden) -> Result<(), StageError> {
+        self.0.run(plan, hidden)
+    }
+}
+
 #[test]
 fn a_standby_that_came_late_continues_with_what_it_has_seen() {
     simulated(|clock| {
         let (model_workers, dead, local) =
             (model_workers().on_clock(clock), Arc::new(AtomicBool::new(false)), hashes(0));
-        admit_worker(&model_workers, "first", (0, || hashes(0)), [mortal(&dead), mortal(&dead)]);
+        admit_worker(&model_workers, "first", (0, || Uncopied(hashes(0))), [mortal(&dead), mortal(&dead)]);
         let stage = RemoteStage::new(&model_workers, 0, PATIENCE);
         let check = |sequence, start| {
             let plan = plan(sequence, start, 0);

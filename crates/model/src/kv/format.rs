@@ -82,12 +82,16 @@ impl CacheFormat {
     }
 
     fn plain_bytes(self, head: usize) -> u64 {
-        let number = match self {
+        (head as u64).saturating_mul(u64::from(PAGE_TOKENS) * self.number_bytes() as u64)
+    }
+
+    /// Bytes of a number that is a float.
+    pub(crate) fn number_bytes(self) -> usize {
+        match self {
             CacheFormat::F32 => 4,
             CacheFormat::Fp8 => 1,
             _ => 2,
-        };
-        (head as u64).saturating_mul(u64::from(PAGE_TOKENS) * number)
+        }
     }
 }
 

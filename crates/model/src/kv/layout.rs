@@ -137,6 +137,13 @@ impl KvLayout {
         bytes.fold(0, u64::saturating_add)
     }
 
+    /// Where some tokens lie in a page of a class, in all its layers. Pages that are quantised as a whole are part of their last
+    /// token.
+    pub(crate) fn tokens(&self, class: PageClass, tokens: &Range<u32>) -> impl Iterator<Item = Range<usize>> {
+        let tokens = tokens.start as usize..tokens.end as usize;
+        self.places.iter().flat_map(move |place| place.tokens(class, tokens.clone()))
+    }
+
     /// Where a layer, counted from the first of the range, finds keys and values.
     pub(crate) fn of(&self, layer: usize) -> &LayerPlace {
         &self.places[self.read[layer]]
@@ -156,6 +163,19 @@ impl LayerPlace {
     /// Where new tokens are written.
     pub(crate) fn written(&self) -> &PagePart {
         self.tail.as_ref().map_or(&self.stored, |(_, part)| part)
+    }
+
+    /// Where some tokens lie in a page of a class.
+    fn tokens(&self, class: PageClass, tokens: Range<usize>) -> Vec<Range<usize>> {
+        let mut ranges = Vec::new();
+        let written = self.written();
+        if written.class == class {
+            written.tokens(tokens.clone(), &mut ranges);
+        }
+        if self.tail.is_some() && self.stored.class == class && tokens.end == PAGE_TOKENS as usize {
+            ranges.extend([Side::Keys, Side::Values].map(|side| self.stored.of_all_heads(side)));
+        }
+        ranges
     }
 
     /// Bytes that the key and the value of one token take.
@@ -204,6 +224,25 @@ impl PagePart {
     pub(crate) fn of_all_heads(&self, side: Side) -> Range<usize> {
         let start = self.start(side);
         start..start + self.shape.heads * self.head_bytes(side)
+    }
+
+    /// Appends where some tokens lie that are floats: keys number by number, values and shared rows token by token.
+    fn tokens(&self, tokens: Range<usize>, ranges: &mut Vec<Range<usize>>) {
+        let sides = if self.shares_rows() { &[Side::Keys][..] } else { &[Side::Keys, Side::Values] };
+        for &side in sides {
+            let (number, (order, length)) = (self.format(side).number_bytes(), self.order(side));
+            for head in 0..self.shape.heads {
+                let start = self.of_head(side, head).start;
+                let of = |first: usize, end: usize| start + first * number..start + end * number;
+                match order {
+                    Side::Keys => ranges.extend((0..length).map(|at| {
+                        let column = at * PAGE_TOKENS as usize;
+                        of(column + tokens.start, column + tokens.end)
+                    })),
+                    Side::Values => ranges.push(of(tokens.start * length, tokens.end * length)),
+                }
+            }
+        }
     }
 
     fn start(&self, side: Side) -> usize {

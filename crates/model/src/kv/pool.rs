@@ -1,5 +1,7 @@
 //! Physical memory of the KV cache, in pages that the engine numbers.
 
+use std::ops::Range;
+
 use cascadia_kernels::{KvPage, Pool, SealScratch, Side};
 use memmap2::MmapMut;
 
@@ -64,6 +66,11 @@ impl KvPool {
     /// Where the bytes of a page are written.
     pub(crate) fn page_mut(&mut self, class: PageClass, page: PageId) -> &mut [u8] {
         self.pages[class].get_mut(page as usize).map_or(&mut [], |bytes| bytes)
+    }
+
+    /// Where some tokens lie in a page of a class.
+    pub(crate) fn tokens(&self, class: PageClass, tokens: &Range<u32>) -> impl Iterator<Item = Range<usize>> {
+        self.layout.tokens(class, tokens)
     }
 
     /// Gives the memory of a page back to the system. The page stays usable, and is zero until it is written again.

@@ -65,7 +65,8 @@ fn table(members: &[Member], status: Option<&FleetStatus>) -> String {
         let part = match (runs, waits) {
             (Some((stage, _)), _) => Some(format!("computes stage {stage}")),
             (None, Some((number, stage))) if stage.standby.as_ref() == Some(name) => {
-                Some(format!("standby for stage {number}, in lockstep"))
+                let warm = if stage.standby_is_warm { "warm" } else { "caches are not copied yet" };
+                Some(format!("standby for stage {number}, in lockstep, {warm}"))
             }
             (None, Some((stage, _))) => Some(format!("standby for stage {stage}")),
             (None, None) => held_back.is_none().then(|| "not connected".to_owned()),
@@ -122,6 +123,12 @@ fn stages(FleetStatus { stages, plan, .. }: &FleetStatus) -> String {
         let expected = expected.unwrap_or_else(|| "-".to_owned());
         text += &format!("{number:<6} {layers:<9} {node:<12} {rows:>9}  {all:>9.2}  {network:>13.2}  ");
         text += &format!("{expected:>8}  {lost:>4}  {bypassed:>8}\n");
+    }
+    for (number, stage) in stages.iter().enumerate().filter(|(_, stage)| stage.copied_pages + stage.bad_pages > 0) {
+        let StageStatus { copied_pages, copied_bytes, bad_pages, .. } = stage;
+        let bad = if *bad_pages > 0 { format!("; {bad_pages} copies were wrong and not used") } else { String::new() };
+        let megabytes = *copied_bytes as f64 / 1e6;
+        text += &format!("Stage {number}: {copied_pages} cache pages ({megabytes:.1} MB) copied to standbys{bad}.\n");
     }
     let is_unchecked = |stage: &StageStatus| stage.node.as_ref().is_some_and(|node| node != HERE) && !stage.is_checked;
     for (number, _) in stages.iter().enumerate().filter(|(_, stage)| is_unchecked(stage)) {
