@@ -7,12 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use cascadia_kernels::Pool;
 use cascadia_model::{
-    CachePages, Hidden, KvLayout, KvPolicy, LoadOptions, LocalStage, ModelError, ModelLimits, ModelSpec, PAGE_TOKENS,
-    PageBytes, PageClass, PageRows, ReservedPages, Stage, StepPlan, load,
+    CachePages, Hidden, KvFormat, KvFormats, KvLayout, KvPolicy, LoadOptions, LocalStage, ModelError, ModelLimits,
+    ModelSpec, PAGE_TOKENS, PageBytes, PageClass, PageRows, ReservedPages, Stage, StepPlan, load,
 };
 use cascadia_weights::ModelFiles;
 
 const TOKENS: u32 = 40;
+/// The last of so many tokens read two sealed pages where the tail is 32 tokens.
+const SEALED_TOKENS: u32 = 200;
 
 fn open(fixture: &str) -> Arc<ModelFiles> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(fixture);
@@ -21,16 +23,21 @@ fn open(fixture: &str) -> Arc<ModelFiles> {
 
 /// The hidden states of some tokens after all layers, which are cut before those of `cuts`.
 fn hidden(fixture: &str, cuts: &[u32]) -> Result<Vec<f32>, ModelError> {
+    hidden_with(fixture, cuts, TOKENS, &KvPolicy::default())
+}
+
+/// The same of so many tokens, with a cache of this policy.
+fn hidden_with(fixture: &str, cuts: &[u32], tokens: u32, kv: &KvPolicy) -> Result<Vec<f32>, ModelError> {
     let files = open(fixture);
-    let limits = ModelLimits::one_sequence(&ModelSpec::from_files(&files)?, 64, TOKENS);
+    let pages = CachePages::new(|_| tokens.div_ceil(PAGE_TOKENS));
+    let limits = ModelLimits { kv: kv.clone(), ..ModelLimits::new(tokens, tokens, pages) };
     let options = LoadOptions::new(limits, Arc::new(Pool::new(1)));
     let mut model = load(&files, &options)?;
     let bounds: Vec<u32> = [&[0], cuts, &[model.spec.layers.len() as u32]].concat();
     let stages = bounds.windows(2).map(|bounds| LocalStage::new(&files, &model.spec, bounds[0]..bounds[1], &options));
     let stages = stages.collect::<Result<Vec<_>, _>>()?;
     let mut plan = StepPlan::default();
-    let pages = ReservedPages::new(0, CachePages::full(1).with_window(1));
-    plan.add(0, 0, (0..TOKENS).map(|at| at * 37 % 96), pages.runs(TOKENS));
+    plan.add(0, 0, (0..tokens).map(|at| at * 37 % 96), ReservedPages::new(0, pages).runs(tokens));
     let mut hidden = Hidden::default();
     model.token_io.embed(&plan, &mut hidden).expect("the tokens are in the vocabulary");
     stages.iter().for_each(|stage| stage.run(&plan, &mut hidden).expect("the step runs"));
@@ -46,6 +53,34 @@ fn stages_compute_what_the_whole_computes() {
         let cut = hidden(fixture, cuts).expect("it can be cut there");
         assert!(whole.iter().zip(&cut).all(|(one, other)| one.to_bits() == other.to_bits()), "{fixture}");
         assert_eq!(whole.len(), cut.len(), "{fixture}");
+    }
+}
+
+/// Wherever a model is cut, each stage seals the pages of its own layers, in their formats.
+#[test]
+fn stages_read_the_sealed_pages_of_the_whole() {
+    let formats =
+        |names: &[&str]| names.iter().map(|name| KvFormat::from_name(name).expect("a known format")).collect();
+    let policies = [&["int8/int4"][..], &["int4"], &["int8/int4", "f16", "int3", "int4"]].map(formats);
+    for (fixture, cuts) in
+        [("llama3", &[&[1][..], &[2], &[1, 2]][..]), ("gemma3", &[&[1], &[2], &[3], &[1, 2, 3]]), ("gemma4", &[&[1]])]
+    {
+        let run = |cuts: &[u32], formats| {
+            hidden_with(fixture, cuts, SEALED_TOKENS, &KvPolicy { formats, tail: 32, from: 0 })
+                .expect("it can be cut there")
+        };
+        let unsealed = run(&[], KvFormats::Exact);
+        for formats in policies.clone().map(KvFormats::PerLayer) {
+            let whole = run(&[], formats.clone());
+            assert!(whole != unsealed, "{fixture} {formats:?}: no sealed page was read");
+            for cuts in cuts {
+                let cut = run(cuts, formats.clone());
+                assert!(
+                    whole.iter().map(|number| number.to_bits()).eq(cut.iter().map(|number| number.to_bits())),
+                    "{fixture} {formats:?} {cuts:?}"
+                );
+            }
+        }
     }
 }
 

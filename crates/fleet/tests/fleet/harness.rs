@@ -13,14 +13,15 @@ use cascadia_fleet::{
     StageLimits, StageSplit, TOKEN_IO_FILE, Timeouts, WorkerStage, holds_ends, open_shard, stage_file, tells_stage,
 };
 use cascadia_kernels::{ActivationPrecision, OpsSlot, Pool};
-use cascadia_model::{LoadOptions, ModelSpec, Stage};
+use cascadia_model::{KvPolicy, LoadOptions, ModelSpec, Stage};
 use cascadia_quantize::{QuantizeJob, Recipe, ShardJob, quantize, write_shard};
 use cascadia_weights::{ModelFiles, WeightPages};
 
 use crate::hash_model::LEASE;
 
 pub(crate) const PROGRAM: &str = "test";
-pub(crate) const CONTEXT: u32 = 96;
+/// As many tokens as the fixtures were made for; with a short tail, several pages of a cache are sealed within it.
+pub(crate) const CONTEXT: u32 = 256;
 /// Machines that are lost here are cut off, which shows at once; one under load is not taken for one that hangs.
 pub(crate) const PATIENCE: Timeouts = Timeouts {
     step: Duration::from_secs(60),
@@ -43,13 +44,15 @@ pub(crate) struct Workshop {
     pub(crate) precision: Option<&'static str>,
     pub(crate) wire: RowFormat,
     pub(crate) activations: ActivationPrecision,
+    pub(crate) kv: KvPolicy,
 }
 
 impl Workshop {
     pub(crate) fn new(model: &str, precision: Option<&'static str>) -> Workshop {
         let source = ModelFiles::open(&fixture(model)).expect("the fixture opens");
         let (folder, wire) = (tempfile::tempdir().expect("a folder"), RowFormat::F32);
-        Workshop { folder, source, precision, wire, activations: ActivationPrecision::Int8 }
+        let (activations, kv) = (ActivationPrecision::Int8, KvPolicy::default());
+        Workshop { folder, source, precision, wire, activations, kv }
     }
 
     fn recipe(&self) -> Option<Recipe> {
@@ -108,6 +111,16 @@ impl Workshop {
         Shard { file: file.to_owned(), digest, bytes, layers: [layers.start, layers.end], tensors }
     }
 
+    /// How the model is loaded, whole or in stages.
+    pub(crate) fn options(&self) -> OpenOptions {
+        OpenOptions { activations: self.activations, kv: self.kv.clone(), ..options() }
+    }
+
+    /// The model in one piece in this process.
+    pub(crate) fn open_whole(&self) -> Engine {
+        Engine::open(Source::Path(&self.whole()), &self.options()).expect("the model loads")
+    }
+
     /// A worker for a stage of the export.
     pub(crate) fn worker(&self, manifest: &Manifest, stage: usize) -> WorkerStage {
         let options = ShardOptions {
@@ -151,8 +164,7 @@ impl Workshop {
         mut stage: impl FnMut(&ModelWorkers, usize, &LoadOptions) -> Box<dyn Stage>,
     ) -> Engine {
         let files = ModelFiles::open(&self.folder.path().join(TOKEN_IO_FILE)).expect("it was written");
-        let options = OpenOptions { activations: self.activations, ..options() };
-        let open = Engine::with_stages(Arc::new(files), &options, |_, options| {
+        let open = Engine::with_stages(Arc::new(files), &self.options(), |_, options| {
             let limits = StageLimits { model: options.limits.clone(), wire: self.wire };
             let model_workers = ModelWorkers::new(manifest.clone(), limits, PROGRAM);
             let stages = (0..manifest.stages.len()).map(|index| stage(&model_workers, index, options));

@@ -20,6 +20,7 @@ mod registry;
 mod revocation;
 mod same_tokens;
 mod scrub;
+mod sealed_pages;
 mod serving;
 mod shards;
 mod simulation;

@@ -14,7 +14,7 @@ use cascadia_fleet::{
 use cascadia_model::{Stage, StageError};
 use cascadia_weights::ModelFiles;
 
-use crate::harness::{PROGRAM, Workshop, continuation, open_whole, options, prompt};
+use crate::harness::{PROGRAM, Workshop, continuation, open_whole, prompt};
 use crate::hash_model::{Chance, STAGES, model_workers, simulated, try_generate};
 use crate::standbys::{PATIENCE, admit_worker, hashes, oracle};
 use crate::wrong_rows::bring;
@@ -103,11 +103,11 @@ fn a_stage_whose_weights_are_nowhere_is_shown_as_unchecked() {
 }
 
 /// A small model on one worker for each stage, all of which are computed again here.
-fn open_rechecked(workshop: &Workshop, clock: &Clock, cut: &[u32]) -> (Engine, Arc<[RemoteStage]>) {
+pub(crate) fn open_rechecked(workshop: &Workshop, clock: &Clock, cut: &[u32]) -> (Engine, Arc<[RemoteStage]>) {
     let manifest = workshop.export(cut);
     let files = ModelFiles::open(&workshop.folder.path().join(TOKEN_IO_FILE)).expect("it was written");
     let mut remote: Arc<[RemoteStage]> = Arc::default();
-    let engine = Engine::with_stages(Arc::new(files), &options(), |_, options| {
+    let engine = Engine::with_stages(Arc::new(files), &workshop.options(), |_, options| {
         let limits = StageLimits { model: options.limits.clone(), wire: workshop.wire };
         let model_workers = ModelWorkers::new(manifest.clone(), limits, PROGRAM).on_clock(clock);
         let stage = |number: usize| {

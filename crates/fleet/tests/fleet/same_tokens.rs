@@ -1,9 +1,9 @@
 //! However a model is cut, its tokens are those of the whole, and a hop costs little more than its rows.
 
-use cascadia_engine::{Engine, OpenOptions, Source};
+use cascadia_engine::{Engine, Source};
 use cascadia_kernels::ActivationPrecision;
 
-use crate::harness::{Workshop, continuation, open_whole, options, prompt};
+use crate::harness::{Workshop, continuation, open_whole, prompt};
 
 /// Every way to cut `layers` layers into `stages` stages.
 pub(crate) fn cuts(layers: u32, stages: usize) -> Vec<Vec<u32>> {
@@ -55,8 +55,7 @@ fn activations_of_sixteen_bits() {
     let workshop = Workshop { activations: ActivationPrecision::Int16, ..Workshop::new("llama3", Some("q8_0")) };
     let path = workshop.whole();
     let usual = continuation(&mut open_whole(&path).into_session(), &prompt(40), 30);
-    let options = OpenOptions { activations: workshop.activations, ..options() };
-    let whole = Engine::open(Source::Path(&path), &options).expect("the model loads");
+    let whole = Engine::open(Source::Path(&path), &workshop.options()).expect("the model loads");
     let expected = continuation(&mut whole.into_session(), &prompt(40), 30);
     assert!(expected != usual, "other bits than with bytes");
     let (fleet, _) = workshop.fleet(&workshop.export(&[0, 1]));

@@ -17,8 +17,11 @@ use crate::same_tokens::cuts;
 /// The adapters of the jobs.
 pub(crate) type Adapters = [Option<AdapterHandle>; 3];
 
+/// Tokens of the shortest prompt, unless sealed pages are wanted.
+const SHORT: u32 = 24;
+
 /// Jobs, greedy and not.
-fn jobs(adapters: &Adapters) -> Vec<(Job, Receiver<Update>)> {
+fn jobs(adapters: &Adapters, shortest: u32) -> Vec<(Job, Receiver<Update>)> {
     let job = |seed: u32| {
         let (sender, updates) = channel();
         let sampling = Sampling {
@@ -30,7 +33,7 @@ fn jobs(adapters: &Adapters) -> Vec<(Job, Receiver<Update>)> {
         };
         let wanted = Generation::new(sampling, 40);
         let job = Job {
-            prompt: (0..24 + 8 * seed).map(|at| (at % 5) * 17 + seed).collect(),
+            prompt: (0..shortest + 8 * seed).map(|at| (at % 5) * 17 + seed).collect(),
             task: Task::Generate(wanted),
             tenant: Tenant(0),
             adapter: adapters[seed as usize].clone(),
@@ -48,8 +51,17 @@ pub(crate) fn tokens(engine: Engine, draft_rows: u32) -> (Vec<Vec<u32>>, u64) {
     adapted_tokens(engine, draft_rows, &Adapters::default())
 }
 
+/// The same of jobs that are long enough to read pages that a short tail has left.
+pub(crate) fn long_tokens(engine: Engine, draft_rows: u32) -> (Vec<Vec<u32>>, u64) {
+    answers(engine, draft_rows, || jobs(&Adapters::default(), 6 * SHORT))
+}
+
 /// The same of jobs with adapters.
 pub(crate) fn adapted_tokens(engine: Engine, draft_rows: u32, adapters: &Adapters) -> (Vec<Vec<u32>>, u64) {
+    answers(engine, draft_rows, || jobs(adapters, SHORT))
+}
+
+fn answers(engine: Engine, draft_rows: u32, jobs: impl Fn() -> Vec<(Job, Receiver<Update>)>) -> (Vec<Vec<u32>>, u64) {
     let text = Arc::new(ModelText::read(&Source::Path(&fixture("llama3")).files().unwrap()).unwrap());
     let step_costs = StepCosts::PerRow(0.05);
     let options = ServiceOptions { draft_rows, step_costs, parallel: 3, ..ServiceOptions::default() };
@@ -60,8 +72,8 @@ pub(crate) fn adapted_tokens(engine: Engine, draft_rows: u32, adapters: &Adapter
         updates
     };
     // Alone, because speculation is expensive in a batch; and all in the same steps.
-    let alone: Vec<_> = jobs(adapters).into_iter().map(|job| hear(&submit(job))).collect();
-    let updates: Vec<_> = jobs(adapters).into_iter().map(submit).collect();
+    let alone: Vec<_> = jobs().into_iter().map(|job| hear(&submit(job))).collect();
+    let updates: Vec<_> = jobs().into_iter().map(submit).collect();
     assert!(updates.iter().map(hear).eq(alone.iter().cloned()), "jobs change each other");
     service.drain();
     (alone, handle.snapshot().accepted_tokens)
@@ -157,7 +169,7 @@ fn with_nobody_left_every_job_ends_with_an_error_that_says_so() {
     };
     // Those that are under way, and those that come after.
     for _ in 0..2 {
-        let updates: Vec<_> = jobs(&Adapters::default()).into_iter().map(submit).collect();
+        let updates: Vec<_> = jobs(&Adapters::default(), SHORT).into_iter().map(submit).collect();
         for error in updates.iter().map(ending) {
             assert!(error.is_lost(), "{error}");
         }
