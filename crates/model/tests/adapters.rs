@@ -212,3 +212,36 @@ fn ids_are_those_of_the_content() {
     assert_ne!(write("number", &|written| written.tensor("lora_B").set(0, 0.5)), first);
     assert_ne!(write("alpha", &|written| written.config["lora_alpha"] = 3.into()), first);
 }
+
+/// Bytes of a mapped file that this process holds, and whether it is mapped at all.
+#[cfg(target_os = "linux")]
+fn mapped_bytes(file: &Path) -> Option<u64> {
+    let file = file.canonicalize().expect("the file is there");
+    let maps = fs::read_to_string("/proc/self/smaps").expect("the system says what is mapped");
+    let mut lines = maps.lines().skip_while(|line| !line.ends_with(&file.display().to_string()));
+    let kilobytes = lines.find_map(|line| line.strip_prefix("Rss:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kilobytes.map(|kilobytes| 1024 * kilobytes)
+}
+
+/// There may be a thousand adapters: what was read of a file does not stay in the process.
+#[cfg(target_os = "linux")]
+#[test]
+fn files_are_mapped_and_take_no_memory() {
+    let Case { folder, base, .. } = case("llama2-bias");
+    let copy = tempfile::tempdir().expect("a temporary folder");
+    for file in ["adapter_config.json", "adapter_model.safetensors"] {
+        fs::copy(folder.join(file), copy.path().join(file)).expect("it can be copied");
+    }
+    let weights = copy.path().join("adapter_model.safetensors");
+    let files = AdapterFiles::open(copy.path()).expect("it opens");
+    assert_eq!(mapped_bytes(&weights), Some(0), "it was read for its digest");
+    let base = ModelFiles::open(&base).expect("the fixture opens");
+    let spec = ModelSpec::from_files(&base).expect("the fixture has settings");
+    let parts = [AdapterPart { files: &files, weight: 1.0 }];
+    let ids = [(); 2].map(|()| {
+        let adapter = Adapter::load(&parts, &base, &spec, AdapterPrecision::LikeBase).expect("it loads");
+        assert_eq!(mapped_bytes(&weights), Some(0), "its weights were read");
+        (adapter.id(), adapter.bytes())
+    });
+    assert_eq!(ids[0], ids[1], "it is read again");
+}

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use cascadia_weights::{FileKind, ModelFiles};
+use cascadia_weights::{FileKind, MemoryAdvice, ModelFiles};
 
 use super::AdapterId;
 use super::config::AdapterConfig;
@@ -59,7 +59,16 @@ impl AdapterFiles {
             return Err(error(&files, pair.name(), problem));
         }
         let id = digest(&files, &config);
-        Ok(AdapterFiles { files, config, id })
+        let adapter = AdapterFiles { files, config, id };
+        adapter.unload();
+        Ok(adapter)
+    }
+
+    /// Takes what was read of its files out of this process: there may be a thousand, and only some are used. The system may keep
+    /// it, so that it is read again fast.
+    pub(super) fn unload(&self) {
+        // Where the system does not do it, the pages stay.
+        let _ = self.files.advise(MemoryAdvice::Unload);
     }
 
     /// Names its content.

@@ -40,6 +40,7 @@ pub(super) fn load(
         }
         sum.add(&base, part)?;
         part.files.files.check_intact()?;
+        part.files.unload();
     }
     let named = parts.first().map_or(base_files, |part| &part.files.files);
     sum.finish(&base, (precision, AdapterId::of(parts)), named)

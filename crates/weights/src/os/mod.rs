@@ -29,4 +29,6 @@ pub enum MemoryAdvice {
     Random,
     /// Not needed for now: give its memory back, also what the system keeps of the file.
     Release,
+    /// Not needed for now in this process: the system may keep what it has read of the file.
+    Unload,
 }

@@ -58,10 +58,10 @@ pub(crate) fn advise(map: &Mmap, file: &File, range: Range<usize>, advice: Memor
         MemoryAdvice::WillNeed => map.advise_range(Advice::WillNeed, start, length),
         MemoryAdvice::Sequential => map.advise_range(Advice::Sequential, start, length),
         MemoryAdvice::Random => map.advise_range(Advice::Random, start, length),
-        MemoryAdvice::Release => {
+        MemoryAdvice::Release | MemoryAdvice::Unload => {
             // SAFETY: the mapping is of a file and nobody writes to it, so a page that is dropped reads the same again.
             unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, start, length)? };
-            forget_cached(file, range)
+            if advice == MemoryAdvice::Release { forget_cached(file, range) } else { Ok(()) }
         }
     }
 }

@@ -77,8 +77,10 @@ fn bytes_that_were_given_back_read_the_same_again() {
         for advice in [MemoryAdvice::WillNeed, MemoryAdvice::Sequential, MemoryAdvice::Random, MemoryAdvice::Release] {
             part.advise(advice).unwrap();
         }
-        part.fetch();
-        part.advise(MemoryAdvice::Release).unwrap();
+        for advice in [MemoryAdvice::Unload, MemoryAdvice::Release] {
+            part.fetch();
+            part.advise(advice).unwrap();
+        }
     }
     let after: Vec<Vec<u8>> = files.tensors().iter().map(|tensor| tensor.bytes().as_ref().to_vec()).collect();
     assert!(before == after);
