@@ -213,6 +213,24 @@ fn experts_in_one_parameter() {
     refused((width, inner, experts), &both, "llama3", "experts.lora_A");
 }
 
+/// Ten thousand tensors: of layers that the model does not have, without a number, and of no update.
+#[test]
+fn ten_thousand_tensors() {
+    const PAIRS: usize = 5_000;
+    fn fill(adapter: &mut WrittenAdapter, rank: usize) {
+        // Those of the first three layers would be right.
+        let names: Vec<_> = (0..PAIRS).map(|layer| format!("model.layers.{layer}.self_attn.q_proj")).collect();
+        let modules: Vec<_> = names.iter().map(|name| Module { name, rows: 64, columns: 64 }).collect();
+        adapter.tensors = WrittenAdapter::random(&modules, rank).tensors;
+    }
+    check("layers.1", |adapter| fill(adapter, 1));
+    check("q_proj.lora_", |adapter| fill(adapter, 0));
+    check("junk.", |adapter| {
+        let junk = (0..2 * PAIRS).map(|number| WrittenTensor::random(&format!("junk.{number}"), &[0]));
+        adapter.tensors.extend(junk);
+    });
+}
+
 /// Adapters of other models, which have other layers or other widths.
 #[test]
 fn alien_bases() {
