@@ -30,6 +30,8 @@ MIB = 1 << 20
 MEMORY = 1024 * MIB
 HONEST, ATTACKER = 0, 4
 DOCUMENT = program.ROOT / "docs" / "security.md"
+TENANTS, CROWD = 6, 12  # so many more keys has the last tenant
+CROWD_KEYS = range(TENANTS, TENANTS + CROWD)
 BEGIN, END = "<!-- made by checks/attacks.py --write -->", "<!-- end -->"
 ONE_TOKEN = {"prompt": text(20, 1), "max_tokens": 1, "temperature": 0}
 # What a tenant sends to have everything: all answers a request may have, as long as they may be.
@@ -61,10 +63,20 @@ def growth(server, action):
 
 
 def starvation(server, findings, long):
-    """All places taken by the long answers of one tenant: another is served within a few steps."""
+    """All places taken by the long answers of one tenant, of one key and of many: another is served within a few steps."""
     rounds = 40 if long else 8
     alone = statistics.median(seconds_of(lambda: one_token(server)) for _ in range(rounds))
-    flood = [server.send("POST", "/v1/completions", GREEDY, ATTACKER) for _ in range(3)]
+    for who, keys in (("", [ATTACKER] * 3), (f" beside {CROWD} keys of one tenant", CROWD_KEYS)):
+        steps, times, running = short_requests_beside(server, keys, rounds)
+        findings.add(f"starvation: long answers of others running meanwhile{who}", running, running >= 4, "≥ 4")
+        findings.add(f"starvation: steps until a short request is answered{who}", steps, steps <= 20, "4; asserted 20")
+        findings.add(f"starvation: times as long as alone{who}", times / alone)
+        server.settle()
+
+
+def short_requests_beside(server, keys, rounds):
+    """(steps, seconds, answers of others) while a short request is answered beside greedy ones of these keys, in the median."""
+    flood = [server.send("POST", "/v1/completions", GREEDY, key) for key in keys]
     readers = [threading.Thread(target=read_all, args=(one,)) for one in flood]
     [reader.start() for reader in readers]
     while server.metrics()["running"] < 8:
@@ -76,13 +88,10 @@ def starvation(server, findings, long):
         begin = counted()
         times.append(seconds_of(lambda: one_token(server)))
         steps.append(counted() - begin - looking)
-    running = server.metrics()["running"]
+    running = int(server.metrics()["running"])
     close(flood)
     [reader.join() for reader in readers]
-    findings.add("starvation: long answers of others running meanwhile", int(running), running >= 4, "≥ 4")
-    findings.add("starvation: steps until a short request is answered", statistics.median(steps),
-                 statistics.median(steps) <= 20, "4; asserted 20")
-    findings.add("starvation: times as long as alone", statistics.median(times) / alone)
+    return statistics.median(steps), statistics.median(times), running
 
 
 def read_all(connection):
@@ -468,7 +477,7 @@ def main():
         import mixed
         mixed.run(options.minutes, findings, options.keep)
     else:
-        with serving.Server("--memory", f"{MEMORY // MIB}MiB", tenants=6) as server:
+        with serving.Server("--memory", f"{MEMORY // MIB}MiB", tenants=TENANTS, crowd=CROWD) as server:
             one_token(server)
             start = server.settle()
             for attack in ATTACKS:

@@ -20,6 +20,7 @@ from serving import text
 SLICE = 30  # seconds of a turn
 HOSTILE_TURNS = 6  # after each turn of honest tenants alone
 HONEST_LOAD = ["--chat", "--tenants", 4, "--rate", 2, "--prompt", "16..128", "--answer", "8..32", "--temp", "0,0.8"]
+VERDICT_MINUTES = 60  # a shorter run has too few slow steps for its percentiles to be judged
 MIB = attacks.MIB
 
 
@@ -94,8 +95,34 @@ def wrong_keys(server, chance):
         attacks.status_without(server, "GET", "/status", f"Bearer csk-{chance.random()}")
 
 
+def unread_answers(server, chance):
+    tokens = {"tokens": [chance.randrange(300, 3000) for _ in range(2000)]}
+    collected = {"prompt": "a", "max_tokens": 200, "n": 8, "logprobs": 5, "temperature": 1}
+    path, body = chance.choice([("/detokenize", tokens), ("/tokenize", {"prompt": text(1500, chance.random())}),
+                                ("/v1/completions", collected)])
+    unread = [server.send("POST", path, body, attacks.ATTACKER, window=4096) for _ in range(10)]
+    time.sleep(3)
+    attacks.close(unread)
+
+
+def embeddings(server, chance):
+    ask(server, "/v1/embeddings", {"input": [text(chance.randrange(1, 200), chance.random()) for _ in range(64)]})
+
+
+def crowd(server, chance):
+    sent = [server.send("POST", "/v1/completions", {**attacks.GREEDY, "max_tokens": 100}, key) for key in attacks.CROWD_KEYS]
+    time.sleep(2)
+    attacks.close(sent)
+
+
+def idle(server, chance):
+    sockets = server.connect(300)
+    time.sleep(5)
+    attacks.close(sockets)
+
+
 ATTACKERS = (greedy, greedy, long_prompts, large_texts, echoes, formats, combinations, leaving, dribbling, endless_body,
-             wrong_keys)
+             wrong_keys, unread_answers, embeddings, crowd, idle)
 
 
 def attack_for_ever(server, attack, seed):
@@ -139,7 +166,8 @@ def p99_between(runs):
 def run(minutes, findings, keep):
     rounds = max(round(minutes * 60 / (HOSTILE_TURNS * SLICE)), 1)
     calm, beside, different, compared = [], [], 0, 0
-    with serving.Server("--memory", f"{attacks.MEMORY // MIB}MiB", tenants=6) as server:
+    with serving.Server("--memory", f"{attacks.MEMORY // MIB}MiB", tenants=attacks.TENANTS,
+                        crowd=attacks.CROWD) as server:
         server.load(*HONEST_LOAD, "--duration", 3)
         start = server.settle()
         for number in range(rounds):
@@ -158,7 +186,7 @@ def run(minutes, findings, keep):
         peak, counted = server.peak(), server.metrics()
     if keep:
         (keep / "mixed.json").write_text(json.dumps({"calm": calm, "beside": beside}))
-    report(findings, calm, beside)
+    report(findings, calm, beside, minutes >= VERDICT_MINUTES)
     add = findings.add
     add("mixed: honest answers compared", compared, compared > 0, "> 0")
     add("mixed: of them different beside attackers", different, different == 0, "0")
@@ -170,7 +198,7 @@ def run(minutes, findings, keep):
     add("mixed: descriptors more than before", max(after["fds"] - start["fds"], 0), after["fds"] <= start["fds"], "0")
 
 
-def report(findings, calm, beside):
+def report(findings, calm, beside, is_judged):
     requests = lambda runs: [request for run in runs for request in run["requests"]]
     failed = sum(run["failed"] + len(run["problems"]) for run in calm + beside)
     findings.add("mixed: honest requests", len(requests(calm + beside)))
@@ -182,5 +210,6 @@ def report(findings, calm, beside):
         for part in (0.5, 0.99):
             one, other = (quantile([t for request in requests(runs) for t in times(request)], part) for runs in (calm, beside))
             findings.add(f"mixed: {name} p{part * 100:.0f} alone, ms", one * 1e3)
-            findings.add(f"mixed: {name} p{part * 100:.0f} beside attackers, times as long", other / one, None,
-                         "target 1.5" if part == 0.99 else "")
+            holds = other / one <= 1.5 if is_judged and part == 0.99 else None
+            findings.add(f"mixed: {name} p{part * 100:.0f} beside attackers, times as long", other / one, holds,
+                         ("1.5" if is_judged else "target 1.5") if part == 0.99 else "")

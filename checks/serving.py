@@ -23,15 +23,20 @@ def text(words, seed):
 
 
 class Server:
-    """A server on a free port with a key for each tenant, or open to all; ends with its `with` block."""
+    """A server on a free port with a key for each tenant, or open to all; ends with its `with` block.
 
-    def __init__(self, *arguments, model=None, tenants=4, log=None):
+    `crowd` says how many more keys the last tenant has.
+    """
+
+    def __init__(self, *arguments, model=None, tenants=4, crowd=0, log=None):
         self.folder = tempfile.TemporaryDirectory()
         folder = pathlib.Path(self.folder.name)
-        made = [program.run("keys", "new", "--file", folder / "keys.json", "--name", f"tenant-{n}").strip()
-                for n in range(tenants)]
+        names = [(f"tenant-{n}", f"tenant-{n}") for n in range(tenants)]
+        names += [(f"crowd-{n}", f"tenant-{tenants - 1}") for n in range(crowd)]
+        made = [program.run("keys", "new", "--file", folder / "keys.json", "--name", name, "--tenant", tenant).strip()
+                for name, tenant in names]
         self.keys, self.key_file = made, folder / "keys.txt"
-        self.key_file.write_text("\n".join(made))
+        self.key_file.write_text("\n".join(made[:tenants]))
         command = [program.BINARY, "serve", *([model] if model else []), "--port", 0, "--log-level", "error",
                    *(["--keys", folder / "keys.json"] if tenants else []), *arguments]
         self.log, self.highest = log or folder / "log", 0
@@ -125,10 +130,14 @@ class Server:
         """Sockets, as many of them as the server lets in or not."""
         return [socket.create_connection(("127.0.0.1", self.port), timeout=30) for _ in range(count)]
 
-    def send(self, method, path, body=b"", tenant=0):
-        """A connection on which a request was sent and nothing was read."""
+    def send(self, method, path, body=b"", tenant=0, window=None):
+        """A connection on which a request was sent and nothing was read; `window` is how many bytes it takes unread."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        one = socket.create_connection(("127.0.0.1", self.port), timeout=60)
+        one = socket.socket()
+        one.settimeout(60)
+        if window:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
+        one.connect(("127.0.0.1", self.port))
         head = (f"{method} {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {self.keys[tenant]}\r\n"
                 f"content-type: application/json\r\ncontent-length: {len(data)}\r\n\r\n")
         one.sendall(head.encode() + data)
