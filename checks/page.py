@@ -14,6 +14,7 @@ import tempfile
 import time
 
 import browser
+import page_adapters
 import page_fleet
 import page_markdown
 import page_pictures
@@ -176,7 +177,7 @@ def shows_numbers(page):
     check(moves(), "no tokens per second")
     check(page.text("section[aria-label=Requests] .big span") in ("0", "1"), "the running request is not counted")
     charts = [page.count(path) for path in ("path.line.generated", "path.line.running", "path.cell")]
-    check(charts == [1, 1, 3], f"charts have {charts} parts")
+    check(charts == [1, 1, 4], f"charts have {charts} parts")
     check("ms" in page.text(".latencies tbody tr:nth-child(3) td"), "no percentiles")
     check("%" in page.text(".stages"), "no stages")
     page.press("b", held="alt")
@@ -339,6 +340,8 @@ def main():
                 scene(page_pictures.make, address)
         with Server(tenants=1) as server:
             scene(asks_for_a_key, server.url + "/", server.keys[0], allowed=["401"])
+        with page_adapters.ServerWithAdapters() as server:
+            scene(page_adapters.answers_with_adapters, server, check)
         with page_fleet.Fleet() as fleet:
             server = fleet.server
             scene(page_fleet.shows_a_fleet, fleet, check)

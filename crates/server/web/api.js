@@ -24,8 +24,12 @@ export async function models(signal) {
 
 /** The server's status. */
 export async function status(signal) {
-  if (declined) throw new RequestError(NEEDS_KEY);
-  return (await request("status", { signal })).json();
+  return observed("status", signal);
+}
+
+/** How the KV cache is used, and what happened to it lately. */
+export async function cache(signal) {
+  return observed("debug/kv", signal);
 }
 
 /** The chunks of an answer as they arrive. */
@@ -41,6 +45,11 @@ export async function* chat(body, signal) {
     yield chunk;
   }
   throw new RequestError("The answer was interrupted: the connection was closed.");
+}
+
+async function observed(path, signal) {
+  if (declined) throw new RequestError(NEEDS_KEY);
+  return (await request(path, { signal })).json();
 }
 
 async function request(path, options) {

@@ -1,6 +1,6 @@
 // The dashboard: polls the server's status every second while it is open, and draws it.
 
-import { status } from "./api.js";
+import { cache, status } from "./api.js";
 import { duration, poolMap, rangeRow, rangeScale, short, timeChart } from "./charts.js";
 import { element } from "./elements.js";
 import { FleetCard } from "./fleet.js";
@@ -8,6 +8,9 @@ import { showPlace } from "./frame.js";
 import { History } from "./history.js";
 
 const EVERY_MS = 1000;
+
+/** The newest events of the KV cache that are shown. */
+const MOST_EVENTS = 8;
 
 const LATENCIES = [
   ["queue_seconds", "Queue"],
@@ -55,6 +58,7 @@ export class Dashboard {
       showPlace(now);
       this.parts.problem.hidden = true;
       this.draw(now);
+      this.drawEvents(await cache(signal));
     } catch (error) {
       if (signal.aborted) return;
       this.parts.problem.textContent = error.message;
@@ -99,7 +103,12 @@ export class Dashboard {
         "",
         big("pool", "in use"),
         part("poolMap", "div", { class: "pool" }),
-        legend(["held", "held ", "held"], ["cached", "cached ", "cached"], ["free", "free ", "free"]),
+        legend(
+          ["held", "held ", "held"],
+          ["cached", "cached ", "cached"],
+          ["lent", "adapters ", "lent"],
+          ["free", "free ", "free"],
+        ),
         part("poolNote", "p", { class: "quiet" }),
       ),
       card("Latency", "wide", part("latencies", "div")),
@@ -120,6 +129,7 @@ export class Dashboard {
       card("Answers", "", big("finished", "finished"), part("answerFacts", "dl", { class: "facts" })),
       this.fleet.node,
       (this.parts.stagesCard = card("Stages", "full", part("stages", "div", { class: "table" }))),
+      (this.parts.eventsCard = card("KV cache, lately", "full", part("events", "div", { class: "table" }))),
     );
   }
 
@@ -163,30 +173,46 @@ export class Dashboard {
   }
 
   drawPool(service) {
-    // Sliding-window layers have pages of their own.
+    // Sliding-window layers have pages of their own, and so have the newest tokens of a quantised cache.
     const [pages, held, cached] = ["pages", "pages_held", "pages_cached"].map(
-      (name) => service[`kv_${name}`] + service[`kv_window_${name}`],
+      (name) => service[`kv_${name}`] + service[`kv_window_${name}`] + service[`kv_tail_${name}`],
     );
-    const free = Math.max(0, pages - held - cached);
+    const lent = service.kv_pages_lent;
+    const free = Math.max(0, pages - held - cached - lent);
     const counts = [
       { name: "held", count: held },
       { name: "cached", count: cached },
+      { name: "lent", count: lent },
       { name: "free", count: free },
     ];
     const perCell = poolMap({
       node: this.parts.poolMap,
       counts,
-      label: `${held} pages held, ${cached} cached, ${free} free`,
+      label: `${held} pages held, ${cached} cached, ${lent} lent to adapters, ${free} free`,
     });
     const cell = perCell > 1 ? `One square is ${perCell} pages.` : "One square is one page.";
     const note = pages === 0 ? "Allocated with the first request." : cell;
     this.say({
-      pool: percent(held + cached, pages),
+      pool: percent(held + cached + lent, pages),
       held: short(held),
       cached: short(cached),
+      lent: short(lent),
       free: short(free),
       poolNote: note,
     });
+  }
+
+  /** What happened to the KV cache lately, the newest first; nothing is drawn where nothing happened. */
+  drawEvents({ events, now_seconds: now }) {
+    this.parts.eventsCard.hidden = events.length === 0;
+    const cells = ({ at_seconds: at, what, count, reason }) => [
+      `${uptime(Math.max(0, now - at))} ago`,
+      what,
+      short(count),
+      reason,
+    ];
+    const rows = events.slice(-MOST_EVENTS).reverse().map(cells);
+    this.parts.events.replaceChildren(table(["When", "What", "How many", "Why"], rows));
   }
 
   drawLatencies(latencies) {
@@ -270,16 +296,15 @@ export class Dashboard {
       short(rounded(rate)),
       rows.toFixed(1),
     ];
-    const row = (tag, texts) => element("tr", {}, ...texts.map((text) => element(tag, {}, text)));
-    this.parts.stages.replaceChildren(
-      element(
-        "table",
-        { class: "stages" },
-        element("thead", {}, row("th", ["Stage", "Layers", "Busy", "Steps per second", "Tokens per step"])),
-        element("tbody", {}, ...stages.map((stage) => row("td", cells(stage)))),
-      ),
-    );
+    const heads = ["Stage", "Layers", "Busy", "Steps per second", "Tokens per step"];
+    this.parts.stages.replaceChildren(table(heads, stages.map(cells)));
   }
+}
+
+function table(heads, rows) {
+  const row = (tag, texts) => element("tr", {}, ...texts.map((text) => element(tag, {}, text)));
+  const body = element("tbody", {}, ...rows.map((texts) => row("td", texts)));
+  return element("table", { class: "stages" }, element("thead", {}, row("th", heads)), body);
 }
 
 function card(title, size, ...children) {

@@ -20,19 +20,27 @@ pub struct CacheEvent {
     pub count: u64,
 }
 
-/// What can happen to the cache.
+/// What can happen to the cache, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheChange {
-    /// Cached pages were given up for others.
-    PagesEvicted,
+    /// Cached pages were given up for those of requests.
+    EvictedForRequests,
+    /// Cached pages were given up for adapters.
+    EvictedForAdapters,
+    /// Cached pages went because their content was lost.
+    EvictedAsLost,
     /// Jobs were put back into the queue, to free their pages.
-    JobsPreempted,
-    /// Tokens were planned once more after that.
+    PreemptedForPages,
+    /// Jobs were put back into the queue, because others have a right to their places.
+    PreemptedForTurns,
+    /// Tokens were planned once more, because their pages had been given up.
     TokensRecomputed,
     /// Pages were lent to adapters.
     PagesLent,
-    /// Pages came back from adapters.
-    PagesReturned,
+    /// Requests took pages back from adapters.
+    TakenBack,
+    /// Adapters did not need pages any more.
+    Returned,
     /// Everything was forgotten after a panic, and begun again.
     Restarted,
 }
@@ -44,13 +52,26 @@ pub(super) struct CacheLog(VecDeque<CacheEvent>);
 impl CacheChange {
     /// What people and programs call it.
     pub fn name(self) -> &'static str {
+        self.words().0
+    }
+
+    /// Why it happened. No text and no tenant is named: everyone who may use the server sees it.
+    pub fn reason(self) -> &'static str {
+        self.words().1
+    }
+
+    fn words(self) -> (&'static str, &'static str) {
         match self {
-            CacheChange::PagesEvicted => "pages evicted",
-            CacheChange::JobsPreempted => "jobs preempted",
-            CacheChange::TokensRecomputed => "tokens recomputed",
-            CacheChange::PagesLent => "pages lent",
-            CacheChange::PagesReturned => "pages returned",
-            CacheChange::Restarted => "restarted",
+            CacheChange::EvictedForRequests => ("pages evicted", "requests needed pages"),
+            CacheChange::EvictedForAdapters => ("pages evicted", "adapters needed memory"),
+            CacheChange::EvictedAsLost => ("pages evicted", "their content was lost"),
+            CacheChange::PreemptedForPages => ("jobs preempted", "other jobs needed their pages"),
+            CacheChange::PreemptedForTurns => ("jobs preempted", "tenants that run less come first"),
+            CacheChange::TokensRecomputed => ("tokens recomputed", "their pages had been given up"),
+            CacheChange::PagesLent => ("pages lent", "adapters needed memory"),
+            CacheChange::TakenBack => ("pages returned", "requests needed pages"),
+            CacheChange::Returned => ("pages returned", "adapters did not need them any more"),
+            CacheChange::Restarted => ("restarted", "a panic was caught"),
         }
     }
 }
@@ -58,17 +79,26 @@ impl CacheChange {
 impl CacheLog {
     /// Notes what differs between two moments, of which the second is `at`.
     pub(super) fn note(&mut self, at: f64, before: &Snapshot, now: &Snapshot) {
+        let grown = |counter: fn(&Snapshot) -> u64| counter(now).saturating_sub(counter(before));
+        let (for_adapters, as_lost) = (grown(|s| s.evicted_for_adapters), grown(|s| s.evicted_as_lost));
+        let (made_way, taken_back) = (grown(|s| s.jobs_made_way), grown(|s| s.pages_taken_back));
+        // What was lent and came back between the two moments is not seen.
+        let left = before.pages_lent.saturating_sub(taken_back);
         let changes = [
-            (CacheChange::PagesEvicted, before.evictions, now.evictions),
-            (CacheChange::JobsPreempted, before.preemptions, now.preemptions),
-            (CacheChange::TokensRecomputed, before.recomputed_tokens, now.recomputed_tokens),
-            (CacheChange::PagesLent, before.pages_lent, now.pages_lent),
-            (CacheChange::PagesReturned, now.pages_lent, before.pages_lent),
-            (CacheChange::Restarted, before.restarts, now.restarts),
+            (CacheChange::EvictedForRequests, grown(|s| s.evictions).saturating_sub(for_adapters + as_lost)),
+            (CacheChange::EvictedForAdapters, for_adapters),
+            (CacheChange::EvictedAsLost, as_lost),
+            (CacheChange::PreemptedForPages, grown(|s| s.preemptions).saturating_sub(made_way)),
+            (CacheChange::PreemptedForTurns, made_way),
+            (CacheChange::TokensRecomputed, grown(|s| s.recomputed_tokens)),
+            (CacheChange::PagesLent, now.pages_lent.saturating_sub(left)),
+            (CacheChange::TakenBack, taken_back),
+            (CacheChange::Returned, left.saturating_sub(now.pages_lent)),
+            (CacheChange::Restarted, grown(|s| s.restarts)),
         ];
-        for (change, less, more) in changes {
-            if more > less {
-                self.add(CacheEvent { at, change, count: more - less });
+        for (change, count) in changes {
+            if count > 0 {
+                self.add(CacheEvent { at, change, count });
             }
         }
     }
@@ -117,11 +147,39 @@ mod tests {
         log.note(1.0, &lent(2), &lent(2));
         log.note(2.0, &lent(2), &lent(5));
         log.note(9.0, &lent(5), &lent(1));
+        // Requests take three of the four, and one is lent anew.
+        log.note(15.0, &lent(4), &Snapshot { pages_taken_back: 3, ..lent(2) });
         let expected = [
             CacheEvent { at: 2.0, change: CacheChange::PagesLent, count: 3 },
-            CacheEvent { at: 9.0, change: CacheChange::PagesReturned, count: 4 },
+            CacheEvent { at: 9.0, change: CacheChange::Returned, count: 4 },
+            CacheEvent { at: 15.0, change: CacheChange::PagesLent, count: 1 },
+            CacheEvent { at: 15.0, change: CacheChange::TakenBack, count: 3 },
         ];
         assert_eq!(log.events(), expected);
+    }
+
+    #[test]
+    fn reasons_are_told_apart_and_add_up() {
+        let before = Snapshot { evictions: 10, evicted_for_adapters: 2, preemptions: 1, ..Snapshot::default() };
+        let now = Snapshot {
+            evictions: 20,
+            evicted_for_adapters: 5,
+            evicted_as_lost: 1,
+            preemptions: 4,
+            jobs_made_way: 1,
+            ..before.clone()
+        };
+        let mut log = CacheLog::default();
+        log.note(1.0, &before, &now);
+        let found: Vec<_> = log.events().iter().map(|event| (event.change.reason(), event.count)).collect();
+        let expected = [
+            ("requests needed pages", 6),
+            ("adapters needed memory", 3),
+            ("their content was lost", 1),
+            ("other jobs needed their pages", 2),
+            ("tenants that run less come first", 1),
+        ];
+        assert_eq!(found, expected);
     }
 
     #[test]

@@ -287,6 +287,11 @@ impl ServiceHandle {
         &self.shared.cache
     }
 
+    /// Seconds since the service started, as events of the cache count them.
+    pub fn seconds(&self) -> f64 {
+        self.shared.now()
+    }
+
     /// What happened to the KV cache lately, the oldest first.
     pub fn cache_events(&self) -> Vec<CacheEvent> {
         self.shared.cache_log.lock().unwrap_or_else(PoisonError::into_inner).events()

@@ -20,6 +20,8 @@ pub struct Snapshot {
     pub pages_cached: u64,
     /// Of all pages, those whose memory adapters use.
     pub pages_lent: u64,
+    /// Pages that jobs took back from adapters.
+    pub pages_taken_back: u64,
     /// Pages of layers that read a window.
     pub window_pages: u64,
     /// Of those, pages that running jobs hold.
@@ -64,8 +66,14 @@ pub struct Snapshot {
     pub output_seconds: f64,
     /// Jobs put back into the queue to free their pages.
     pub preemptions: u64,
-    /// Cached pages given up for new ones.
+    /// Of those, jobs that made way for tenants that run less.
+    pub jobs_made_way: u64,
+    /// Cached pages given up.
     pub evictions: u64,
+    /// Of those, pages given up for adapters.
+    pub evicted_for_adapters: u64,
+    /// Of those, pages whose content was lost.
+    pub evicted_as_lost: u64,
     /// Tokens computed once more after a preemption: the cost of too little memory.
     pub recomputed_tokens: u64,
     /// Draft tokens that were computed.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cascadia_engine::service::schedule::{Memory, PrefixKey, Reach, ResidentAdapters, Weights};
+use cascadia_engine::service::schedule::{Evictions, Memory, PrefixKey, Reach, ResidentAdapters, Weights};
 use cascadia_model::{AdapterId, CachePages, PAGE_TOKENS, PageClass};
 
 use crate::hash_model::{SharedModel, limits, spans};
@@ -82,6 +82,10 @@ fn what_was_used_longest_ago_goes_whichever_it_is() {
     (0..LONG).for_each(|_| bench.memory.begin_plan());
     bench.use_adapter(6, 2);
     bench.check([4, 6, 0], &[5, 6]);
+    let expected = Evictions { for_sequences: 1, for_adapters: 1, forgotten: 0 };
+    assert_eq!((bench.memory.evictions(), bench.memory.taken_back()), (expected, 1));
+    bench.memory.forget();
+    assert_eq!(bench.memory.evictions(), Evictions { forgotten: 6, ..expected });
 }
 
 #[test]

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::app::App;
 use crate::protocols::json;
 
-/// Everything about the cache, for those who look after the server.
+/// Everything about the cache, for those who look after the server. Numbers are those of all tenants together.
 pub(crate) async fn show(State(app): State<Arc<App>>) -> Response {
     let frontend = app.model.current();
     let service = &frontend.model.service;
@@ -24,6 +24,7 @@ pub(crate) async fn show(State(app): State<Arc<App>>) -> Response {
             [now.window_pages, now.window_pages_held, now.window_pages_cached, 0],
         ),
         "tails": pages(layout.tail_page_bytes, [now.tail_pages, now.tail_pages_held, now.tail_pages_cached, 0]),
+        "now_seconds": service.seconds(),
         "events": service.cache_events().iter().map(event).collect::<Vec<Value>>(),
     }))
 }
@@ -37,5 +38,6 @@ fn pages(page_bytes: u64, [pages, held, cached, lent]: [u64; 4]) -> Option<Value
 }
 
 fn event(event: &CacheEvent) -> Value {
-    json!({"at_seconds": event.at, "what": event.change.name(), "count": event.count})
+    let CacheEvent { at, change, count } = event;
+    json!({"at_seconds": at, "what": change.name(), "count": count, "reason": change.reason()})
 }

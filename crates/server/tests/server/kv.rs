@@ -31,6 +31,9 @@ fn a_cache_that_is_too_small_shows_what_it_gave_up() {
     assert!(pages(&after, "cached") > 0 && pages(&after, "free") < pages(&before, "free"), "{after}");
     assert!(pages(&after, "page_bytes") > 0 && pages(&after, "lent") == 0, "{after}");
     let evicted = after["events"].as_array().into_iter().flatten().filter(|event| event["what"] == "pages evicted");
+    let evicted = evicted.inspect(|event| assert_eq!(event["reason"], "requests needed pages", "{after}"));
     let counted = evicted.filter_map(|event| event["count"].as_u64()).sum::<u64>();
     assert!(counted > 0 && evictions == Some(counted as f64), "{after}");
+    let newest = after["events"].as_array().and_then(|events| events.last()?["at_seconds"].as_f64());
+    assert!(newest <= after["now_seconds"].as_f64(), "{after}");
 }

@@ -62,6 +62,8 @@ pub struct ScheduleCounters {
     pub recomputed_tokens: u64,
     /// Sequences that were preempted.
     pub preemptions: u64,
+    /// Of those, sequences that made way for tenants that run less; the others made room.
+    pub made_way: u64,
     /// Draft tokens that were planned.
     pub drafted_tokens: u64,
 }

@@ -19,11 +19,22 @@ pub struct Memory {
     /// Which positions pages of each class hold.
     spans: PerClass<Span>,
     generation: u64,
-    evictions: u64,
+    evictions: Evictions,
     /// Where pages go that are given up for others.
     tier: Option<Box<dyn PageTier>>,
     /// Who uses the memory of pages that are lent.
     lending: Option<Lending>,
+}
+
+/// Cached pages that were given up, by what for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Evictions {
+    /// Sequences needed pages.
+    pub for_sequences: u64,
+    /// Adapters needed memory.
+    pub for_adapters: u64,
+    /// What they held was lost, or may not be used again.
+    pub forgotten: u64,
 }
 
 /// What one sequence holds.
@@ -71,7 +82,7 @@ impl Memory {
             tree: PrefixTree::default(),
             spans,
             generation: 0,
-            evictions: 0,
+            evictions: Evictions::default(),
             tier: None,
             lending: None,
         }
@@ -178,6 +189,7 @@ impl Memory {
         for node in holding.path.into_iter().rev() {
             self.tree.unpin(node);
             if forgotten && self.tree.may_go(node) {
+                self.evictions.forgotten += 1;
                 self.evict(node);
             }
         }
@@ -193,6 +205,7 @@ impl Memory {
         self.generation += 1;
         self.tier.iter_mut().for_each(|tier| tier.forget());
         while let Some(node) = self.tree.oldest(|_, _| true) {
+            self.evictions.forgotten += 1;
             self.evict(node);
         }
     }
@@ -239,8 +252,8 @@ impl Memory {
         &self.pages[class]
     }
 
-    /// Cached pages that were given up for new ones.
-    pub fn evictions(&self) -> u64 {
+    /// Cached pages that were given up.
+    pub fn evictions(&self) -> Evictions {
         self.evictions
     }
 
@@ -314,7 +327,7 @@ impl Memory {
                 let (node, page) = self.tree.drop_oldest_page(class, may_lose)?;
                 self.spill(node, class, page);
                 self.pages[class].release(page, Holder::Cached);
-                self.evictions += 1;
+                self.evictions.for_sequences += 1;
                 continue;
             }
             let node = self.tree.oldest(may_lose);
@@ -324,6 +337,7 @@ impl Memory {
             }
             let node = node?;
             self.spill_all(node);
+            self.evictions.for_sequences += 1;
             self.evict(node);
         }
         self.pages[class].take()
@@ -351,13 +365,19 @@ impl Memory {
                 self.pages[class].release(page, Holder::Cached);
             }
         }
-        self.evictions += 1;
     }
 
     /// Cached pages, of so many in all, that others leave to every owner: half of a fair share.
     fn floor(&self, pages: u32, key: PrefixKey) -> u32 {
         let others = self.tree.idle().filter(|(owner, _)| owner.salt != key.salt).count() as u32;
         pages / (2 * (others + 1))
+    }
+}
+
+impl Evictions {
+    /// All of them.
+    pub fn total(self) -> u64 {
+        self.for_sequences + self.for_adapters + self.forgotten
     }
 }
 

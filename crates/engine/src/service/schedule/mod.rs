@@ -17,7 +17,7 @@ mod tier;
 mod use_clock;
 
 pub use limits::{PromptRows, ScheduleCounters, ScheduleLimits, Sharing};
-pub use memory::{Holding, Memory, Reach};
+pub use memory::{Evictions, Holding, Memory, Reach};
 pub use pages::{Holder, Pages};
 pub use plan::{Advance, JobRows, Plan};
 pub use prefix::{NodeId, PrefixKey, PrefixTree};

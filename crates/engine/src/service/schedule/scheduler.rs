@@ -314,6 +314,7 @@ impl Scheduler {
         };
         let Some(victim) = self.ready().into_iter().filter(yields).max_by(compare) else { return false };
         self.preempt(victim);
+        self.counters.made_way += 1;
         true
     }
 

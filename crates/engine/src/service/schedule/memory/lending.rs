@@ -27,6 +27,8 @@ pub(super) struct Lending {
     reserve: u32,
     /// Plans until pages are lent again.
     rest: u32,
+    /// Pages that sequences took back.
+    taken_back: u64,
 }
 
 impl Memory {
@@ -40,7 +42,7 @@ impl Memory {
             let part = self.pages[PageClass::Full].count().div_ceil(RESERVED_PART);
             let reserve = part.max(context.div_ceil(PAGE_TOKENS));
             self.tree = PrefixTree::new(adapters.clock());
-            self.lending = Some(Lending { adapters, pages, page_bytes, reserve, rest: 0 });
+            self.lending = Some(Lending { adapters, pages, page_bytes, reserve, rest: 0, taken_back: 0 });
         }
     }
 
@@ -61,8 +63,14 @@ impl Memory {
         let taken = self.shrink(before);
         if let Some(lending) = self.lending.as_mut().filter(|_| taken) {
             lending.rest = REST_PLANS;
+            lending.taken_back += 1;
         }
         taken
+    }
+
+    /// Lent pages that sequences took back so far.
+    pub fn taken_back(&self) -> u64 {
+        self.lending.as_ref().map_or(0, |lending| lending.taken_back)
     }
 
     /// Takes back what adapters do not need any more. A step is planned.
@@ -103,6 +111,7 @@ impl Memory {
         while self.pages[PageClass::Full].free() == 0 {
             let Some(node) = self.first_prefix_to_go() else { return false };
             self.spill_all(node);
+            self.evictions.for_adapters += 1;
             self.evict(node);
         }
         let pages = &mut self.pages[PageClass::Full];
