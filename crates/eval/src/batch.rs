@@ -46,6 +46,17 @@ pub fn measure_batch(files: &Arc<ModelFiles>, plan: &BatchPlan, options: &LoadOp
     Ok(Spread::of(speeds))
 }
 
+/// What adapters cost.
+#[derive(Clone, Copy, Debug)]
+pub struct AdapterCost {
+    /// Tokens per second without adapters, of all sequences together.
+    pub alone: Spread,
+    /// The same with adapters.
+    pub adapted: Spread,
+    /// Products that the model without adapters adds up for one token, attention included.
+    pub multiply_adds: u64,
+}
+
 /// The same without adapters and with them: every sequence has one of `adapters`. They take turns step by step, so that a machine
 /// which others use as well is as fast for both.
 pub fn measure_adapters(
@@ -53,11 +64,17 @@ pub fn measure_adapters(
     plan: &BatchPlan,
     options: &LoadOptions,
     adapters: &[Arc<Adapter>],
-) -> Result<[Spread; 2], EvalError> {
+) -> Result<AdapterCost, EvalError> {
     let mut run = BatchRun::prepare(files, plan, options)?;
-    run.decode([&[], adapters])?;
+    // Both have to warm up; what is counted meanwhile is the model alone.
+    options.profile.take();
+    run.decode([&[]])?;
+    let operations: u64 = options.profile.take().iter().map(|(_, _, work)| work.operations).sum();
+    let multiply_adds = operations / 2 / (plan.sequences * plan.generate) as u64;
+    run.decode([adapters])?;
     let speeds = (0..plan.repeat).map(|_| run.decode([&[], adapters])).collect::<Result<Vec<_>, _>>()?;
-    Ok([0, 1].map(|with| Spread::of(speeds.iter().map(|speeds| speeds[with]).collect())))
+    let [alone, adapted] = [0, 1].map(|with| Spread::of(speeds.iter().map(|speeds| speeds[with]).collect()));
+    Ok(AdapterCost { alone, adapted, multiply_adds })
 }
 
 /// Sequences that are ready to be decoded.

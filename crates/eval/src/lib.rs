@@ -26,7 +26,7 @@ mod two_caches;
 mod windows;
 
 pub use accumulation::{AccumulationPlan, measure_accumulation};
-pub use batch::{BatchPlan, measure_adapters, measure_batch};
+pub use batch::{AdapterCost, BatchPlan, measure_adapters, measure_batch};
 pub use ceilings::{Ceilings, ThreadCeilings, disk_speed, largest_part, plain_memory};
 pub use divergence::{Divergence, Reference};
 pub use drift::{Drift, DriftPlan, full_precision};

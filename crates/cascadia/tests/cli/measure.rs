@@ -135,6 +135,28 @@ fn bench_decodes_several_sequences_at_once() {
     assert!(cascadia(&arguments).stdout.contains("sequences"));
 }
 
+/// What adapters add follows from sizes: three layers of 64 numbers, with keys and values of 32.
+#[test]
+fn bench_compares_adapters_with_what_they_add() {
+    let arguments = ["bench", &fixture("llama3"), "--batch", "1,2", "--prompt", "5", "--gen", "3", "--repeat", "1"];
+    let adapters = ["--adapters", "2", "--rank", "4", "--targets", "attention", "--threads", "1"];
+    let arguments = [&arguments[..], &adapters].concat();
+    let object = json(&cascadia(&[&arguments[..], &["--json"]].concat()));
+    // Queries and outputs; keys and values.
+    let of_layer = 2 * 4 * (64 + 64) + 2 * 4 * (64 + 32);
+    assert_eq!(object["adapter_multiply_adds"].as_u64(), Some(3 * of_layer));
+    assert_eq!(object["adapter_bytes"].as_u64(), Some(3 * of_layer * 4));
+    for (row, sequences) in object["batches"].as_array().unwrap().iter().zip([1, 2]) {
+        let base = row["base_multiply_adds"].as_u64().unwrap();
+        let matrices = 3 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 96) + 64 * 288;
+        assert!(base > matrices && base < matrices + matrices / 10, "{base} of {matrices}, with attention");
+        assert_eq!(row["multiply_adds_floor"].as_f64(), Some((3 * of_layer) as f64 / base as f64));
+        let weights = object["weight_bytes"].as_f64().unwrap();
+        assert_eq!(row["floor"].as_f64(), Some(f64::from(sequences) * (3 * of_layer * 4) as f64 / weights));
+    }
+    assert!(cascadia(&arguments).stdout.contains("more multiply-adds"));
+}
+
 #[test]
 fn memory_is_refused_when_it_cannot_be_enough() {
     let model = fixture("llama3-gguf/model.gguf");

@@ -73,6 +73,11 @@ impl LowRank {
             + self.magnitudes.as_ref().map_or(0, |magnitudes| 8 * magnitudes.learned().len() as u64)
     }
 
+    /// Products that are added up for one row.
+    pub(super) fn multiply_adds(&self) -> u64 {
+        [&self.down, &self.up].map(|matrix| matrix.operations(1) / 2).iter().sum()
+    }
+
     /// The part of it that makes these outputs.
     pub(super) fn up_rows(&self, outputs: Range<usize>) -> Matrix {
         if outputs.len() == self.up.shape().rows { self.up.clone() } else { self.up.rows(outputs) }

@@ -99,6 +99,12 @@ impl Adapter {
         self.updates.0.values().map(update).sum::<u64>() + self.embedding.as_ref().map_or(0, EmbeddingUpdate::bytes)
     }
 
+    /// Products that are added up for each row, with the zeros that fill blocks; of tensors with several matrices, as if a row met all.
+    pub fn multiply_adds(&self) -> u64 {
+        let update = |update: &Update| update.members.iter().flatten().map(LowRank::multiply_adds).sum::<u64>();
+        self.updates.0.values().map(update).sum::<u64>()
+    }
+
     /// The GGUF names of the tensors that it changes, sorted.
     pub fn targets(&self) -> Vec<&str> {
         let embedding = self.embedding.as_ref().map(|_| embedding::NAME);
