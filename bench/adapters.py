@@ -7,8 +7,11 @@
 
 `many` makes copies of an adapter with other numbers, and sends requests whose adapters are distributed as Zipf's law says, eight
 at a time: to a server whose memory holds `--pool` of them, to one that holds all, and to the latter one request at a time. Every
-answer must be that of the run with one request at a time. `storm` replaces one adapter every 100 ms while requests use it: every
-answer must be that of the old or of the new weights, whole. `beside` makes four adapters of `--rank` in llama.cpp's form, and
+answer must be that of the run with one request at a time. Adapters borrow idle pages of the KV cache, so that cache is small
+(`--ctx`), and what was in memory at most is part of the result; so is what an adapter that is not in memory adds to the time of
+the first token, beside the steps of the same run. `storm` replaces one adapter every 100 ms while requests use it: every answer
+must be that of the old or of the new weights, whole; a stream with an adapter that stays shows how long a replacement holds up
+others, beside the longest waits between replacements. `beside` makes four adapters of `--rank` in llama.cpp's form, and
 decodes one and four streams at a time with none, with one for all and with another for each, here and in llama-server, in turns.
 There are no draft tokens unless `--draft-tokens` says so. Needs numpy, safetensors and gguf.
 """
@@ -101,7 +104,40 @@ def run(url, wanted, at_once):
 def serve(options, folder, memory):
     model = [options.model] if options.model else []
     return serving([options.cascadia, "serve", *model, "--adapters", folder, "--adapter-memory", memory, "--parallel", AT_ONCE,
-                    "--draft-tokens", options.draft_tokens, "--log-level", "error"], "/v1/models")
+                    "--ctx", options.ctx, "--draft-tokens", options.draft_tokens, "--log-level", "error"], "/v1/models")
+
+
+def metrics(url):
+    with urllib.request.urlopen(url + "/metrics", timeout=30) as reply:
+        lines = (line.split() for line in reply.read().decode().splitlines() if line[:1] != "#" and "{" not in line)
+        return {name.removeprefix("cascadia_"): float(value) for name, value in lines}
+
+
+def mean_step(before, after):
+    """Milliseconds of a step between two looks at the metrics."""
+    return 1e3 * (after["step_seconds_total"] - before["step_seconds_total"]) / (after["steps_total"] - before["steps_total"])
+
+
+class Residents:
+    """Looks at how many adapters are in memory, four times a second."""
+
+    def __init__(self, url):
+        self.url, self.ended, self.most, self.borrowed = url, threading.Event(), 0, 0
+        self.thread = threading.Thread(target=self.look)
+
+    def look(self):
+        while not self.ended.wait(0.25):
+            found = metrics(self.url)
+            self.most = max(self.most, int(found["adapters_in_memory"]))
+            self.borrowed = max(self.borrowed, int(found["adapter_bytes_borrowed"]))
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ended.set()
+        self.thread.join()
 
 
 def adapter_bytes(url):
@@ -120,7 +156,7 @@ def activation(url, numbers):
             ask(url, base, f"a{number}", prompt, 1)
             found.append(1e3 * (time.perf_counter() - begin))
     cold, warm = map(statistics.median, times)
-    return {"cold": cold, "in memory": warm}
+    return {"cold": cold, "in_memory": warm, "activation": cold - warm, "all_cold": times[0], "all_in_memory": times[1]}
 
 
 def many(options, folder):
@@ -136,10 +172,15 @@ def many(options, folder):
         resident, resident_seconds = run(url, wanted, AT_ONCE)
     with serve(options, folder, str(each * options.pool)) as url:
         run(url, wanted[:50], AT_ONCE)
-        pooled, pooled_seconds = run(url, wanted, AT_ONCE)
+        before = metrics(url)
+        with Residents(url) as residents:
+            pooled, pooled_seconds = run(url, wanted, AT_ONCE)
+        step = mean_step(before, metrics(url))
         first_token = activation(url, range(options.count - 40, options.count))
         alone = 1e3 / decode_speed(url, [{"model": f"{base_name(url)}:a0", "prompt": "the river", "max_tokens": 48, "temperature": 0}])
-    result |= {"adapter_bytes": each, "first_token_ms": first_token, "step_ms": alone,
+    result |= {"adapter_bytes": each, "ctx": options.ctx, "most_in_memory": residents.most, "most_bytes_borrowed": residents.borrowed,
+               "first_token_ms": first_token, "step_ms": {"one_stream": alone, "under_load": step},
+               "activation_in_steps": first_token["activation"] / step,
                "different_resident": sum(one != other for one, other in zip(solo, resident)),
                "different_pooled": sum(one != other for one, other in zip(solo, pooled)),
                "distinct_answers": len(set(solo)),
@@ -160,27 +201,56 @@ def storm(options, folder):
     shutil.copytree(folder / "kept" / "0", shown / "v0")
     shutil.copytree(folder / "kept" / "1", shown / "v1")
     ended = threading.Event()
-    replaced = 0
+    replacements, tokens = [], []
     with serve(options, shown, "1G") as url:
         base = base_name(url)
         whole = {ask(url, base, name, prompt, 64) for name in ("v0", "v1")}
 
         def replace():
-            nonlocal replaced
             while not ended.wait(0.1):
-                post(url, "/v1/adapters", {"name": "changing", "path": f"v{replaced % 2}"})
-                replaced += 1
+                begin = time.perf_counter()
+                post(url, "/v1/adapters", {"name": "changing", "path": f"v{len(replacements) % 2}"})
+                replacements.append((begin, time.perf_counter()))
 
-        thread = threading.Thread(target=replace)
-        thread.start()
+        def listen():
+            body = {"model": f"{base}:v0", "prompt": prompt, "max_tokens": 64, "temperature": 0, "ignore_eos": True}
+            while not ended.is_set():
+                tokens.append(token_times(url, body))
+
+        threads_beside = [threading.Thread(target=work) for work in (replace, listen)]
+        for thread in threads_beside:
+            thread.start()
         end, answers = time.perf_counter() + options.seconds, []
         with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as threads:
             while time.perf_counter() < end:
                 answers += threads.map(lambda _: ask(url, base, "changing", prompt, 64), range(AT_ONCE))
         ended.set()
-        thread.join()
-    return {"processor": processor(), "replaced": replaced, "answers": len(answers), "versions": len(whole),
-            "neither_old_nor_new": sum(answer not in whole for answer in answers)}
+        for thread in threads_beside:
+            thread.join()
+    between = [(one[1], other[0]) for one, other in zip(replacements, replacements[1:])]
+    return {"processor": processor(), "replaced": len(replacements), "answers": len(answers), "versions": len(whole),
+            "neither_old_nor_new": sum(answer not in whole for answer in answers),
+            "replacement_ms": spread([1e3 * (end - begin) for begin, end in replacements]),
+            "between_tokens_ms": spread([1e3 * (end - begin) for begin, end in waits(tokens)]),
+            "longest_wait_ms": {"while_replacing": spread(longest_waits(tokens, replacements)),
+                                "between": spread(longest_waits(tokens, between))}}
+
+
+def waits(streams):
+    """From each token of a stream to the next one."""
+    return [pair for times in streams for pair in zip(times, times[1:])]
+
+
+def longest_waits(streams, spans):
+    """Milliseconds of the longest wait for a token that overlaps each span, of those that a stream was there for."""
+    found = ([end - begin for begin, end in waits(streams) if begin < last and end > first] for first, last in spans)
+    return [1e3 * max(overlapping) for overlapping in found if overlapping]
+
+
+def spread(values):
+    ordered = sorted(values)
+    at = lambda share: ordered[min(int(share * len(ordered)), len(ordered) - 1)]
+    return {"count": len(ordered), "median": at(0.5), "p95": at(0.95), "max": ordered[-1]}
 
 
 def gguf_adapter(model, rank, targets, seed, path):
@@ -275,6 +345,7 @@ def main():
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--draft-tokens", type=int, default=0)
     parser.add_argument("--model", help="a model; the one in the program if not given")
+    parser.add_argument("--ctx", type=int, default=256, help="tokens of the longest sequence")
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--pool", type=int, default=8)
     parser.add_argument("--requests", type=int, default=400)
