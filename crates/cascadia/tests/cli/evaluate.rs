@@ -53,7 +53,12 @@ fn drift_of_f32_is_nothing_and_of_int4_something() {
     assert!(page.starts_with("<!doctype html>") && page.contains("<svg") && !page.contains("<script"));
     // Without a text there are the probes.
     let report = measure("drift", &["--kv", "f16", "--contexts", "64"]);
-    assert_eq!(report["metrics"].as_array().unwrap().len(), 2);
+    assert_eq!(report["metrics"].as_array().unwrap().len(), 3);
+    let report = measure("drift", &["--kv", "int4", "--contexts", "64,128", "--speed", "4"]);
+    assert_eq!(report["metrics"].as_array().unwrap().len(), 4);
+    assert!(values(&report, "decode speed", "int4").iter().all(|speed| *speed > 0.0), "{report}");
+    let [exact, int4] = ["f32 (reference)", "int4"].map(|name| values(&report, "KV cache per token", name));
+    assert!(exact[0] == exact[1] && int4[1] > exact[1], "tails of short texts come on top: {exact:?} {int4:?}");
 }
 
 #[test]

@@ -116,7 +116,7 @@ fn the_contract_of_names_is_kept() {
         (&["eval", "logits"], &["--tokens", "--out", "--adapter"]),
         (&["eval", "latency"], &["--contexts", "--users", "--kv", "--json", "--out", "--html"]),
         (&["eval", "memory"], &["--context", "--kv", "--json", "--out", "--html"]),
-        (&["eval", "drift"], &["--text", "--kv", "--contexts", "--json", "--out", "--html"]),
+        (&["eval", "drift"], &["--text", "--kv", "--contexts", "--speed", "--json", "--out", "--html"]),
         (&["eval", "accumulation"], &["--text", "--kv", "--refresh", "--json", "--out", "--html"]),
         (&["eval", "compare"], &["--tolerance", "--json", "--out", "--html"]),
         (&["bench"], &["--prompt", "--gen", "--depth", "--threads", "--repeat", "--adapter", "--json"]),

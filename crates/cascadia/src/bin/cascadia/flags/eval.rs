@@ -187,6 +187,9 @@ pub struct DriftFlags {
     /// Maximum number of windows of the text, each as long as the longest context.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
     pub windows: u32,
+    /// Times the decoding of so many tokens at the end of each context too.
+    #[arg(long, value_name = "TOKENS", default_value_t = 0)]
+    pub speed: u32,
     /// Seed of the random tokens of the probes.
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub seed: u64,

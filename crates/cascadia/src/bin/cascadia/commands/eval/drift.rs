@@ -13,7 +13,8 @@ pub(super) fn drift(flags: &DriftFlags) -> anyhow::Result<()> {
     let reader = TextReader::new(&model.files()?)?;
     let text = flags.text.as_deref().map(|path| reader.tokens(path)).transpose()?;
     let contexts = flags.contexts.iter().map(|&context| context as usize).collect();
-    let plan = DriftPlan { contexts, windows: flags.windows as usize, bos: reader.bos, seed: flags.seed };
+    let (windows, timed) = (flags.windows as usize, flags.speed as usize);
+    let plan = DriftPlan { contexts, windows, timed, bos: reader.bos, seed: flags.seed };
     let plan = plan.within(model.spec.context as usize);
     let context = plan.context();
     let bar = Progress::new("f32");
@@ -23,8 +24,9 @@ pub(super) fn drift(flags: &DriftFlags) -> anyhow::Result<()> {
     drop(session);
     for policy in &flags.kv {
         bar.label(policy.name());
-        let mut session = model.session(&model.options(policy.policy()?, context)?)?;
-        drift.add(policy.name(), &mut session, progress)?;
+        let kv = policy.policy()?;
+        let mut session = model.session(&model.options(kv.clone(), context)?)?;
+        drift.add((policy.name(), &kv), &mut session, progress)?;
     }
     drop(bar);
     let mut notes = vec![
