@@ -223,11 +223,11 @@ fn a_sequence_is_copied_while_it_goes_on() {
                 let [one, other] = [&first, &late].map(|stage| run(stage, at, at + 4));
                 assert_eq!(one, other, "{fixture} {policy:?} at {at}");
             }
-            let none = late.fill_rows(PageClass::Full, own.of(PageClass::Full), &(0..4), &[]);
-            let length = late.row_bytes(PageClass::Full, &(0..PAGE_TOKENS));
-            let short = late.fill_rows(PageClass::Full, 0, &(0..PAGE_TOKENS), &vec![0; length - 1]);
-            assert!(none.is_err() && short.is_err(), "a page has a size");
-            assert!(first.copy_rows(PageClass::Full, own.of(PageClass::Full), &(0..PAGE_TOKENS)).is_err());
+            let (beyond, whole) = (own.of(PageClass::Full), 0..PAGE_TOKENS);
+            let bytes = vec![0; late.row_bytes(PageClass::Full, &whole)];
+            let fill = |page, bytes: &[u8]| late.fill_rows(PageClass::Full, page, &whole, bytes);
+            assert!(fill(0, &bytes[1..]).is_err() && fill(beyond, &bytes).is_err(), "{fixture}: a page has a size");
+            assert!(first.copy_rows(PageClass::Full, beyond, &whole).is_err(), "{fixture}: there is no such page");
         }
     }
 }

@@ -394,7 +394,8 @@ impl Follower {
     /// Passes pieces of pages on to the machine.
     fn store(&mut self, pieces: &[CopiedPiece]) -> Result<(), LinkError> {
         let begin = self.now();
-        self.followed.worker.give(pieces.iter().map(|piece| piece.frame.as_slice()), &self.workers)?;
+        let frames = pieces.iter().map(|piece| piece.frame.as_slice());
+        self.followed.worker.give(frames, (&self.terms, &self.workers))?;
         for (sequence, part) in pieces.iter().filter_map(|piece| piece.completes.as_ref()) {
             self.followed.coverage.copied(part);
             self.unproven.copied(*sequence, part);

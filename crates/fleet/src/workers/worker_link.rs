@@ -22,7 +22,7 @@ const STILL: u32 = 3;
 /// How long to look for the reason of a worker that has closed its connection: it has come, or never will.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// How long a worker may take to receive the adapters of a step, or pieces of pages.
+/// How long a worker may take to receive the adapters of a step.
 const TRANSFER: Duration = Duration::from_secs(60);
 
 /// What holds for every step of a stage, whichever worker computes it.
@@ -269,13 +269,13 @@ impl WorkerLink {
     pub(crate) fn give<'a>(
         &mut self,
         pieces: impl Iterator<Item = &'a [u8]>,
-        workers: &StageWorkers,
+        (terms, workers): (&StepTerms, &StageWorkers),
     ) -> Result<(), LinkError> {
         for piece in pieces {
             let frame = Outgoing { epoch: self.epoch, ..Outgoing::message(Kind::Page, piece) };
             frame.send(&mut *self.link, &mut self.buffer)?;
         }
-        self.ping(TRANSFER, workers)
+        self.ping(terms.timeouts.step, workers)
     }
 
     /// An error if a machine that still sends heartbeats is not worth waiting for.
