@@ -33,9 +33,11 @@ impl Secret {
         Some(Secret(bytes))
     }
 
-    /// A key for one purpose.
+    /// A key for one purpose, written where it is overwritten again.
     pub(super) fn derive(&self, purpose: &str) -> Zeroizing<[u8; 32]> {
-        Zeroizing::new(blake3::derive_key(purpose, self.0.as_ref()))
+        let mut key = Zeroizing::new([0; 32]);
+        blake3::Hasher::new_derive_key(purpose).update(self.0.as_ref()).finalize_xof().fill(key.as_mut());
+        key
     }
 }
 
@@ -79,10 +81,12 @@ impl Cipher {
         (opened == length).then_some(bytes)
     }
 
-    /// The key of a session. What the library copies of it lives as long as this call's result.
+    /// The key of a session. What the library copies of it lives as long as this call's result, and is not overwritten: it
+    /// opens records, which are gone with the process or lie beside the secret.
     fn key(&self, session: &[u8; SESSION_BYTES]) -> Option<LessSafeKey> {
-        let key = self.secret.derive("cascadia spill records");
-        let key = Zeroizing::new(*blake3::keyed_hash(&key, session).as_bytes());
+        let mut key = self.secret.derive("cascadia spill records");
+        let mut keyed = blake3::Hasher::new_keyed(&key);
+        keyed.update(session).finalize_xof().fill(key.as_mut());
         UnboundKey::new(&CHACHA20_POLY1305, key.as_ref()).ok().map(LessSafeKey::new)
     }
 }
@@ -135,6 +139,25 @@ mod tests {
         others.iter().for_each(|other| assert_eq!(cipher.open(other, sealed.clone()), None));
         assert_eq!(self::cipher(2).open(&id, sealed.clone()), None, "another secret");
         assert_eq!(self::cipher(1).open(&id, sealed), Some(plain), "another session");
+    }
+
+    #[test]
+    fn keys_are_those_that_are_written_down() {
+        let secret = Secret(Zeroizing::new([3; 32]));
+        assert_eq!(*secret.derive("one"), blake3::derive_key("one", &[3; 32]));
+        // The file of a record that an earlier version wrote opens with this key.
+        let expected = blake3::keyed_hash(&secret.derive("cascadia spill records"), &[5; SESSION_BYTES]);
+        let seal = |key: &[u8]| {
+            let key = LessSafeKey::new(UnboundKey::new(&CHACHA20_POLY1305, key).unwrap());
+            let mut body = [7; 16];
+            let tag = key.seal_in_place_separate_tag(nonce(1), Aad::from(b""), &mut body).unwrap();
+            (body, tag.as_ref().to_vec())
+        };
+        let cipher = cipher(3);
+        let mut body = [7; 16];
+        let key = cipher.key(&[5; SESSION_BYTES]).unwrap();
+        let tag = key.seal_in_place_separate_tag(nonce(1), Aad::from(b""), &mut body).unwrap();
+        assert_eq!((body, tag.as_ref().to_vec()), seal(expected.as_bytes()));
     }
 
     #[test]

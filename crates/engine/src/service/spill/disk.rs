@@ -79,8 +79,10 @@ impl Folder {
         let mut bytes = Zeroizing::new([0; 40]);
         let mut file = File::open(self.path.join(SECRET_FILE)).ok()?;
         file.read_exact(bytes.as_mut()).ok()?;
-        let secret: [u8; 32] = bytes.strip_prefix(&MAGIC)?.try_into().ok()?;
-        Some(Secret(Zeroizing::new(secret)))
+        let kept: &[u8; 32] = bytes.strip_prefix(&MAGIC)?.try_into().ok()?;
+        let mut secret = Zeroizing::new([0; 32]);
+        secret.copy_from_slice(kept);
+        Some(Secret(secret))
     }
 
     fn write_secret(&self, secret: &Secret) -> io::Result<()> {
