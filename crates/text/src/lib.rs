@@ -3,6 +3,7 @@
 
 mod added;
 mod coverage;
+mod cuts;
 mod decoder;
 mod error;
 mod from_gguf;

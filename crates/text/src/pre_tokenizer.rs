@@ -11,7 +11,7 @@ use tokenizers::{
     NormalizedString, Offsets, PreTokenizedString, PreTokenizer, PreTokenizerWrapper, SplitDelimiterBehavior,
 };
 
-use crate::presets::Cut;
+use crate::presets::{Cut, PRESETS};
 
 /// Backtracking steps for one match; the expressions of real tokenizers need a few per character of a word.
 const BACKTRACK_LIMIT: usize = 100_000;
@@ -49,6 +49,12 @@ impl PreTokenizers {
         Ok(PreTokenizers(steps.collect::<tokenizers::Result<_>>()?))
     }
 
+    /// Whether these are the steps of a preset.
+    pub(crate) fn is_preset(&self) -> bool {
+        let are = |cuts: &[Cut]| cuts.len() == self.0.len() && self.0.iter().zip(cuts).all(|(step, cut)| step.is(cut));
+        PRESETS.iter().any(|preset| are(preset.cuts))
+    }
+
     pub(crate) fn apply(&self, text: &mut PreTokenizedString) -> tokenizers::Result<()> {
         for step in &self.0 {
             match step {
@@ -57,6 +63,26 @@ impl PreTokenizers {
             }
         }
         Ok(())
+    }
+}
+
+impl Step {
+    fn is(&self, cut: &Cut) -> bool {
+        match (self, cut) {
+            (Step::Split(split), Cut::Split(pattern)) => split.isolates(pattern),
+            (Step::Other(PreTokenizerWrapper::ByteLevel(bytes)), Cut::Bytes) => {
+                !bytes.add_prefix_space && !bytes.use_regex
+            }
+            (Step::Other(PreTokenizerWrapper::ByteLevel(bytes)), Cut::WordsAndBytes) => {
+                !bytes.add_prefix_space && bytes.use_regex
+            }
+            (Step::Other(PreTokenizerWrapper::Digits(digits)), Cut::Digits) => digits.individual_digits,
+            (Step::Other(PreTokenizerWrapper::Digits(digits)), Cut::Numbers) => !digits.individual_digits,
+            (Step::Other(PreTokenizerWrapper::Punctuation(marks)), Cut::Punctuation) => {
+                marks.behavior == SplitDelimiterBehavior::Contiguous
+            }
+            _ => false,
+        }
     }
 }
 
@@ -76,6 +102,11 @@ impl RegexSplit {
 
     pub(crate) fn inverted(self) -> RegexSplit {
         RegexSplit { invert: !self.invert, ..self }
+    }
+
+    /// Whether every match of this expression becomes a word of its own, and so does what is between them.
+    fn isolates(&self, pattern: &str) -> bool {
+        self.behavior == SplitDelimiterBehavior::Isolated && self.regex.as_str() == pattern
     }
 
     /// Whether what it cuts at stays part of the text.

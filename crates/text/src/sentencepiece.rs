@@ -59,6 +59,11 @@ impl PieceTable {
         self.longest
     }
 
+    /// All pieces with their text.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = (&str, Piece)> {
+        self.pieces.iter().map(|(text, piece)| (&**text, *piece))
+    }
+
     /// Whether no character is unknown, because all bytes have tokens.
     pub(crate) fn spells_every_byte(&self) -> bool {
         self.bytes.len() == 1 + usize::from(u8::MAX)
@@ -77,15 +82,37 @@ impl SentencePiece {
         special: SpecialTokens,
         stand_ins: &StandIns,
     ) -> Result<Vec<u32>, TextError> {
+        let prefix = if self.add_space_prefix { SPACE } else { "" };
+        self.encode_after(prefix, text, (special, stand_ins))
+    }
+
+    /// The same of a text that continues another one.
+    pub(crate) fn encode_rest(
+        &self,
+        text: &str,
+        special: SpecialTokens,
+        stand_ins: &StandIns,
+    ) -> Result<Vec<u32>, TextError> {
+        self.encode_after("", text, (special, stand_ins))
+    }
+
+    fn encode_after(
+        &self,
+        mut prefix: &str,
+        text: &str,
+        (special, stand_ins): (SpecialTokens, &StandIns),
+    ) -> Result<Vec<u32>, TextError> {
         let mut ids = Vec::with_capacity(text.len() / 3);
         for part in self.control.split(text, special) {
             match part.token {
                 Some(id) => ids.push(id),
                 None => {
-                    let segments = self.segments(&text[part.start..part.end], special, stand_ins);
+                    let segments = self.segments((prefix, &text[part.start..part.end]), special, stand_ins);
                     self.encode_segments(&segments, &mut ids)?;
                 }
             }
+            // Every stretch between control tokens begins anew.
+            prefix = if self.add_space_prefix { SPACE } else { "" };
         }
         Ok(ids)
     }
@@ -102,8 +129,12 @@ impl SentencePiece {
     }
 
     /// A stretch between control tokens, cut at the user-defined tokens in it, each with its id.
-    fn segments(&self, text: &str, special: SpecialTokens, stand_ins: &StandIns) -> Vec<(String, Option<u32>)> {
-        let prefix = if self.add_space_prefix { SPACE } else { "" };
+    fn segments(
+        &self,
+        (prefix, text): (&str, &str),
+        special: SpecialTokens,
+        stand_ins: &StandIns,
+    ) -> Vec<(String, Option<u32>)> {
         let text = format!("{prefix}{}", text.replace(' ', SPACE));
         let slice = |text: &str, part: &Part| text[part.start..part.end].to_owned();
         let parts = self.user_defined.split(&text, special).into_iter();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::added::{AddedToken, Standing};
 use crate::coverage::Coverage;
+use crate::cuts::Cuts;
 use crate::guard::{Guard, Prompt, StandIns};
 use crate::pieces::Pieces;
 use crate::pipeline::Pipeline;
@@ -37,6 +38,7 @@ pub struct Tokenizer {
     inner: Arc<Inner>,
     guard: Arc<Guard>,
     coverage: Option<Coverage>,
+    cuts: Cuts,
 }
 
 pub(crate) struct Inner {
@@ -76,10 +78,25 @@ impl Tokenizer {
             let (what, size) = ("the text to tokenise", text.len());
             return Err(TextError::TooLarge { what, size, limit: MAX_TEXT_BYTES, unit: "bytes" });
         }
-        match &self.inner.encoder {
-            Encoder::Pipeline(pipeline) => pipeline.encode(text, special, stand_ins),
-            Encoder::SentencePiece(model) => model.encode(text, special, stand_ins),
+        let mut ids = Vec::new();
+        for (index, part) in self.cuts.parts(text).enumerate() {
+            ids.extend(match &self.inner.encoder {
+                Encoder::Pipeline(pipeline) => pipeline.encode(part, special, stand_ins)?,
+                Encoder::SentencePiece(model) if index == 0 => model.encode(part, special, stand_ins)?,
+                Encoder::SentencePiece(model) => model.encode_rest(part, special, stand_ins)?,
+            });
         }
+        Ok(ids)
+    }
+
+    /// The most memory that it takes to tokenise a text, known without doing so.
+    pub fn working_bytes(&self, text: &str) -> usize {
+        self.cuts.working_bytes(text)
+    }
+
+    /// The same for a rendered conversation.
+    pub fn prompt_working_bytes(&self, prompt: &Prompt) -> usize {
+        self.cuts.working_bytes(&prompt.hidden)
     }
 
     /// A number of tokens that a text surely has, told from its length without tokenising it; zero where that says nothing.
@@ -152,13 +169,66 @@ impl Tokenizer {
             Encoder::Pipeline(pipeline) => Guard::new(pipeline.named_tokens()),
             Encoder::SentencePiece(model) => Guard::new(model.named_tokens()),
         }?;
-        let coverage = Coverage::of(&inner.encoder, &inner.pieces);
-        Ok(Tokenizer { inner: Arc::new(inner), guard: Arc::new(guard), coverage })
+        let (coverage, cuts) = (Coverage::of(&inner.encoder, &inner.pieces), Cuts::of(&inner.encoder));
+        Ok(Tokenizer { inner: Arc::new(inner), guard: Arc::new(guard), coverage, cuts })
     }
 }
 
 impl fmt::Debug for Tokenizer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tokenizer").field("kind", &self.kind()).field("tokens", &self.vocabulary_size()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// Texts of odd strings and plain words, in an order that only the seed decides.
+    fn mixed(strings: &[String], seed: u64) -> String {
+        let between = ["", " ", "\n", ". ", "\n\n", " a", "\nb", " c d ", "  ", "\r\n"];
+        let (mut state, mut text) = (seed, String::new());
+        let mut next = |count: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % count
+        };
+        for _ in 0..200 {
+            text.push_str(&strings[next(strings.len())]);
+            text.push_str(between[next(between.len())]);
+        }
+        text
+    }
+
+    #[test]
+    fn a_text_in_parts_has_the_tokens_of_the_whole() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/tokenizers");
+        let read = |path: &Path| std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let mut strings: Vec<String> = serde_json::from_slice(&read(&folder.join("strings.json"))).unwrap();
+        strings.extend(["plain words", "and (more)", "it's 1234", "中文", "<|im_end|>", "</s>"].map(str::to_owned));
+        let mut cut = Vec::new();
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path().join("tokenizer.json");
+            if !path.exists() {
+                continue;
+            }
+            let tokenizer = Tokenizer::from_json(&read(&path)).unwrap();
+            let whole = Tokenizer { cuts: Cuts::NOWHERE, ..tokenizer.clone() };
+            let parts = Tokenizer { cuts: tokenizer.cuts.everywhere(), ..tokenizer };
+            let mut count = 0;
+            for seed in 0..40 {
+                let text = mixed(&strings, seed);
+                count += parts.cuts.parts(&text).count();
+                for special in [SpecialTokens::Plain, SpecialTokens::Parse] {
+                    let [one, other] = [&whole, &parts].map(|tokenizer| tokenizer.encode(&text, special).unwrap());
+                    assert_eq!(one, other, "{}, seed {seed}, {special:?}", path.display());
+                }
+            }
+            cut.extend((count > 40).then(|| path.display().to_string()));
+        }
+        for name in ["llama3", "qwen2", "gpt2", "gpt-oss", "tekken", "falcon", "bloom"] {
+            assert!(cut.iter().any(|path| path.contains(&format!("/{name}/"))), "{name} is not cut: {cut:?}");
+        }
     }
 }
