@@ -22,6 +22,6 @@ pub use error::WeightsError;
 pub use metadata::{FromMetadata, Metadata};
 pub use metadata_value::{MetadataArray, MetadataValue, StringArray};
 pub use model_files::{FileKind, ModelFiles, WeightPages};
-pub use os::{MemoryAdvice, interleave_memory};
+pub use os::{MEMORY_REFUSE, MEMORY_SHED, MemoryAdvice, MemoryProbe, interleave_memory};
 pub use scratch_file::ScratchFile;
 pub use tensor::{Tensor, TensorBytes};

@@ -1,13 +1,12 @@
 //! What the operating system tells of disks, memory, processors and time, how it shares them, and what it forbids.
 
-mod memory_probe;
 mod probe;
 mod sandbox;
 
 use std::path::Path;
 
+use cascadia_weights::MemoryProbe;
 use chrono::{Local, Timelike};
-pub use memory_probe::MemoryProbe;
 pub use probe::Probe;
 pub use sandbox::{Sandbox, SandboxPlaces};
 

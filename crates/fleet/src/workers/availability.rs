@@ -5,17 +5,13 @@ use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use cascadia_weights::{MEMORY_REFUSE, MEMORY_SHED};
 use serde::{Deserialize, Serialize};
 
 /// A machine comes back after nothing has spoken against it for so long.
 const QUIET: Duration = Duration::from_secs(30);
 /// So many readings in a row must find the owner busy: a moment's work sends nobody away.
 const BUSY_READINGS: u32 = 3;
-
-/// The share of the memory from which on a worker releases what it does not compute with.
-const MEMORY_SHED: f64 = 0.92;
-/// The share of the memory from which on it computes nothing and takes no shard.
-const MEMORY_REFUSE: f64 = 0.95;
 
 /// The limits that an owner sets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

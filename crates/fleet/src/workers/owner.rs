@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use crate::{Availability, Clock, FleetError, MemoryProbe, OwnerLimits, Probe, Reading, os};
+use cascadia_weights::MemoryProbe;
+
+use crate::{Availability, Clock, FleetError, OwnerLimits, Probe, Reading, os};
 
 /// The time between two readings of the machine.
 const INTERVAL: Duration = Duration::from_secs(2);

@@ -1,6 +1,7 @@
-//! What differs between operating systems when files are mapped and written.
+//! What differs between operating systems when files are mapped and written, and what they tell of memory.
 
 mod memory_policy;
+mod memory_probe;
 mod nameless_file;
 #[cfg(unix)]
 mod unix;
@@ -8,6 +9,7 @@ mod unix;
 mod windows;
 
 pub use memory_policy::interleave_memory;
+pub use memory_probe::{MEMORY_REFUSE, MEMORY_SHED, MemoryProbe};
 pub(crate) use nameless_file::{name_file, nameless_file};
 #[cfg(unix)]
 pub(crate) use unix::{

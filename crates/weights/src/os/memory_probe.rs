@@ -3,6 +3,11 @@
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
+/// The share of the memory from which on a process releases what it does not compute with.
+pub const MEMORY_SHED: f64 = 0.92;
+/// The share of the memory from which on it takes no more work.
+pub const MEMORY_REFUSE: f64 = 0.95;
+
 /// Asks a system of Linux's kind through its files; other systems have none of these, and offer nothing.
 pub struct MemoryProbe {
     root: PathBuf,
@@ -39,7 +44,7 @@ impl MemoryProbe {
     }
 
     /// Bytes that programs may still take.
-    pub(crate) fn free(&self) -> Option<u64> {
+    pub fn free(&self) -> Option<u64> {
         self.of_machine("MemAvailable:")
     }
 
