@@ -17,6 +17,7 @@ import re
 import socket
 import statistics
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -390,7 +391,7 @@ def pressure(findings, long):
     """K7: more work than `--memory` has room for, in a control group where one can be made."""
     limit = 216 * MIB  # next to the least that this model can do with
     with serving.Server("--memory", f"{limit // MIB}MiB", "--parallel", 64, "--queue", 4, tenants=4) as server:
-        kills, remove_group = control_group(server.process.pid, int(limit * 1.1))
+        kills, remove_group, _ = control_group(server.process.pid, int(limit * 1.1))
         run = server.load("--clients", 80, "--prompt", "100..200", "--answer", "8..32", "--duration", 20 if long else 1)
         peak = server.memory("VmHWM")
         told = sum(r["status"] in (429, 503) and r["retry_after"] is None for r in run["requests"])
@@ -407,7 +408,7 @@ def pressure(findings, long):
 
 
 def control_group(pid, limit):
-    """Puts a process under a limit of memory; returns how to count kills there, and how to remove it."""
+    """Puts a process under a limit of memory; returns how to count kills there, how to remove it, and how to add another."""
     root = pathlib.Path("/sys/fs/cgroup")
     first = (root / "memory") if (root / "memory").is_dir() else root
     folder = first / f"cascadia-check-{pid}"
@@ -417,9 +418,10 @@ def control_group(pid, limit):
         (folder / name).write_text(str(limit))
         (folder / "cgroup.procs").write_text(str(pid))
     except OSError:
-        return lambda: "no group here", lambda: folder.is_dir() and folder.rmdir()
+        return lambda: "no group here", lambda: folder.is_dir() and folder.rmdir(), lambda pid: False
     events = folder / ("memory.oom_control" if first != root else "memory.events")
-    return lambda: int(re.search(r"oom_kill (\d+)", events.read_text())[1]), folder.rmdir
+    count_kills = lambda: int(re.search(r"oom_kill (\d+)", events.read_text())[1])
+    return count_kills, folder.rmdir, lambda pid: (folder / "cgroup.procs").write_text(str(pid)) > 0
 
 
 # Attacks that a program outside cannot show, or not in a minute, and the tests that do.
@@ -430,6 +432,42 @@ BY_TEST = [
      "crates/fleet/tests/fleet/hanging_machines.rs"),
     ("fleet keys that were replaced, statements that are forged, reordered, truncated, expired or of another fleet",
      "refused; a crash at any write leaves the old keys or the new ones", "crates/fleet/src/workers/key_tests/"),
+    balloon(findings)
+
+
+def balloon(findings):
+    """Another process fills the control group of a server, and leaves again."""
+    limit = 640 * MIB
+    with serving.Server("--memory", "216MiB", tenants=1) as server:
+        one_token(server)
+        _, remove_group, add = control_group(server.process.pid, limit)
+        # Beside what the server has, it takes all but 2 % of the group.
+        size = int(0.98 * limit) - server.memory("VmRSS")
+        hold = "import sys; held = bytearray(int(sys.argv[1])); held[::4096] = b'x' * len(held[::4096]); print('full', flush=True); input()"
+        filler = subprocess.Popen([sys.executable, "-c", "input();" + hold, str(size)], stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE, text=True)
+        has_group = add(filler.pid)
+        full, again = "no group here", "no group here"
+        if has_group:
+            filler.stdin.write("\n")
+            filler.stdin.flush()
+            filler.stdout.readline()
+            full = wait_for_status(server, 503)
+        filler.kill()
+        filler.wait()
+        if has_group:
+            again = wait_for_status(server, 200)
+        findings.add("memory: status while others fill the control group", full, full in (503, "no group here"), "503")
+        findings.add("memory: status once they are gone", again, again in (200, "no group here"), "200")
+    remove_group()
+
+
+def wait_for_status(server, wanted):
+    """Asks until the answer has this status, for at most ten seconds; the last status."""
+    end = time.monotonic() + 10
+    while (status := server.request("POST", "/v1/completions", ONE_TOKEN, HONEST)[0]) != wanted and time.monotonic() < end:
+        time.sleep(0.1)
+    return status
     ("worker whose machine or control group runs out of memory", "releases what does not compute at 92 %, leaves at 95 %; the same tokens",
      "crates/fleet/tests/fleet/memory_pressure.rs"),
     ("half-open connections to the fleet port", "shares per address; members connect at once",
@@ -460,6 +498,13 @@ def write(findings):
     document = DOCUMENT.read_text()
     before, rest = document.split(BEGIN)
     DOCUMENT.write_text(f"{before}{BEGIN}\n{tables}\n{END}{rest.split(END)[1]}")
+    ("server whose machine or control group runs out of memory", "releases prefixes, unused adapters and free pages at 92 %, refuses at 95 %",
+     "crates/engine/tests/service/memory.rs"),
+    ("clients that send or read nothing", "cut after exactly their time; what they held is free",
+     "crates/server/src/http/accept.rs"),
+    ("client that leaves", "its pages are free in the next step", "crates/engine/tests/service/jobs.rs"),
+    ("long texts to be tokenised", "memory said before, counted by the allocator; the tokens of the whole",
+     "crates/text/tests/tokenizing_memory.rs"),
 
 
 def main():

@@ -170,6 +170,8 @@ pub(crate) fn served(
         format: info.format,
         digest: info.digest,
     };
+    // Requests of strangers are refused before the system ends the process for lack of memory.
+    service.handle().watch_memory();
     let model = ServedModel { name, text, service: service.handle(), queue, details, adapters };
     Ok((service, model))
 }

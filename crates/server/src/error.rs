@@ -258,6 +258,9 @@ impl From<SubmitError> for ApiError {
         let message = error.to_string();
         match error {
             SubmitError::QueueFull { retry_after, .. } => ApiError::busy(message, retry_after),
+            SubmitError::MemoryFull { retry_after, .. } => {
+                ApiError { retry_after: Some(retry_after), ..ApiError::new(ErrorKind::Unavailable, message) }
+            }
             SubmitError::ShuttingDown => ApiError::new(ErrorKind::Unavailable, message),
             SubmitError::Invalid(error) => error.into(),
         }

@@ -1,5 +1,6 @@
 //! How the rest of the program talks to the service.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,11 +8,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use cascadia_model::{CachePages, ModelLimits, ModelSpec, PAGE_TOKENS, PageClass, Span};
+use cascadia_weights::MemoryProbe;
 
 use super::active_job::{ActiveJob, ActiveTask};
 use super::answer::{Answer, StartedAnswer};
 use super::cache_log::{CacheEvent, CacheLog};
 use super::embedding::Embedding;
+use super::memory_gauge::MemoryGauge;
 use super::panics::PanicBoundary;
 use super::queue::{Full, Queue, QueueLimits};
 use super::runner::{Runner, Submitted};
@@ -33,7 +36,7 @@ pub struct Service {
 /// Submits jobs; cheap to clone.
 #[derive(Clone)]
 pub struct ServiceHandle {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
 }
 
 /// How a model's KV cache is stored, fixed when the model is loaded.
@@ -65,6 +68,17 @@ pub enum SubmitError {
     /// The service is ending.
     #[error("the server is shutting down; send the request to another one")]
     ShuttingDown,
+    /// The machine, or the control group of this process, has no memory left for more.
+    #[error(
+        "{percent} % of the memory of this machine or its control group is used; try again in {} s, or send the request to \
+         another server", retry_after.as_secs()
+    )]
+    MemoryFull {
+        /// The share that is used.
+        percent: u32,
+        /// When it is worth trying again.
+        retry_after: Duration,
+    },
     /// The job cannot be done.
     #[error(transparent)]
     Invalid(#[from] EngineError),
@@ -74,7 +88,14 @@ pub enum SubmitError {
 pub(super) enum Command {
     Submit(Box<Submitted>),
     Cancel(JobId),
+    /// Release what does not compute.
+    ShedMemory,
 }
+
+/// The time between two readings of the memory.
+const MEMORY_INTERVAL: Duration = Duration::from_millis(250);
+/// When it is worth trying again where no memory is left.
+const MEMORY_RETRY: Duration = Duration::from_secs(2);
 
 /// What the handle and the thread both see.
 pub(super) struct Shared {
@@ -89,6 +110,7 @@ pub(super) struct Shared {
     pub(super) panics: PanicBoundary,
     /// Set when the thread has ended although jobs may still come.
     dead: AtomicBool,
+    memory: MemoryGauge,
     text: Arc<ModelText>,
     limits: TokenLimits,
     numerics: String,
@@ -145,6 +167,7 @@ impl Service {
             refused: AtomicU64::new(0),
             panics: PanicBoundary::default(),
             dead: AtomicBool::new(false),
+            memory: MemoryGauge::default(),
             text,
             limits: TokenLimits {
                 // A sequence that does not fit even alone is refused.
@@ -237,6 +260,7 @@ impl Drop for Service {
 impl ServiceHandle {
     /// Puts a job into the queue; never waits. Everything that follows comes through its sink.
     pub fn submit(&self, job: Job) -> Result<JobId, SubmitError> {
+        self.check_memory()?;
         let mut submitted = self.shared.check(job)?;
         self.shared.fetch_adapter(&mut submitted.job);
         let mut sender = self.shared.commands();
@@ -272,6 +296,35 @@ impl ServiceHandle {
         }
     }
 
+    /// Takes in which share is used of the memory that others use too, where that is known. What does not compute is released
+    /// when it is short, and no job is taken when it is nearly used up, so that the system need not end the process.
+    pub fn update_memory(&self, used: Option<f64>) {
+        let is_short = self.shared.memory.update(used);
+        if let Some(sender) = self.shared.commands().as_ref().filter(|_| is_short) {
+            // If the thread is gone, so is what it held.
+            let _ = sender.commands.send(Command::ShedMemory);
+        }
+    }
+
+    /// An error while memory is so full that no job is taken.
+    pub fn check_memory(&self) -> Result<(), SubmitError> {
+        match self.shared.memory.is_full() {
+            true => Err(SubmitError::MemoryFull { percent: self.shared.memory.percent(), retry_after: MEMORY_RETRY }),
+            false => Ok(()),
+        }
+    }
+
+    /// Reads the memory of the machine and of its control groups on a thread of its own, for as long as the service is there.
+    pub fn watch_memory(&self) {
+        let (watched, probe) = (Arc::downgrade(&self.shared), MemoryProbe::at(Path::new("/")));
+        std::thread::spawn(move || {
+            while let Some(shared) = watched.upgrade().filter(|shared| !shared.abandoned.load(Ordering::Relaxed)) {
+                ServiceHandle { shared }.update_memory(probe.used());
+                std::thread::sleep(MEMORY_INTERVAL);
+            }
+        });
+    }
+
     /// The most tokens of prompt and answer together.
     pub fn context(&self) -> u32 {
         self.shared.context()
@@ -305,6 +358,8 @@ impl ServiceHandle {
             refused: self.shared.refused.load(Ordering::Relaxed),
             panics: self.shared.panics.count(),
             dead: self.shared.dead.load(Ordering::Relaxed),
+            memory_percent: self.shared.memory.percent(),
+            memory_full: self.shared.memory.is_full(),
             spill: self.shared.spill.as_ref().and_then(SpillHandle::status),
             ..snapshot
         }

@@ -8,6 +8,7 @@ mod handle;
 mod in_flight;
 mod job;
 mod logprobs;
+mod memory_gauge;
 mod options;
 mod pace;
 mod panics;

@@ -51,6 +51,8 @@ pub(super) struct Runner {
     restarting: bool,
     /// Writes pages that are given up.
     spill: Option<WriterThread>,
+    /// Where the memory of pages can be given back.
+    pages: Option<Arc<StagePages>>,
 }
 
 /// What is read of the rows of one job.
@@ -93,8 +95,9 @@ impl Runner {
             scheduler.memory_mut().set_tier(Box::new(tier));
             writer
         });
-        if let Some((adapters, pages)) = options.adapters.zip(StagePages::new(pipeline.stages())) {
-            scheduler.memory_mut().lend_to(adapters.resident().clone(), Arc::new(pages), shared.context());
+        let pages = StagePages::new(pipeline.stages()).map(Arc::new);
+        if let Some((adapters, pages)) = options.adapters.zip(pages.clone()) {
+            scheduler.memory_mut().lend_to(adapters.resident().clone(), pages, shared.context());
         }
         Runner {
             steps,
@@ -111,6 +114,7 @@ impl Runner {
             taking_in: Vec::new(),
             restarting: false,
             spill,
+            pages,
         }
     }
 
@@ -193,6 +197,10 @@ impl Runner {
                 self.scheduler.admit(work, self.shared.now());
             }
             Command::Cancel(id) => self.cancel(id),
+            Command::ShedMemory => {
+                self.scheduler.memory_mut().shed(self.pages.as_deref());
+                self.publish();
+            }
         }
     }
 

@@ -48,6 +48,10 @@ pub struct Snapshot {
     pub restarting: bool,
     /// Whether the service has ended for good by a panic while it restarted.
     pub dead: bool,
+    /// The share that is used of the memory of the machine, or of the control group, in percent; 0 where nobody says.
+    pub memory_percent: u32,
+    /// Whether no job is taken because of that.
+    pub memory_full: bool,
     /// Jobs refused because the queue was full.
     pub refused: u64,
     /// Tokens of prompts that were computed.

@@ -6,6 +6,7 @@ mod identity;
 mod jobs;
 mod known;
 mod limits;
+mod memory;
 mod panics;
 mod places;
 mod soak;

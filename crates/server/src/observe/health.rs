@@ -58,6 +58,10 @@ fn readiness(snapshot: &Snapshot, queue: u64) -> Result<(), ApiError> {
         let retry_after = Some(Duration::from_secs(1));
         return Err(ApiError { retry_after, ..ApiError::new(ErrorKind::Unavailable, message) });
     }
+    if snapshot.memory_full {
+        let message = format!("{} % of the memory is used; send requests elsewhere", snapshot.memory_percent);
+        return Err(ApiError::new(ErrorKind::Unavailable, message));
+    }
     let waiting = snapshot.waiting;
     if waiting >= queue {
         let message = format!("{waiting} requests are waiting already; send others elsewhere");
@@ -78,6 +82,7 @@ mod tests {
             (Snapshot { waiting: 7, restarts: 3, panics: 9, ..idle() }, None, true),
             (Snapshot { waiting: 8, ..idle() }, Some("8 requests are waiting"), true),
             (Snapshot { restarting: true, ..idle() }, Some("restarts after a panic"), true),
+            (Snapshot { memory_full: true, memory_percent: 96, ..idle() }, Some("96 % of the memory"), true),
             (Snapshot { dead: true, ..idle() }, Some("computes nothing any more"), false),
         ];
         for (snapshot, unready, alive) in cases {

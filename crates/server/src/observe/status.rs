@@ -41,6 +41,9 @@ const NUMBERS: &[Number<Snapshot>] = &[
     ("batch_size", MetricKind::Gauge, "Tokens computed per step, on average.", |s| {
         ratio(s.step_rows as f64, s.steps as f64)
     }),
+    ("memory_percent", MetricKind::Gauge, "Used memory of the machine or its control group, in percent.", |s| {
+        f64::from(s.memory_percent)
+    }),
     ("kv_pages", MetricKind::Gauge, "Pages of the KV cache.", |s| s.pages as f64),
     ("kv_pages_held", MetricKind::Gauge, "Pages that running jobs hold.", |s| s.pages_held as f64),
     ("kv_pages_cached", MetricKind::Gauge, "Pages kept in the prefix cache.", |s| s.pages_cached as f64),

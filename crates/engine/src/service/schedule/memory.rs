@@ -1,6 +1,6 @@
 //! The memory of all sequences: pages, the prefixes cached in them, and what is evicted first.
 
-use cascadia_model::{CachePages, PAGE_TOKENS, PageClass, PageId, PageRun, PerClass, Span};
+use cascadia_model::{CachePages, PAGE_TOKENS, PageBytes, PageClass, PageId, PageRun, PerClass, Span};
 
 use super::pages::{Holder, Pages};
 use super::prefix::{NodeId, PrefixKey, PrefixTree};
@@ -207,6 +207,22 @@ impl Memory {
         while let Some(node) = self.tree.oldest(|_, _| true) {
             self.evictions.forgotten += 1;
             self.evict(node);
+        }
+    }
+
+    /// Gives up what no running sequence needs, with the memory of free pages where that can be given back: cached prefixes, and
+    /// adapters that nobody uses. Nothing is kept on disk, which would take memory first.
+    pub fn shed<P: PageBytes>(&mut self, bytes: Option<&P>) {
+        while let Some(node) = self.tree.oldest(|_, _| true) {
+            self.evict(node);
+        }
+        self.take_back_all();
+        let Some(bytes) = bytes else { return };
+        for class in self.classes() {
+            for page in self.pages[class].take_written() {
+                // Where that fails, the page keeps its memory until it is used again.
+                let _ = bytes.give_back_page(class, page);
+            }
         }
     }
 

@@ -18,6 +18,8 @@ pub struct Pages {
     free: Vec<PageId>,
     /// Pages whose memory others use.
     lent: Vec<PageId>,
+    /// Whether a page was used since its memory was given back.
+    written: Vec<bool>,
     running: u32,
 }
 
@@ -32,7 +34,7 @@ impl Pages {
     /// Pages `0..count`, all of them free.
     pub fn new(count: u32) -> Pages {
         let (held, free) = (vec![Counts::default(); count as usize], (0..count).rev().collect());
-        Pages { held, free, lent: Vec::new(), running: 0 }
+        Pages { held, free, lent: Vec::new(), written: vec![false; count as usize], running: 0 }
     }
 
     /// The same pages, which nobody holds any more; those that are lent stay lent.
@@ -41,14 +43,21 @@ impl Pages {
         let mut is_lent = vec![false; pages.held.len()];
         self.lent.iter().for_each(|page| is_lent[*page as usize] = true);
         pages.free.retain(|page| !is_lent[*page as usize]);
-        Pages { lent: self.lent.clone(), ..pages }
+        Pages { lent: self.lent.clone(), written: self.written.clone(), ..pages }
     }
 
     /// A free page, which a running sequence holds from now on.
     pub fn take(&mut self) -> Option<PageId> {
         let page = self.free.pop()?;
+        self.written[page as usize] = true;
         self.hold(page, Holder::Running);
         Some(page)
+    }
+
+    /// Free pages that have memory, which is about to be given back.
+    pub fn take_written(&mut self) -> Vec<PageId> {
+        let written = &mut self.written;
+        self.free.iter().copied().filter(|page| std::mem::take(&mut written[*page as usize])).collect()
     }
 
     /// One more holder of a page that is held already.

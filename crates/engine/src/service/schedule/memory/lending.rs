@@ -79,6 +79,11 @@ impl Memory {
         self.lending.iter_mut().for_each(|lending| lending.rest = lending.rest.saturating_sub(1));
     }
 
+    /// Takes back all pages that no adapter in use needs.
+    pub(super) fn take_back_all(&mut self) {
+        while self.take_back(u64::MAX) {}
+    }
+
     /// Lent pages that sequences could take back.
     pub(super) fn returnable(&self) -> u32 {
         let lent = self.pages[PageClass::Full].lent();
