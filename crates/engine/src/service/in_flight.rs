@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use cascadia_model::{Hidden, Placement, Stage, StageError};
 
-use super::panics::PanicBoundary;
+use super::panics::{PanicBoundary, StepPart};
 use super::schedule::Plan;
 use crate::Pipeline;
 
@@ -78,7 +78,7 @@ impl InFlightSteps {
     /// Embeds the tokens of a plan and runs it up to the first remote stage; from there other threads run it.
     pub(super) fn start(&mut self, plan: Plan) {
         self.in_flight += 1;
-        let (hidden, result) = match self.panics.catch_step(|| self.pipeline.embed(&plan.step)) {
+        let (hidden, result) = match self.panics.catch_step(StepPart::Stages, || self.pipeline.embed(&plan.step)) {
             Ok(hidden) => (hidden, Ok(())),
             Err(error) => (Hidden::default(), Err(error)),
         };
@@ -167,7 +167,7 @@ fn run(
 ) -> StepInFlight {
     while let Some(stage) = stages.get(step.passed).filter(|stage| step.result.is_ok() && mine(&***stage)) {
         let (plan, hidden) = (&step.plan.step, &mut step.hidden);
-        step.result = panics.catch_step(|| stage.run(plan, hidden));
+        step.result = panics.catch_step(StepPart::Stages, || stage.run(plan, hidden));
         step.passed += 1;
     }
     step

@@ -13,7 +13,7 @@ use super::active_job::{ActiveJob, ActiveTask, Ending};
 use super::handle::{Command, Shared};
 use super::in_flight::{FinishedStep, InFlightSteps};
 use super::pace::PromptPace;
-use super::panics::PanicBoundary;
+use super::panics::{PanicBoundary, StepPart};
 use super::schedule::{Advance, JobRows, Plan, PromptRows, ScheduleLimits, Scheduler, Work};
 use super::speculate::{DraftModel, DraftRequest, MeasuredCosts, Proposal, draft_lengths, draft_model_length};
 use super::spill::{Spill, WriterThread};
@@ -419,7 +419,7 @@ impl Runner {
             let mut logits = std::mem::take(&mut self.logits);
             let begin = Instant::now();
             let pipeline = self.steps.pipeline();
-            let computed = self.panics.catch_step(|| pipeline.logits(&plan.step, &rows, &mut logits));
+            let computed = self.panics.catch_step(StepPart::Logits, || pipeline.logits(&plan.step, &rows, &mut logits));
             self.counted.output_seconds += begin.elapsed().as_secs_f64();
             match computed {
                 Ok(()) => {
@@ -477,7 +477,7 @@ impl Runner {
         }
         let rows: Vec<u32> = planned.wanted.clone().collect();
         let (pipeline, normed) = (self.steps.pipeline(), &mut self.logits);
-        if let Err(error) = self.panics.catch_step(|| pipeline.normed(&plan.step, &rows, normed)) {
+        if let Err(error) = self.panics.catch_step(StepPart::Embedding, || pipeline.normed(&plan.step, &rows, normed)) {
             reading.failed = true;
             if plan.jobs.len() == 1 {
                 self.fail(planned.id, error);
@@ -534,7 +534,7 @@ impl Runner {
             _ => None,
         };
         // Speculation is optional: a draft model that fails is not used again.
-        match self.panics.catch_step(|| draft.propose(&wanted, choose)) {
+        match self.panics.catch_step(StepPart::Draft, || draft.propose(&wanted, choose)) {
             Ok(drafts) => requests.iter().zip(drafts).for_each(|((id, _), draft)| self.scheduler.set_draft(*id, draft)),
             Err(_) => self.draft = None,
         }
