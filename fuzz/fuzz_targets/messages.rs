@@ -1,17 +1,29 @@
-//! Reads messages, plans and compressed pieces of the fleet: valid ones, damaged ones and arbitrary bytes.
+//! Reads messages, plans with adapters and compressed pieces of the fleet: valid ones, damaged ones and arbitrary bytes.
 #![no_main]
+
+use std::sync::{Arc, OnceLock};
 
 use cascadia_fleet::frame::{KINDS, Kind};
 use cascadia_fleet::fuzzing::{MESSAGE_BYTES, PlanExchange, fill_piece, rewrite};
 use cascadia_fuzz::bounded;
-use cascadia_model::{PageClass, PageRun, SequenceStep, StepPlan};
+use cascadia_kernels::Pool;
+use cascadia_model::{
+    Adapter, AdapterId, LoadOptions, LocalStage, ModelLimits, ModelSpec, PageClass, PageRun, SequenceStep, Stage,
+    StepPlan,
+};
+use cascadia_weights::ModelFiles;
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 
 /// Tokens of the longest sequence in the plans.
 const CONTEXT: u32 = 1024;
 
-fuzz_target!(|data: &[u8]| {
+/// A model of one layer.
+const MODEL: &[u8] = include_bytes!("../corpus/model/00");
+/// Adapters that plans may name.
+const ADAPTERS: u8 = 5;
+
+fuzz_target!(init: { stage(); }, |data: &[u8]| {
     let _ = bounded(|| {
         let mut input = Unstructured::new(data);
         match input.int_in_range(0..=3)? {
@@ -48,6 +60,7 @@ const LAYOUTS: &[(Kind, &[Field])] = &[
     (Kind::Welcome, &[Bytes(8), Bytes(12), Below(3), Below(2), Bytes(8), Is(3), Formats]),
     (Kind::Ready, &[Text]),
     (Kind::Refused, &[Text]),
+    (Kind::Join, &[Text, Bytes(32)]),
     (Kind::Joined, &[Text, Is(0)]),
     (Kind::Joined, &[Text, Is(1), Bytes(528)]),
     (Kind::Leaving, &[Text]),
@@ -130,6 +143,19 @@ fn plans(input: &mut Unstructured<'_>) -> Result<()> {
     while !input.is_empty() {
         let (plan, ended) = (plan(input)?, input.arbitrary_iter()?.take(4).collect::<Result<Vec<u64>>>()?);
         let rows = plan.tokens.len() as u16;
+        for mut frame in exchange.adapter_frames(&plan).expect("both ends remember a few adapters") {
+            let is_changed = input.ratio(1, 8)?;
+            if is_changed {
+                let index = input.choose_index(frame.len())?;
+                frame[index] = input.arbitrary()?;
+                frame.truncate(input.int_in_range(0..=frame.len())?);
+            }
+            let is_taken = exchange.take_adapter(&frame, |bytes| stage().adapter(bytes));
+            if is_changed {
+                return Ok(());
+            }
+            assert!(is_taken, "an adapter that was sent is refused");
+        }
         let Some(mut table) = exchange.write(&plan, &ended) else { return Ok(()) };
         assert!(table.len() as u32 <= exchange.most_bytes(rows.into()), "a plan is longer than is received");
         let changes = input.int_in_range(0..=3)?;
@@ -148,7 +174,8 @@ fn plans(input: &mut Unstructured<'_>) -> Result<()> {
             return Ok(());
         }
         let (read, heard) = read.expect("what was written can be read");
-        let parts = |step: &SequenceStep| (step.id, step.rows.clone(), step.start, step.runs.clone());
+        let adapter = |step: &SequenceStep| step.adapter.as_ref().map(|adapter| adapter.id());
+        let parts = |step: &SequenceStep| (step.id, step.rows.clone(), step.start, step.runs.clone(), adapter(step));
         assert!(read.steps.iter().map(parts).eq(plan.steps.iter().map(parts)), "{plan:?} was read as {read:?}");
         assert!(heard == ended && (!sends_tokens || read.tokens == plan.tokens));
     }
@@ -174,9 +201,27 @@ fn plan(input: &mut Unstructured<'_>) -> Result<StepPlan> {
                 runs.push(PageRun { class, first: input.int_in_range(0..=3)?, pages });
             }
         }
-        plan.steps.push(SequenceStep { id, rows, start, runs, adapter: None });
+        let adapter = input.ratio(1, 2)?.then(|| input.int_in_range(0..=ADAPTERS - 1)).transpose()?.map(adapter);
+        plan.steps.push(SequenceStep { id, rows, start, runs, adapter });
     }
     Ok(plan)
+}
+
+/// An adapter that changes nothing: its id, its rank, and how many matrices it changes.
+fn adapter(number: u8) -> Arc<Adapter> {
+    let bytes = [&AdapterId([number; 32]).0[..], &1_u32.to_le_bytes(), &0_u32.to_le_bytes()].concat();
+    stage().adapter(&bytes).expect("an adapter")
+}
+
+/// What adapters are read for.
+fn stage() -> &'static LocalStage {
+    static STAGE: OnceLock<LocalStage> = OnceLock::new();
+    STAGE.get_or_init(|| {
+        let files = Arc::new(ModelFiles::from_vec("base.gguf", MODEL.to_vec()).expect("a model"));
+        let spec = ModelSpec::from_files(&files).expect("a model that is supported");
+        let options = LoadOptions::new(ModelLimits::one_sequence(&spec, 64, 16), Arc::new(Pool::new(1)));
+        LocalStage::new(&files, &spec, 0..1, &options).expect("its only layer")
+    })
 }
 
 fn piece(input: &mut Unstructured<'_>) -> Result<()> {

@@ -1,10 +1,12 @@
-//! What fuzz targets need of messages and plans, which others reach only over a connection.
+//! What fuzz targets need of messages, plans and adapters, which others reach only over a connection.
 
-use cascadia_model::StepPlan;
+use std::sync::Arc;
+
+use cascadia_model::{Adapter, StepPlan};
 
 use crate::MachineSpeed;
 use crate::audit::{SignedHead, parse_testimony, testimony_bytes};
-use crate::membership::listener::JoinedMessage;
+use crate::membership::listener::{JoinMessage, JoinedMessage};
 use crate::membership::rotation::Succession;
 use crate::membership::shown_keys::ShownKeys;
 use crate::wire::compress::decompress;
@@ -22,6 +24,7 @@ pub fn rewrite(kind: Kind, bytes: &[u8]) -> Option<Vec<u8>> {
     match kind {
         Kind::Hello => Hello::parse(bytes).ok().map(|hello| hello.bytes()),
         Kind::Welcome => StageLimits::parse(bytes).ok().map(|limits| limits.bytes()),
+        Kind::Join => JoinMessage::parse(bytes).ok().map(|join| join.bytes()),
         Kind::Joined => JoinedMessage::parse(bytes).ok().map(|joined| joined.bytes()),
         Kind::Keys => ShownKeys::parse(bytes).ok().map(|shown| shown.bytes()),
         Kind::Ready | Kind::Refused | Kind::Leaving => reason(bytes).ok().map(|text| Writer::default().text(&text).0),
@@ -36,7 +39,7 @@ pub fn rewrite(kind: Kind, bytes: &[u8]) -> Option<Vec<u8>> {
         Kind::Succeed => Succession::parse(bytes).ok().map(|succession| succession.bytes()),
         Kind::Fetch => PageRequest::parse(bytes).ok().map(|request| request.bytes()),
         Kind::Page => PagePiece::parse(bytes).ok().map(|piece| piece.bytes()),
-        Kind::Step | Kind::Ping | Kind::Join | Kind::Have | Kind::Chunk | Kind::Compressed => None,
+        Kind::Step | Kind::Ping | Kind::Have | Kind::Chunk | Kind::Compressed => None,
         Kind::Pending | Kind::Rotate | Kind::Succeeded | Kind::Adapter => None,
     }
 }
@@ -56,6 +59,21 @@ impl PlanExchange {
     /// Nothing is known yet.
     pub fn new(sends_tokens: bool, context: u32) -> PlanExchange {
         PlanExchange { encoder: PlanEncoder::new(sends_tokens, 0..0), decoder: PlanDecoder::new(sends_tokens, context) }
+    }
+
+    /// The frames with the adapters of a plan that the other end lacks; nothing if it cannot have so many.
+    pub fn adapter_frames(&mut self, plan: &StepPlan) -> Option<Vec<Vec<u8>>> {
+        let mut frames = Vec::new();
+        let told = self.encoder.adapters.tell(plan, |frame| {
+            frames.push(frame.to_vec());
+            Ok(())
+        });
+        told.ok().map(|_| frames)
+    }
+
+    /// Takes such a frame, of which `read` makes an adapter once it is whole; whether it makes sense.
+    pub fn take_adapter(&mut self, frame: &[u8], read: impl FnOnce(&[u8]) -> Result<Arc<Adapter>, String>) -> bool {
+        self.decoder.adapters.take(frame, read).is_ok()
     }
 
     /// The plan as it is sent, with the sequences that have ended; nothing if it cannot be sent.

@@ -265,13 +265,7 @@ impl<F: Fn(Arrival)> Reception<F> {
         let bounds = Bounds::table(Expecting::Proof, MOST_MESSAGE);
         let wait = Wait::Until { end: deadline, silence: HANDSHAKE };
         receive(&mut link, &bounds, &mut frame, wait).map_err(|error| error.to_string())?;
-        let mut reader = Reader(frame.table());
-        let read = |reader: &mut Reader<'_>| {
-            let read = (reader.text()?, reader.array()?);
-            reader.end()?;
-            Ok::<_, LinkError>(read)
-        };
-        let (wanted, proof) = read(&mut reader).map_err(|error| error.to_string())?;
+        let JoinMessage { wanted, proof } = JoinMessage::parse(frame.table()).map_err(|error| error.to_string())?;
         let session = link.secret().map_err(|error| error.to_string())?;
         let code = code(&session, pin, key);
         let request = JoinRequest { wanted: &wanted, key, session: &session, proof: &proof, code };
@@ -327,6 +321,27 @@ pub struct JoinedFleet {
     pub node: String,
     /// The keys that it has.
     pub keys: KnownKeys,
+}
+
+/// What a machine says that wants to join.
+pub(crate) struct JoinMessage {
+    /// What it would like to be called.
+    wanted: String,
+    /// That it knows an invitation.
+    proof: [u8; 32],
+}
+
+impl JoinMessage {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        Writer::default().text(&self.wanted).bytes(&self.proof).0
+    }
+
+    pub(crate) fn parse(bytes: &[u8]) -> Result<JoinMessage, LinkError> {
+        let mut reader = Reader(bytes);
+        let message = JoinMessage { wanted: reader.text()?, proof: reader.array()? };
+        reader.end()?;
+        Ok(message)
+    }
 }
 
 /// What a machine is told when it joins.
@@ -390,7 +405,7 @@ pub fn join(
     let mut link = TcpLink::dial_for(Purpose::Join, &invitation.addresses, keys).map_err(failed)?;
     let session = link.secret().map_err(failed)?;
     let proof = proof(&invitation.proof_key(), &session, identity.pin());
-    let message = Writer::default().text(wanted).bytes(&proof).0;
+    let message = JoinMessage { wanted: wanted.to_owned(), proof }.bytes();
     key.keep()?;
     Outgoing::message(Kind::Join, &message).send(&mut link, &mut Vec::new()).map_err(failed)?;
     let (mut frame, mut show) = (Frame::default(), Some(show));
