@@ -30,9 +30,9 @@ from serving import Background, text
 MIB = 1 << 20
 MEMORY = 1024 * MIB
 HONEST, ATTACKER = 0, 4
-DOCUMENT = program.ROOT / "docs" / "security.md"
 TENANTS, CROWD = 6, 12  # so many more keys has the last tenant
 CROWD_KEYS = range(TENANTS, TENANTS + CROWD)
+DOCUMENT = program.ROOT / "docs" / "security.md"
 BEGIN, END = "<!-- made by checks/attacks.py --write -->", "<!-- end -->"
 ONE_TOKEN = {"prompt": text(20, 1), "max_tokens": 1, "temperature": 0}
 # What a tenant sends to have everything: all answers a request may have, as long as they may be.
@@ -280,6 +280,7 @@ def readers(server, findings, long):
         findings.add("readers: seconds until they are cut", seconds, seconds <= 90, "30 without a byte read")
     close(unread)
     server.settle()
+    unread_answers(server, findings)
     times = []
     for n in range(20 if long else 5):
         one = server.send("POST", "/v1/completions", {**body, "prompt": text(300, 50 + n)}, ATTACKER)
@@ -293,6 +294,31 @@ def readers(server, findings, long):
         times.append(time.perf_counter() - begin)
     findings.add("readers: ms until a client that left holds no page", max(times) * 1e3, max(times) <= 10,
                  "250; asserted 10,000")
+
+
+def unread_answers(server, findings):
+    """Answers that are sent at once, of clients that do not read them."""
+    tokens = json.dumps({"tokens": [300] * (1 << 18)})
+    status = server.request("POST", "/detokenize", tokens, ATTACKER)[0]
+    findings.add("readers: status of 262,144 tokens for /detokenize", status, status == 400, "400")
+    collected = {"prompt": "a", "max_tokens": 300, "n": 8, "logprobs": 5, "temperature": 1}
+    for what, path, body, count in (("/detokenize", "/detokenize", tokens.encode(), 60),
+                                    ("8 answers with log-probabilities", "/v1/completions", collected, 4)):
+        unread = []
+
+        def leave_unread():
+            for _ in range(count):
+                try:
+                    unread.append(server.send("POST", path, body, ATTACKER, window=4096))
+                except OSError:
+                    pass  # refused: the memory for clients is used up
+            while (now := server.metrics())["running"] + now["waiting"]:
+                time.sleep(0.05)
+
+        grown = growth(server, leave_unread)
+        findings.add(f"readers: memory of {count} unread answers of {what}, MiB", grown, grown <= 64, "64")
+        close(unread)
+        server.settle()
 
 
 def cached_conversation(server, findings, long):
@@ -405,33 +431,6 @@ def pressure(findings, long):
         held = server.settle()["pages_held"]
         findings.add("memory: pages held afterwards", held, held == 0, "0")
     remove_group()
-
-
-def control_group(pid, limit):
-    """Puts a process under a limit of memory; returns how to count kills there, how to remove it, and how to add another."""
-    root = pathlib.Path("/sys/fs/cgroup")
-    first = (root / "memory") if (root / "memory").is_dir() else root
-    folder = first / f"cascadia-check-{pid}"
-    try:
-        folder.mkdir()
-        name = "memory.limit_in_bytes" if first != root else "memory.max"
-        (folder / name).write_text(str(limit))
-        (folder / "cgroup.procs").write_text(str(pid))
-    except OSError:
-        return lambda: "no group here", lambda: folder.is_dir() and folder.rmdir(), lambda pid: False
-    events = folder / ("memory.oom_control" if first != root else "memory.events")
-    count_kills = lambda: int(re.search(r"oom_kill (\d+)", events.read_text())[1])
-    return count_kills, folder.rmdir, lambda pid: (folder / "cgroup.procs").write_text(str(pid)) > 0
-
-
-# Attacks that a program outside cannot show, or not in a minute, and the tests that do.
-BY_TEST = [
-    ("panic in sampling, planning, logits or a receiver", "at most the jobs of one step fail; the server serves on",
-     "crates/engine/tests/service/panics.rs"),
-    ("worker that beats and does not compute", "its standby's answer within a few usual steps",
-     "crates/fleet/tests/fleet/hanging_machines.rs"),
-    ("fleet keys that were replaced, statements that are forged, reordered, truncated, expired or of another fleet",
-     "refused; a crash at any write leaves the old keys or the new ones", "crates/fleet/src/workers/key_tests/"),
     balloon(findings)
 
 
@@ -468,8 +467,44 @@ def wait_for_status(server, wanted):
     while (status := server.request("POST", "/v1/completions", ONE_TOKEN, HONEST)[0]) != wanted and time.monotonic() < end:
         time.sleep(0.1)
     return status
+
+
+def control_group(pid, limit):
+    """Puts a process under a limit of memory; returns how to count kills there, how to remove it, and how to add another."""
+    root = pathlib.Path("/sys/fs/cgroup")
+    first = (root / "memory") if (root / "memory").is_dir() else root
+    folder = first / f"cascadia-check-{pid}"
+    try:
+        folder.mkdir()
+        name = "memory.limit_in_bytes" if first != root else "memory.max"
+        (folder / name).write_text(str(limit))
+        (folder / "cgroup.procs").write_text(str(pid))
+    except OSError:
+        return lambda: "no group here", lambda: folder.is_dir() and folder.rmdir(), lambda pid: False
+    events = folder / ("memory.oom_control" if first != root else "memory.events")
+    count_kills = lambda: int(re.search(r"oom_kill (\d+)", events.read_text())[1])
+    return count_kills, folder.rmdir, lambda pid: (folder / "cgroup.procs").write_text(str(pid)) > 0
+
+
+# Attacks that a program outside cannot show, or not in a minute, and the tests that do.
+BY_TEST = [
+    ("panic in a receiver, or where no job is concerned", "its own job fails, or none; the server serves on",
+     "crates/engine/tests/service/panics.rs"),
+    ("panic in stages, logits, embeddings or the draft model", "at most one job fails; the tokens of others stay; the server serves on",
+     "crates/engine/src/service/panics.rs"),
+    ("worker that beats and does not compute", "its standby's answer within a few usual steps",
+     "crates/fleet/tests/fleet/hanging_machines.rs"),
+    ("fleet keys that were replaced, statements that are forged, reordered, truncated, expired or of another fleet",
+     "refused; a crash at any write leaves the old keys or the new ones", "crates/fleet/src/workers/key_tests/"),
     ("worker whose machine or control group runs out of memory", "releases what does not compute at 92 %, leaves at 95 %; the same tokens",
      "crates/fleet/tests/fleet/memory_pressure.rs"),
+    ("server whose machine or control group runs out of memory", "releases prefixes, unused adapters and free pages at 92 %, refuses at 95 %",
+     "crates/engine/tests/service/memory.rs"),
+    ("clients that send or read nothing", "cut after exactly their time; what they held is free",
+     "crates/server/src/http/accept.rs"),
+    ("client that leaves", "its pages are free in the next step", "crates/engine/tests/service/jobs.rs"),
+    ("long texts to be tokenised", "memory said before, counted by the allocator; the tokens of the whole",
+     "crates/text/tests/tokenizing_memory.rs"),
     ("half-open connections to the fleet port", "shares per address; members connect at once",
      "crates/fleet/tests/fleet/sockets.rs"),
     ("shard larger than a worker's quota or disk", "refused; nothing that is stored is removed for it",
@@ -498,13 +533,6 @@ def write(findings):
     document = DOCUMENT.read_text()
     before, rest = document.split(BEGIN)
     DOCUMENT.write_text(f"{before}{BEGIN}\n{tables}\n{END}{rest.split(END)[1]}")
-    ("server whose machine or control group runs out of memory", "releases prefixes, unused adapters and free pages at 92 %, refuses at 95 %",
-     "crates/engine/tests/service/memory.rs"),
-    ("clients that send or read nothing", "cut after exactly their time; what they held is free",
-     "crates/server/src/http/accept.rs"),
-    ("client that leaves", "its pages are free in the next step", "crates/engine/tests/service/jobs.rs"),
-    ("long texts to be tokenised", "memory said before, counted by the allocator; the tokens of the whole",
-     "crates/text/tests/tokenizing_memory.rs"),
 
 
 def main():

@@ -9,7 +9,7 @@ use cascadia_engine::{Engine, OpenOptions, Source};
 use cascadia_fuzz::{allow_caught_panics, bounded};
 use cascadia_kernels::Pool;
 use cascadia_server::fuzzing::Routes;
-use cascadia_server::{ModelDetails, ROUTES, ServedModel};
+use cascadia_server::{ModelDetails, ROUTES, ServedModel, ServerOptions};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(init: { allow_caught_panics(); routes(); }, |bytes: &[u8]| {
@@ -35,6 +35,6 @@ fn routes() -> &'static Routes {
         drop(service);
         let (name, details) = ("model".to_owned(), ModelDetails::default());
         let model = ServedModel { name, text, service: handle, queue: 1, details, adapters: None };
-        Routes::new(model).expect("the routes are made")
+        Routes::new(model, &ServerOptions::default()).expect("the routes are made")
     })
 }

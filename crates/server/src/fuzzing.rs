@@ -1,4 +1,5 @@
-//! What fuzz targets need of a server: every route without a socket, and the keys that a file gives.
+//! What fuzz targets need of a server, and tests of unread answers: every route without a socket, and the keys that a file
+//! gives.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,6 +7,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, header};
+use axum::response::Response;
 use tokio::runtime::{Builder, Runtime};
 use tower::ServiceExt;
 
@@ -22,23 +24,39 @@ pub struct Routes {
     runtime: Runtime,
 }
 
+/// An answer of which nothing is read until it is dropped.
+pub struct Unread {
+    /// Its status.
+    pub status: u16,
+    _response: Response,
+}
+
 impl Routes {
-    /// The routes of a server with default options.
-    pub fn new(model: ServedModel) -> Result<Routes, ServerError> {
-        let app = App::new(model, &ServerOptions::default(), None, None)?;
+    /// The routes of a server.
+    pub fn new(model: ServedModel, options: &ServerOptions) -> Result<Routes, ServerError> {
+        let app = App::new(model, options, None, None)?;
         let runtime = Builder::new_current_thread().max_blocking_threads(1).enable_all().build()?;
         Ok(Routes { router: routes::router(Arc::new(app)), runtime })
     }
 
     /// Sends a body to a path; gives the status and the body of the whole answer.
     pub fn post(&self, path: &str, body: &[u8]) -> Result<(u16, Vec<u8>), axum::Error> {
-        let request = Request::post(path).header(header::HOST, "localhost").body(Body::from(body.to_vec()));
-        let request = request.map_err(axum::Error::new)?;
         self.runtime.block_on(async {
-            let response = self.router.clone().oneshot(request).await.map_err(axum::Error::new)?;
+            let response = self.respond(path, body).await?;
             let status = response.status().as_u16();
             Ok((status, to_bytes(response.into_body(), usize::MAX).await?.to_vec()))
         })
+    }
+
+    /// The same for a client that does not read.
+    pub fn post_unread(&self, path: &str, body: &[u8]) -> Result<Unread, axum::Error> {
+        let response = self.runtime.block_on(self.respond(path, body))?;
+        Ok(Unread { status: response.status().as_u16(), _response: response })
+    }
+
+    async fn respond(&self, path: &str, body: &[u8]) -> Result<Response, axum::Error> {
+        let request = Request::post(path).header(header::HOST, "localhost").body(Body::from(body.to_vec()));
+        self.router.clone().oneshot(request.map_err(axum::Error::new)?).await.map_err(axum::Error::new)
     }
 }
 

@@ -1,16 +1,21 @@
 //! `/openapi.json`: the table of routes with the types of their bodies.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
-use axum::response::Response;
+use axum::body::Bytes;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
-use crate::protocols;
 use crate::routes::{Access, ROUTES, Route};
+
+/// Written once: however many clients do not read it, it is in memory once.
+static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| describe().to_string().into());
 
 /// The document.
 pub(crate) async fn document() -> Response {
-    protocols::json(&describe())
+    ([(header::CONTENT_TYPE, "application/json")], DOCUMENT.clone()).into_response()
 }
 
 fn describe() -> Value {

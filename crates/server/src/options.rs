@@ -56,12 +56,14 @@ pub struct Limits {
     pub header_time: Duration,
     /// Bytes of one body.
     pub body_bytes: usize,
-    /// Bytes of all bodies whose answers are not sent yet.
+    /// Bytes of all bodies whose answers are not sent yet, and of these answers.
     pub bodies_bytes: usize,
     /// Bytes of all compiled output formats, remembered or of requests that wait.
     pub formats_bytes: usize,
     /// Bytes of all responses that are kept for later requests.
     pub responses_bytes: usize,
+    /// Bytes of everything that is tokenised at once: most texts are tokenised in parts, of others a long one takes much.
+    pub preparation_bytes: usize,
     /// Time for a body.
     pub body_time: Duration,
     /// How long a client may not read what is sent to it.
@@ -103,6 +105,7 @@ impl Default for Limits {
             bodies_bytes: 64 << 20,
             formats_bytes: 64 << 20,
             responses_bytes: 32 << 20,
+            preparation_bytes: 512 << 20,
             body_time: Duration::from_secs(30),
             stall_time: Duration::from_secs(30),
             answer_time: Duration::from_secs(600),
@@ -113,8 +116,8 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Limits of a server whose process may take so many bytes: an eighth for output formats, and an eighth for bodies and,
-    /// as a quarter of that, for responses that are kept; where that is less than usual.
+    /// Limits of a server whose process may take so many bytes: an eighth for bodies, answers and, as a quarter of that, responses
+    /// that are kept; an eighth for output formats; and a sixteenth for tokenising; where that is less than usual.
     pub fn within(self, memory: u64) -> Limits {
         let eighth = usize::try_from(memory / 8).unwrap_or(usize::MAX);
         Limits {
@@ -122,13 +125,15 @@ impl Limits {
             bodies_bytes: self.bodies_bytes.min(eighth - eighth / 4),
             formats_bytes: self.formats_bytes.min(eighth),
             responses_bytes: self.responses_bytes.min(eighth / 4),
+            preparation_bytes: self.preparation_bytes.min(eighth / 2),
             ..self
         }
     }
 
     /// What clients may make the server keep, which is not there for the model.
     pub fn memory_bytes(&self) -> u64 {
-        self.bodies_bytes as u64 + self.formats_bytes as u64 + self.responses_bytes as u64
+        let kept = self.bodies_bytes + self.responses_bytes + self.formats_bytes + self.preparation_bytes;
+        kept as u64
     }
 }
 
@@ -157,10 +162,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clients_may_take_a_quarter_of_a_small_memory_and_no_more_than_usual_of_a_large_one() {
+    fn clients_may_take_a_third_of_a_small_memory_and_no_more_than_usual_of_a_large_one() {
         let (usual, mib) = (Limits::default(), 1 << 20);
         let small = usual.clone().within(64 * mib);
-        assert_eq!((small.memory_bytes(), small.body_bytes), (16 * mib, 3 << 20));
+        assert_eq!((small.memory_bytes(), small.body_bytes), (20 * mib, 3 << 20));
         assert!(small.body_bytes * 2 <= small.bodies_bytes, "two of the largest bodies fit");
         assert_eq!(usual.clone().within(1 << 40).memory_bytes(), usual.memory_bytes());
     }

@@ -11,6 +11,7 @@ use cascadia_text::{AnswerParser, Piece};
 use super::jobs::{JobNumbers, Jobs};
 use super::{Answer, AnswerEnd, AnswerEvent, Delta, Usage};
 use crate::error::{ApiError, ErrorKind};
+use crate::http::client_memory::MemoryShare;
 
 /// What happens to a request's answers, in order.
 pub(crate) struct AnswerStream {
@@ -94,12 +95,15 @@ impl AnswerStream {
         Poll::Ready(Some(event))
     }
 
-    /// Waits for all answers.
-    pub(crate) async fn collect(mut self) -> Result<(Vec<Answer>, Usage), ApiError> {
+    /// Waits for all answers, whose bytes are counted as they come.
+    pub(crate) async fn collect(mut self, memory: &mut MemoryShare) -> Result<(Vec<Answer>, Usage), ApiError> {
         let mut answers: Vec<Answer> = (0..self.unfinished).map(|_| Answer::empty()).collect();
+        let mut bytes = 0;
         loop {
             match std::future::poll_fn(|context| self.poll_event(context)).await {
                 Some(AnswerEvent::Delta(delta)) => {
+                    bytes += delta.bytes_as_json();
+                    memory.reach(bytes)?;
                     let answer = &mut answers[delta.choice];
                     delta.pieces.into_iter().for_each(|piece| answer.add(piece));
                     answer.logprobs.extend(delta.logprob);

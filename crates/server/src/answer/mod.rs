@@ -15,6 +15,9 @@ use cascadia_text::Piece;
 
 use crate::error::ApiError;
 
+/// What a small object of JSON takes, such as a log-probability with the name of its token.
+const OBJECT_BYTES: usize = 1 << 10;
+
 /// A token of an answer with its log-probability and those of its alternatives.
 pub(crate) type TokenLogprob = (u32, TokenLogprobs);
 
@@ -26,6 +29,21 @@ pub(crate) struct Delta {
     pub(crate) pieces: Vec<Piece>,
     /// The token it came with, where log-probabilities were asked for.
     pub(crate) logprob: Option<TokenLogprob>,
+}
+
+impl Delta {
+    /// What it takes, about, while its answer is collected and written: text is copied once, and calls and log-probabilities
+    /// are objects.
+    fn bytes_as_json(&self) -> usize {
+        let text = |piece: &Piece| match piece {
+            Piece::Content(text) | Piece::Reasoning(text) | Piece::ToolArguments { fragment: text, .. } => {
+                2 * text.len()
+            }
+            Piece::ToolStart { name, .. } => OBJECT_BYTES + name.len(),
+        };
+        let objects = self.logprob.as_ref().map_or(0, |(_, logprobs)| 1 + logprobs.alternatives.len());
+        self.pieces.iter().map(text).sum::<usize>() + objects * OBJECT_BYTES
+    }
 }
 
 /// How an answer ended.

@@ -122,3 +122,85 @@ impl Acceptor {
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     drop(stop.wait_for(|stop| *stop).await);
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::time::Duration;
+
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+    use tokio::task::JoinHandle;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// Bytes that wait between the two ends of a connection.
+    const PIPE: usize = 4096;
+
+    /// Counts the answers that are not sent yet.
+    #[derive(Clone, Default)]
+    struct Unsent(Arc<AtomicUsize>);
+
+    struct Answer(Unsent);
+
+    impl Drop for Answer {
+        fn drop(&mut self) {
+            self.0.0.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A connection to a server whose only answer is long.
+    fn connect(limits: Limits, unsent: &Unsent) -> (DuplexStream, JoinHandle<()>) {
+        let (client, server) = duplex(PIPE);
+        let unsent = unsent.clone();
+        let answer = move || {
+            unsent.0.fetch_add(1, Ordering::Relaxed);
+            let answer = Answer(unsent.clone());
+            async move { holding(axum::response::Response::new(vec![b'a'; 1 << 20].into()), answer) }
+        };
+        let router = Router::new().route("/", get(answer));
+        let acceptor = Acceptor { router, tls: None, limits, metrics: Arc::default() };
+        let (stop, stopped) = watch::channel(false);
+        let served = tokio::spawn(async move {
+            let slots = Arc::new(ConnectionSlots::new(1));
+            let slot = slots.take().await.expect("nobody else is there");
+            acceptor.serve_http(server, &slot, stopped).await;
+            drop(stop);
+        });
+        (client, served)
+    }
+
+    /// Timers have a resolution of a millisecond.
+    fn check_time(begin: Instant, limit: Duration) {
+        let taken = begin.elapsed();
+        assert!((limit..=limit + Duration::from_millis(2)).contains(&taken), "{taken:?} where {limit:?} are allowed");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_does_not_finish_its_request_is_cut_after_exactly_its_time() {
+        let begin = Instant::now();
+        let (mut client, served) = connect(Limits::default(), &Unsent::default());
+        client.write_all(b"GET / HTTP/1.1\r\nhost: lo").await.unwrap();
+        let mut answer = Vec::new();
+        client.read_to_end(&mut answer).await.unwrap();
+        served.await.unwrap();
+        check_time(begin, Limits::default().header_time);
+        assert!(!answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_does_not_read_is_cut_after_exactly_its_time_and_holds_nothing() {
+        let unsent = Unsent::default();
+        let (mut client, served) = connect(Limits::default(), &unsent);
+        client.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+        // It reads a little, after a while that is short enough.
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        let begin = Instant::now();
+        client.read_exact(&mut [0; PIPE]).await.unwrap();
+        assert_eq!(unsent.0.load(Ordering::Relaxed), 1, "the answer is not sent yet");
+        served.await.unwrap();
+        check_time(begin, Limits::default().stall_time);
+        assert_eq!(unsent.0.load(Ordering::Relaxed), 0, "what it held is free");
+    }
+}

@@ -2,21 +2,17 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use crate::error::{ApiError, ErrorKind};
+use crate::http::client_memory::{ClientMemory, MemoryShare};
 
-/// The bytes that a permit stands for.
-const PERMIT_BYTES: usize = 4 << 10;
-
-/// Memory for bodies, shared by all connections.
+/// Receives bodies.
 pub(crate) struct Bodies {
-    memory: Arc<Semaphore>,
+    memory: ClientMemory,
     limit: usize,
     time: Duration,
 }
@@ -24,27 +20,35 @@ pub(crate) struct Bodies {
 /// A body that has arrived.
 pub(crate) struct Received {
     bytes: Vec<u8>,
-    memory: BodyMemory,
+    memory: MemoryShare,
 }
-
-/// The memory of a body, which counts until this is dropped: also for what was made of it.
-pub(crate) type BodyMemory = Option<OwnedSemaphorePermit>;
 
 impl Received {
     /// Drops the bytes; what was made of them counts on.
-    pub(crate) fn into_memory(self) -> BodyMemory {
+    pub(crate) fn into_memory(self) -> MemoryShare {
         self.memory
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
+
+    /// Room beside it for something that is kept longer or less long.
+    pub(crate) fn another_share(&self) -> MemoryShare {
+        self.memory.another()
+    }
 }
 
 impl Bodies {
-    /// Bodies of at most `limit` bytes each and `total` bytes together, each arriving within `time`.
+    /// Bodies of at most `limit` bytes each, each arriving within `time`. They count as soon as they arrive, and two of the
+    /// largest fit into `total` bytes.
     pub(crate) fn new(limit: usize, total: usize, time: Duration) -> Bodies {
-        Bodies { memory: Arc::new(Semaphore::new(total.max(2 * limit) / PERMIT_BYTES + 1)), limit, time }
+        Bodies { memory: ClientMemory::new(total.max(2 * limit)), limit, time }
+    }
+
+    /// The most bytes of one.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
     }
 
     /// The whole body.
@@ -62,19 +66,18 @@ impl Bodies {
     }
 
     /// Memory for what is made of a body besides; an error if it is more than a body may have, or than there is now.
-    pub(crate) fn reserve(&self, bytes: usize) -> Result<BodyMemory, ApiError> {
+    pub(crate) fn reserve(&self, bytes: usize) -> Result<MemoryShare, ApiError> {
         if bytes > self.limit {
             return Err(self.report_too_large(bytes));
         }
-        let permits = bytes.div_ceil(PERMIT_BYTES) as u32;
-        let memory = Arc::clone(&self.memory).try_acquire_many_owned(permits).map_err(|_| too_many())?;
-        Ok((permits > 0).then_some(memory))
+        let mut share = self.memory.share();
+        share.reach(bytes)?;
+        Ok(share)
     }
 
     async fn receive(&self, body: Body) -> Result<Received, ApiError> {
         let mut body = pin!(body);
-        let mut received = Received { bytes: Vec::new(), memory: None };
-        let mut counted = 0;
+        let mut received = Received { bytes: Vec::new(), memory: self.memory.share() };
         while let Some(frame) = poll_fn(|context| body.as_mut().poll_frame(context)).await {
             let frame =
                 frame.map_err(|error| ApiError::new(ErrorKind::Invalid, format!("the body is incomplete: {error}")))?;
@@ -84,16 +87,7 @@ impl Bodies {
             }
             received.bytes.extend_from_slice(&data);
             // A vector may take twice what it holds.
-            let due = received.bytes.capacity() / PERMIT_BYTES + 1;
-            if due > counted {
-                let more =
-                    Arc::clone(&self.memory).try_acquire_many_owned((due - counted) as u32).map_err(|_| too_many())?;
-                match &mut received.memory {
-                    Some(memory) => memory.merge(more),
-                    empty => *empty = Some(more),
-                }
-                counted = due;
-            }
+            received.memory.reach(received.bytes.capacity())?;
         }
         Ok(received)
     }
@@ -112,6 +106,41 @@ impl Bodies {
     }
 }
 
-fn too_many() -> ApiError {
-    ApiError::busy("too many large requests at once; try again in 1 s", Duration::from_secs(1))
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use axum::body::Bytes;
+    use hyper::body::Frame;
+
+    use super::*;
+
+    /// A body that never ends, with a byte from time to time.
+    struct Dribbling(Pin<Box<tokio::time::Sleep>>);
+
+    const PAUSE: Duration = Duration::from_secs(7);
+
+    impl HttpBody for Dribbling {
+        type Data = Bytes;
+        type Error = axum::Error;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+            std::task::ready!(self.0.as_mut().poll(context));
+            self.0 = Box::pin(tokio::time::sleep(PAUSE));
+            Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b" ")))))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_has_its_time_in_all() {
+        let (limit, begin) = (Duration::from_secs(30), tokio::time::Instant::now());
+        let bodies = Bodies::new(1 << 20, 2 << 20, limit);
+        let body = Body::new(Dribbling(Box::pin(tokio::time::sleep(PAUSE))));
+        let error = bodies.read(body).await.err().expect("it never ends");
+        assert_eq!((error.kind, begin.elapsed()), (ErrorKind::Slow, limit));
+    }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod accept;
 pub(crate) mod body;
+pub(crate) mod client_memory;
 mod connection_slots;
 pub(crate) mod guard;
 pub(crate) mod held;

@@ -64,12 +64,14 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_write_that_waits_too_long_fails() {
+        let (limit, begin) = (Duration::from_secs(30), tokio::time::Instant::now());
         let (mut reader, writer) = duplex(16);
-        let mut writer = WriteTimeout::new(writer, Duration::from_millis(20));
+        let mut writer = WriteTimeout::new(writer, limit);
         writer.write_all(&[0; 16]).await.unwrap();
         assert_eq!(writer.write_all(&[0; 16]).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(begin.elapsed(), limit);
         reader.read_exact(&mut [0; 16]).await.unwrap();
         writer.write_all(&[0; 16]).await.unwrap();
     }

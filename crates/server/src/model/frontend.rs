@@ -20,6 +20,7 @@ use crate::answer::answer_stream::{AnswerStream, ChoiceParser};
 use crate::answer::jobs::Jobs;
 use crate::answer::resume_log::Recorder;
 use crate::error::{ApiError, ErrorKind};
+use crate::http::client_memory::ClientMemory;
 use crate::observe::metrics::Metrics;
 use crate::options::Limits;
 use crate::request::validate::{Beginning, Chat, Infill, Source, ValidRequest, shortened};
@@ -96,6 +97,8 @@ pub(crate) struct ModelFrontend {
     template: Option<ChatTemplate>,
     kept_tokens: KeptTokens,
     constraints: OutputConstraints,
+    /// For all texts that are being tokenised.
+    preparing: ClientMemory,
     answer_time: Duration,
     random: RandomNumbers,
 }
@@ -209,6 +212,7 @@ impl ModelFrontend {
             aliases,
             metrics,
             created: unix_seconds(),
+            preparing: ClientMemory::new(limits.preparation_bytes),
             answer_time: limits.answer_time,
             random: RandomNumbers::default(),
         }
@@ -355,6 +359,14 @@ impl ModelFrontend {
         }
     }
 
+    /// An error if so many tokens are more than a prompt may have.
+    pub(crate) fn check_count(&self, tokens: usize) -> Result<(), ApiError> {
+        match tokens > self.model.service.context() as usize {
+            true => Err(self.too_long(&format!("{tokens} tokens"))),
+            false => Ok(()),
+        }
+    }
+
     fn too_long(&self, tokens: &str) -> ApiError {
         let context = self.model.service.context();
         let message = format!(
@@ -385,6 +397,8 @@ impl ModelFrontend {
             }
             Source::Text(plain) => {
                 self.check_length(plain)?;
+                let mut working = self.preparing.share();
+                working.reach(text.tokenizer().working_bytes(plain))?;
                 Ok(TokenizedPrompt::of_text(text.plain_prompt(plain)?))
             }
             Source::Infill(Infill { prefix, suffix }) => {
@@ -404,6 +418,8 @@ impl ModelFrontend {
                 let prompt = self.render(chat)?;
                 let shown = prompt.text();
                 self.check_length(&shown)?;
+                let mut working = self.preparing.share();
+                working.reach(text.tokenizer().prompt_working_bytes(&prompt))?;
                 Ok(TokenizedPrompt {
                     tokens: text.tokenizer().encode_prompt(&prompt)?,
                     parser: Some(self.reply_format.parser(&shown, chat.tools.as_ref())),

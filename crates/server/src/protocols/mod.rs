@@ -13,6 +13,7 @@ use std::sync::Arc;
 use axum::extract::{Extension, Request, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -23,11 +24,15 @@ use crate::answer::resume_log::StreamLog;
 use crate::answer::{Answer, Usage};
 use crate::app::App;
 use crate::error::{ApiError, ErrorKind};
-use crate::http::body::BodyMemory;
+use crate::http::body::Received;
+use crate::http::client_memory::MemoryShare;
 use crate::http::held::holding;
 use crate::model::frontend::{Caller, ModelFrontend, PreparedRequest};
 use crate::protocols::openai::responses::store::ResponseStore;
 use crate::request::validate::RawRequest;
+
+/// The most bytes of an answer that are written between other work of a thread that serves connections.
+const WRITTEN_AT_ONCE: usize = 64 << 10;
 
 /// How a protocol asks for text and receives it; the value is what it remembers of one request.
 pub(crate) trait Protocol: Sized + Send + 'static {
@@ -112,8 +117,9 @@ pub(crate) async fn generate<P: Protocol>(
             event_stream::respond(answers, protocol.event_writer(), setup)
         }
         None => {
-            let (answers, usage) = answers.collect().await?;
-            json(&protocol.response(answers, usage))
+            let mut collected = memory.another();
+            let (answers, usage) = answers.collect(&mut collected).await?;
+            send(collected, move || protocol.response(answers, usage)).await?
         }
     };
     // For the log line of the request.
@@ -128,7 +134,7 @@ pub(crate) async fn read_body<T: Send + 'static>(
     request: Request,
     work: impl FnOnce(&[u8]) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
-    prepare(app, request, work).await.map(|(done, _)| done)
+    receive(app, request, |body| work(body.bytes())).await
 }
 
 /// The same with the memory that the body took, for what is kept of it.
@@ -136,17 +142,66 @@ pub(crate) async fn prepare<T: Send + 'static>(
     app: &App,
     request: Request,
     work: impl FnOnce(&[u8]) -> Result<T, ApiError> + Send + 'static,
-) -> Result<(T, BodyMemory), ApiError> {
+) -> Result<(T, MemoryShare), ApiError> {
+    receive(app, request, |body| {
+        let done = work(body.bytes())?;
+        Ok((done, body.into_memory()))
+    })
+    .await
+}
+
+/// Reads the body, and sends what is made of it there; its work may count what it needs.
+pub(crate) async fn answer<T: Serialize>(
+    app: &App,
+    request: Request,
+    work: impl FnOnce(&[u8], &mut MemoryShare) -> Result<T, ApiError> + Send + 'static,
+) -> Result<Response, ApiError> {
+    receive(app, request, |body| {
+        let (mut working, mut sent) = (body.another_share(), body.another_share());
+        let bytes = sent.json(&work(body.bytes(), &mut working)?)?;
+        Ok(holding(json_bytes(bytes), sent))
+    })
+    .await
+}
+
+/// Receives the body, then works on it when it is the tenant's turn.
+async fn receive<T: Send + 'static>(
+    app: &App,
+    request: Request,
+    work: impl FnOnce(Received) -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    // Before anything is read or tokenised for it.
+    app.model.current().model.service.check_memory()?;
     let tenant = request.extensions().get::<Caller>().map(|caller| caller.tenant).unwrap_or_default();
     let body = app.bodies.read(request.into_body()).await?;
     let turn = app.workers.wait(tenant).await;
     let done = tokio::task::spawn_blocking(move || {
         let _turn = turn;
-        let done = work(body.bytes())?;
-        Ok((done, body.into_memory()))
+        work(body)
     });
     done.await.unwrap_or_else(|_| {
         Err(ApiError::new(ErrorKind::Internal, "the request could not be prepared; see the server's log"))
+    })
+}
+
+/// Sends an answer. `working` counts what it is made of until it is written, and what is sent counts until then. A large one
+/// is not written on a thread that serves connections.
+pub(crate) async fn send<T: Serialize>(
+    working: MemoryShare,
+    make: impl FnOnce() -> T + Send + 'static,
+) -> Result<Response, ApiError> {
+    let size = working.bytes();
+    let write = move || {
+        let mut sent = working.another();
+        let bytes = sent.json(&make())?;
+        drop(working);
+        Ok(holding(json_bytes(bytes), sent))
+    };
+    if size <= WRITTEN_AT_ONCE {
+        return write();
+    }
+    tokio::task::spawn_blocking(write).await.unwrap_or_else(|_| {
+        Err(ApiError::new(ErrorKind::Internal, "the answer could not be written; see the server's log"))
     })
 }
 
@@ -171,7 +226,11 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
 
 /// A response with a JSON body.
 pub(crate) fn json(value: &Value) -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], value.to_string()).into_response()
+    json_bytes(value.to_string().into_bytes())
+}
+
+fn json_bytes(bytes: Vec<u8>) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], bytes).into_response()
 }
 
 /// A setting as it was written, not as the nearest number with more digits.

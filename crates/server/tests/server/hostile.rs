@@ -5,10 +5,11 @@ use std::net::TcpStream;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use cascadia_server::fuzzing::{Routes, Unread};
 use cascadia_server::{Limits, ServerOptions};
 use serde_json::json;
 
-use crate::harness::{Running, read_reply};
+use crate::harness::{CONTEXT, Running, model, read_reply};
 
 const CHAT: &str = "POST /v1/chat/completions";
 
@@ -101,24 +102,6 @@ fn heads_have_limits() {
         let status = read_reply(&mut stream).status;
         assert!([0, 400, 505].contains(&status), "{wrong:?}: {status}");
     }
-}
-
-#[test]
-fn slow_clients_are_cut() {
-    let short = Duration::from_millis(300);
-    let limits = Limits { header_time: short, connections: 4, ..Limits::default() };
-    let server = Running::start(ServerOptions { limits, ..ServerOptions::default() });
-    let mut slow: Vec<_> = (0..4).map(|_| server.connect()).collect();
-    // One that gets no core for so long is cut before it has said a word.
-    let _ = slow[0].write_all(b"GET /livez HTTP/1.1\r\nhost: lo");
-    let statuses: Vec<u16> = slow.iter_mut().map(|stream| read_reply(stream).status).collect();
-    assert!([0, 408].contains(&statuses[0]), "{statuses:?}");
-    // For the same reason this may take more than one.
-    until("their places are free again", || server.get("/livez").status == 200);
-    let limits = Limits { body_time: short, ..Limits::default() };
-    let server = Running::start(ServerOptions { limits, ..ServerOptions::default() });
-    let body = server.raw(b"POST /tokenize HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n{");
-    assert_eq!(body.status, 408);
 }
 
 /// Waits until something is so.
@@ -228,6 +211,57 @@ fn texts_that_wait_to_be_embedded_count() {
 }
 
 #[test]
+fn an_answer_counts_until_it_was_sent() {
+    let limits = Limits { body_bytes: 64 << 10, bodies_bytes: 128 << 10, ..Limits::default() };
+    let options = ServerOptions { limits, ..ServerOptions::default() };
+    let routes = Routes::new(model(CONTEXT), &options).expect("the routes");
+    for (path, body) in [
+        ("/tokenize", json!({"prompt": "a b ".repeat(200)})),
+        ("/detokenize", json!({"tokens": vec![300; 1000]})),
+        ("/v1/embeddings", json!({"input": ["a", "b", "c"]})),
+        ("/v1/completions", json!({"prompt": "a", "max_tokens": 4, "n": 8, "logprobs": 5})),
+    ] {
+        let body = body.to_string();
+        let post = || routes.post_unread(path, body.as_bytes()).expect("an answer");
+        // There are 33 permits of 4 KiB.
+        let unread: Vec<Unread> = (0..40).map(|_| post()).collect();
+        let refused = unread.iter().filter(|answer| answer.status == 429).count();
+        assert!(unread.len() > refused && unread.iter().all(|answer| [200, 429].contains(&answer.status)), "{path}");
+        assert!(refused > 0, "{path}: what nobody reads is not counted");
+        drop(unread);
+        assert_eq!(post().status, 200, "{path}: memory is given back");
+    }
+}
+
+#[test]
+fn an_answer_that_can_never_be_held_is_refused() {
+    let limits = Limits { body_bytes: 64 << 10, bodies_bytes: 128 << 10, ..Limits::default() };
+    let server = Running::start(ServerOptions { limits, ..ServerOptions::default() });
+    let long = json!({"prompt": "a", "max_tokens": 100, "n": 8, "logprobs": 5, "min_tokens": 100});
+    let reply = server.post("/v1/completions", &long);
+    assert_eq!(reply.status, 413, "{}", reply.text());
+    assert!(reply.text().contains("stream the answer"), "{}", reply.text());
+    let mut streamed = long;
+    streamed["stream"] = true.into();
+    assert_eq!(server.post("/v1/completions", &streamed).status, 200, "a stream is not held");
+    let tokens = |count: usize| server.post("/detokenize", &json!({"tokens": vec![300; count]}));
+    assert_eq!(tokens(CONTEXT as usize).status, 200);
+    let reply = tokens(CONTEXT as usize + 1);
+    assert_eq!((reply.status, reply.json()["error"]["code"].as_str()), (400, Some("context_length_exceeded")));
+    // What a thousand of the longest tokens say does not fit.
+    let server = Running::with_context(
+        16384,
+        ServerOptions {
+            limits: Limits { body_bytes: 64 << 10, bodies_bytes: 128 << 10, ..Limits::default() },
+            ..ServerOptions::default()
+        },
+    );
+    let reply = server.post("/detokenize", &json!({"tokens": vec![300; 16000]}));
+    assert_eq!(reply.status, 400, "{}", reply.text());
+    assert!(reply.text().contains("the text of these tokens has"), "{}", reply.text());
+}
+
+#[test]
 fn a_text_that_cannot_fit_is_refused_by_its_length() {
     let server = Running::shared();
     let long = "a".repeat(7 << 20);
@@ -243,6 +277,38 @@ fn a_text_that_cannot_fit_is_refused_by_its_length() {
         assert_eq!(reply.status, 400, "{path}");
         assert!(reply.text().contains("at least") || path.contains("chat") || path.contains("messages"), "{path}");
     }
+}
+
+#[test]
+fn tokenising_counts_before_it_is_done() {
+    let limits = Limits { preparation_bytes: 16 << 20, ..Limits::default() };
+    // A context that a text may fit into which cannot be cut: its length alone does not refuse it.
+    let server = Running::with_context(1 << 18, ServerOptions { limits, ..ServerOptions::default() });
+    let long = server.post("/tokenize", &json!({"prompt": "a".repeat(1 << 20)}));
+    assert_eq!(long.status, 413, "{}", &long.text()[..long.text().len().min(200)]);
+    let message = json!([{"role": "user", "content": "a".repeat(1 << 20)}]);
+    assert_eq!(server.post("/v1/messages/count_tokens", &json!({"messages": message})).status, 413);
+    let words = server.post("/tokenize", &json!({"prompt": "word ".repeat(1 << 17)}));
+    assert_eq!(words.status, 200, "it is read in parts: {}", &words.text()[..words.text().len().min(200)]);
+}
+
+#[test]
+fn requests_are_refused_while_memory_is_nearly_used_up() {
+    let model = model(CONTEXT);
+    let service = model.service.clone();
+    let server = Running::serve(model, ServerOptions::default());
+    let asks = |path: &str| server.post(path, &json!({"prompt": "a", "input": "a", "max_tokens": 1}));
+    for (used, status) in [(0.94, 200), (0.96, 503), (0.93, 503), (0.9, 200)] {
+        service.update_memory(Some(used));
+        for path in ["/v1/completions", "/tokenize", "/v1/embeddings"] {
+            let reply = asks(path);
+            assert_eq!(reply.status, status, "{path} at {used}: {}", reply.text());
+            assert_eq!(reply.header("retry-after").is_some(), status == 503, "{path} at {used}");
+        }
+        assert_eq!(server.get("/readyz").status, status);
+        assert_eq!(server.get("/livez").status, 200, "a supervisor must not kill it");
+    }
+    assert!(server.get("/metrics").text().contains("cascadia_memory_percent 90\n"));
 }
 
 /// Whether there is something to read, be it the end.

@@ -16,7 +16,7 @@ use crate::app::App;
 use crate::error::{ApiError, ErrorKind};
 use crate::http::held::holding;
 use crate::model::frontend::{Caller, ModelFrontend};
-use crate::protocols::{json, parse, prepare};
+use crate::protocols::{parse, prepare, send};
 use crate::request::prompts::Prompts;
 use crate::request::validate::shortened;
 
@@ -59,20 +59,19 @@ pub(crate) async fn embed(
     .await?;
     frontend.count(adapter.as_ref());
     let used: usize = prompts.iter().map(Vec::len).sum();
-    let (mut data, mut numbers) = (Vec::with_capacity(prompts.len()), Vec::new());
+    let (mut vectors, mut numbers, mut working) = (Vec::with_capacity(prompts.len()), Vec::new(), memory.another());
     // One after the other: a long list takes one slot of the queue, like any other request.
-    for (index, prompt) in prompts.into_iter().enumerate() {
+    for prompt in prompts {
         let jobs = submit(&frontend, prompt, (&caller, &adapter)).await?;
         numbers.push(jobs.numbers().0);
         let vector = embedding(jobs).await?;
-        data.push(json!({"object": "embedding", "index": index, "embedding": encoded(&vector, encoding)}));
+        // The number itself, and as a value of JSON.
+        working.reach(working.bytes() + vector.len() * (size_of::<f32>() + size_of::<Value>()))?;
+        vectors.push(vector);
     }
-    let mut response = json(&json!({
-        "object": "list",
-        "model": model,
-        "data": data,
-        "usage": {"prompt_tokens": used, "total_tokens": used},
-    }));
+    let usage = json!({"prompt_tokens": used, "total_tokens": used});
+    let list = move || json!({"object": "list", "model": model, "data": data(vectors, encoding), "usage": usage});
+    let mut response = send(working, list).await?;
     response.extensions_mut().insert(JobNumbers(numbers.join(",")));
     Ok(holding(response, memory))
 }
@@ -127,6 +126,13 @@ fn normalised(mut vector: Vec<f32>) -> Vec<f32> {
         vector.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);
     }
     vector
+}
+
+fn data(vectors: Vec<Vec<f32>>, encoding: Encoding) -> Vec<Value> {
+    let numbered = vectors.into_iter().enumerate();
+    numbered
+        .map(|(index, vector)| json!({"object": "embedding", "index": index, "embedding": encoded(&vector, encoding)}))
+        .collect()
 }
 
 fn encoded(vector: &[f32], encoding: Encoding) -> Value {

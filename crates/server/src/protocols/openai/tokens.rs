@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use axum::extract::{Extension, Request, State};
 use axum::response::Response;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::message::{MAX_MESSAGES, Message};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::model::frontend::Caller;
-use crate::protocols::{json, parse, read_body};
+use crate::protocols::{answer, parse};
 use crate::request::bounded::{Json, List};
 use crate::request::tools::MAX_TOOLS;
 use crate::request::validate::{Chat, Source};
@@ -43,6 +43,18 @@ pub(crate) struct DetokenizeRequest {
     tokens: List<u32, { 1 << 18 }>,
 }
 
+#[derive(Serialize)]
+struct Tokenized {
+    count: usize,
+    max_model_len: u32,
+    tokens: Vec<u32>,
+}
+
+#[derive(Serialize)]
+struct Detokenized {
+    prompt: String,
+}
+
 /// Tokens of a text.
 pub(crate) async fn tokenize(
     State(app): State<Arc<App>>,
@@ -51,7 +63,7 @@ pub(crate) async fn tokenize(
 ) -> Result<Response, ApiError> {
     let frontend = app.model.current();
     let context = frontend.model.service.context();
-    read_body(&app, request, move |bytes| {
+    answer(&app, request, move |bytes, _| {
         let body: TokenizeRequest = parse(bytes)?;
         frontend.select(body.model.as_deref(), &caller)?;
         let source = match (body.prompt, body.messages) {
@@ -64,7 +76,7 @@ pub(crate) async fn tokenize(
             _ => return Err(ApiError::invalid("prompt", "send either prompt or messages")),
         };
         let tokens = frontend.tokens(&source)?;
-        Ok(json(&json!({"count": tokens.len(), "max_model_len": context, "tokens": tokens})))
+        Ok(Tokenized { count: tokens.len(), max_model_len: context, tokens })
     })
     .await
 }
@@ -76,12 +88,23 @@ pub(crate) async fn detokenize(
     request: Request,
 ) -> Result<Response, ApiError> {
     let frontend = app.model.current();
-    read_body(&app, request, move |bytes| {
+    let most = app.bodies.limit();
+    answer(&app, request, move |bytes, working| {
         let body: DetokenizeRequest = parse(bytes)?;
         frontend.select(body.model.as_deref(), &caller)?;
+        frontend.check_count(body.tokens.0.len())?;
         let tokens = frontend.tokens(&Source::Tokens(body.tokens.0))?;
-        let bytes = frontend.model.text.tokenizer().decode(&tokens);
-        Ok(json(&json!({"prompt": String::from_utf8_lossy(&bytes)})))
+        let tokenizer = frontend.model.text.tokenizer();
+        let length = tokens.iter().filter_map(|token| tokenizer.token_bytes(*token)).map(<[u8]>::len).sum::<usize>();
+        // Every byte that is not text is shown as a character of three.
+        let needed = 4 * length;
+        if needed > most {
+            let message = format!("the text of these tokens has {length} bytes; send fewer than {} at once", most / 4);
+            return Err(ApiError::invalid("tokens", message));
+        }
+        working.reach(needed)?;
+        let bytes = tokenizer.decode(&tokens);
+        Ok(Detokenized { prompt: String::from_utf8_lossy(&bytes).into_owned() })
     })
     .await
 }
