@@ -2,19 +2,26 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
 use cascadia_engine::service::CacheEvent;
 use serde_json::{Value, json};
 
+use super::status::own_share;
 use crate::app::App;
+use crate::model::frontend::Caller;
 use crate::protocols::json;
 
-/// Everything about the cache, for those who look after the server. Numbers are those of all tenants together.
-pub(crate) async fn show(State(app): State<Arc<App>>) -> Response {
+/// Everything about the cache, for those who look after the server. Where there are keys, others learn how it is stored and
+/// what they have of it: numbers of all tenants together would tell them what the others do.
+pub(crate) async fn show(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>) -> Response {
     let frontend = app.model.current();
     let service = &frontend.model.service;
     let (layout, now) = (service.cache_layout(), service.snapshot());
+    let sees_all = caller.is_admin || app.keys.is_none();
+    let pages = |page_bytes, counts| sees_all.then(|| pages(page_bytes, counts)).flatten();
+    let events = if sees_all { service.cache_events() } else { Vec::new() };
     json(&json!({
         "policy": layout.policy,
         "page_tokens": layout.page_tokens,
@@ -25,7 +32,8 @@ pub(crate) async fn show(State(app): State<Arc<App>>) -> Response {
         ),
         "tails": pages(layout.tail_page_bytes, [now.tail_pages, now.tail_pages_held, now.tail_pages_cached, 0]),
         "now_seconds": service.seconds(),
-        "events": service.cache_events().iter().map(event).collect::<Vec<Value>>(),
+        "tenants": own_share(&now.tenants, caller.tenant),
+        "events": events.iter().map(event).collect::<Vec<Value>>(),
     }))
 }
 

@@ -172,7 +172,7 @@ fn spill(status: &SpillStatus) -> Value {
 
 /// What a tenant may see of who is served: itself, by a hash of its name, which stays in the key file. What all have
 /// together is among the numbers of the service.
-fn own_share(tenants: &[TenantShare], caller: Tenant) -> Vec<Value> {
+pub(super) fn own_share(tenants: &[TenantShare], caller: Tenant) -> Vec<Value> {
     let own = tenants.iter().filter(|share| share.tenant == caller);
     let object = |share: &TenantShare| {
         let name = format!("{:016x}", share.tenant.0);
