@@ -1,7 +1,10 @@
 //! What jobs report: text, log probabilities, embeddings, reuse, and errors that stay with the job that caused them.
 
-use cascadia_engine::service::{Job, Score, Task, TokenLogprobs};
-use cascadia_engine::{EngineError, FinishReason, Sampling};
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex};
+
+use cascadia_engine::service::{Job, Score, Service, Task, TokenLogprobs, Update};
+use cascadia_engine::{EngineError, FinishReason, Flow, Sampling};
 use cascadia_model::CachePages;
 
 use crate::harness::{Leave, Request, Setup, fixture, hear, job, long, request, text};
@@ -192,4 +195,68 @@ fn a_full_context_ends_the_answer() {
         assert_eq!(heard.outcome.unwrap().finish, FinishReason::Length);
         assert_eq!(heard.tokens.len(), 129 - request.prompt.len());
     }
+}
+
+/// A prompt of five pages that is continued until its reader leaves.
+fn long_job() -> (Job, Receiver<Update>) {
+    job(&Request { stop_tokens: Vec::new(), ..request(prompt(300), 0.0, 200) }, Leave::Never)
+}
+
+/// Runs a job of one page, and calls `at_token` with the pages that were held before each of its tokens.
+fn observe(service: &Service, at_token: impl FnMut(u64) + Send + 'static) {
+    let (own, updates) = job(&Request { stop_tokens: Vec::new(), ..request(prompt(20), 0.0, 30) }, Leave::Never);
+    let (mut sink, mut at_token, handle) = (own.sink, at_token, service.handle());
+    let observing = move |update: Update| {
+        if matches!(update, Update::Token(_)) {
+            at_token(handle.snapshot().pages_held);
+        }
+        sink(update)
+    };
+    service.handle().submit(Job { sink: Box::new(observing), ..own }).unwrap();
+    hear(&updates);
+}
+
+#[test]
+fn a_reader_that_is_gone_holds_no_page_after_the_next_step() {
+    let service = setup().start();
+    let (long, updates) = long_job();
+    let (handle, id) = (service.handle(), service.handle().submit(long).unwrap());
+    let held = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&held);
+    observe(&service, move |pages| {
+        let mut seen = seen.lock().unwrap();
+        seen.push(pages);
+        if seen.len() == 10 {
+            handle.cancel(id);
+        }
+    });
+    // The tenth token came in the step before, the eleventh in the step before which it is cancelled.
+    let held = held.lock().unwrap().clone();
+    assert!(held[9] > 5 && held[10] > 5, "{held:?}");
+    assert_eq!(held[11..], vec![1; held.len() - 11], "{held:?}");
+    drop(updates);
+}
+
+#[test]
+fn a_reader_that_stops_holds_no_page_after_that_step() {
+    let service = setup().start();
+    let (long, updates) = long_job();
+    let (held, left) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(None)));
+    let (mut sink, mut tokens, seen, leaves) = (long.sink, 0, Arc::clone(&held), Arc::clone(&left));
+    let stopping = move |update: Update| {
+        tokens += usize::from(matches!(update, Update::Token(_)));
+        if tokens == 8 {
+            leaves.lock().unwrap().get_or_insert(seen.lock().unwrap().len());
+            return Flow::Stop;
+        }
+        sink(update)
+    };
+    service.handle().submit(Job { sink: Box::new(stopping), ..long }).unwrap();
+    let seen = Arc::clone(&held);
+    observe(&service, move |pages| seen.lock().unwrap().push(pages));
+    let (held, left) = (held.lock().unwrap().clone(), left.lock().unwrap().expect("it left"));
+    assert!(left > 0 && left + 2 < held.len() && held[left - 1] > 5, "left after {left} of {held:?}");
+    // The next token may be one of the same step.
+    assert_eq!(held[left + 1..], vec![1; held.len() - left - 1], "left after {left} of {held:?}");
+    drop(updates);
 }
