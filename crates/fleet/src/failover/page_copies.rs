@@ -172,6 +172,7 @@ mod tests {
     use cascadia_model::{PageClass, PageRun};
 
     use super::*;
+    use crate::Clock;
 
     /// A step of one row of a sequence of two pages.
     fn plan(start: u32) -> StepPlan {
@@ -197,9 +198,9 @@ mod tests {
     #[test]
     fn pages_are_copied_until_nothing_is_missing() {
         let mut copies = PageCopies::default();
-        assert!(copies.are_complete() && copies.begin(Instant::now()).is_none());
+        assert!(copies.are_complete() && copies.begin(Clock::system().now()).is_none());
         copies.told(&plan(70), &[]);
-        assert!(!copies.are_complete() && copies.begin(Instant::now()) == Some(LEAST_BYTES));
+        assert!(!copies.are_complete() && copies.begin(Clock::system().now()) == Some(LEAST_BYTES));
         assert_eq!(give(&mut copies, (60, 100), 0), Some(PieceCheck::Part));
         // What is full is not written any more, so that steps may come in between.
         copies.told(&plan(71), &[]);
@@ -235,7 +236,7 @@ mod tests {
         assert_eq!(give(&mut copies, (60, 100), 0), Some(PieceCheck::Damaged));
         copies.give_up();
         copies.told(&plan(71), &[]);
-        assert!(!copies.are_complete() && copies.begin(Instant::now()).is_none());
+        assert!(!copies.are_complete() && copies.begin(Clock::system().now()).is_none());
         // A sequence that was wrong may still be there when others have ended.
         copies.refute();
         copies.told(&plan(72), &[5]);
@@ -247,7 +248,7 @@ mod tests {
 
     #[test]
     fn pieces_follow_the_links_and_take_a_sixteenth_of_the_time() {
-        let (mut copies, begin) = (PageCopies::default(), Instant::now());
+        let (mut copies, begin) = (PageCopies::default(), Clock::system().now());
         copies.told(&plan(70), &[]);
         let bytes = |copies: &PageCopies| copies.begin(begin).expect("it is time");
         for expected in [64 << 10, 256 << 10, 1 << 20, MOST_PIECE, MOST_PIECE] {

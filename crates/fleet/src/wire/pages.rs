@@ -254,8 +254,8 @@ mod tests {
         let request = PageRequest { of: of(0..1), offset: 5, most: 9 };
         assert!(PageSource::default().piece(&request, Some(&page(|_| 0))).is_err());
         assert!(PageRequest::parse(&PageRequest { most: MOST_PIECE + 1, ..request }.bytes()).is_err());
-        for tokens in [3..3, 5..2, 0..PAGE_TOKENS + 1] {
-            assert!(PageRequest::parse(&PageRequest { of: of(tokens), offset: 0, most: 9 }.bytes()).is_err());
+        for (first, end) in [(3, 3), (5, 2), (0, PAGE_TOKENS + 1)] {
+            assert!(PageRequest::parse(&PageRequest { of: of(first..end), offset: 0, most: 9 }.bytes()).is_err());
         }
     }
 }
