@@ -54,10 +54,29 @@ def family_table():
              "|---|---|---|---|"]
     for title, names in families():
         own = [folder for folder, kind in types.items() if kind in names]
+        if not own and (ROOT / "fixtures" / "encoders" / names[0].replace("_bert", "")).exists():
+            continue
         listed = [folder for folder in own if folder in compared]
         agreed = [folder for folder in own if folder in llama_cpp]
         cell = " ".join(f"`{folder}`" for folder in listed)
         lines.append(f"| {title} | {cell or '–'} | {len(own) or '–'} | {' '.join(f'`{f}`' for f in agreed) or '–'} |")
+    return lines
+
+
+def encoder_table():
+    """Encoders have fixtures of their own: hidden states, and embeddings or ranks."""
+    folder, tests = ROOT / "fixtures" / "encoders", read("crates/cascadia/tests/embeddings.rs")
+    types = {path.parent.name: json.loads(path.read_text())["model_type"] for path in sorted(folder.glob("*/config.json"))}
+    hidden = set(re.findall(r'check_encoder\("([a-z-]+)"\)', read("crates/model/tests/encoders.rs")))
+    embedded = set(re.findall(r'check\("([a-z-]+)"\)', tests))
+    ranked = set(names_in(tests, "fn pairs_are_ranked", "] {"))
+    lines = ["| Encoder | Hidden states match `transformers` | Embeddings match `sentence-transformers` | Ranks match its `CrossEncoder` |",
+             "|---|---|---|---|"]
+    for title, names in families():
+        own = [fixture for fixture, kind in types.items() if kind in names]
+        cells = [" ".join(f"`{fixture}`" for fixture in own if fixture in group) or "–" for group in (hidden, embedded, ranked)]
+        if own:
+            lines.append(f"| {title}: {', '.join(names)} | {' | '.join(cells)} |")
     return lines
 
 
@@ -88,7 +107,8 @@ def tables():
               "`crates/quantize/tests/quantize.rs` (number of fixtures); `checks/llama_cpp.py`.")
     formats = ("Tests: `crates/kernels/tests/decode.rs`; `crates/kernels/tests/parity.rs`; `crates/model/tests/golden.rs`; "
                "`crates/kernels/tests/quantize.rs`; `checks/llama_cpp.py`.")
-    return "\n".join([*family_table(), "", behind, "", *format_table(), "", formats, ""])
+    encoders = "Tests: `crates/model/tests/encoders.rs`; `crates/cascadia/tests/embeddings.rs`."
+    return "\n".join([*family_table(), "", behind, "", *encoder_table(), "", encoders, "", *format_table(), "", formats, ""])
 
 
 def main():

@@ -101,6 +101,7 @@
 
 #[cfg(feature = "fleet")]
 mod coordinate;
+mod embed;
 #[cfg(feature = "embedded-model")]
 mod embedded;
 mod error;
@@ -132,6 +133,7 @@ pub use {
 };
 
 pub use cascadia_engine::{FinishReason, Message, Sampling, Stats};
+pub use embed::{EmbedOptions, LongTexts};
 #[cfg(feature = "embedded-model")]
 pub use embedded::EMBEDDED_MODEL;
 pub use error::Error;

@@ -25,6 +25,8 @@ pub struct Model {
     pub(crate) service: Service,
     pub(crate) info: ModelInfo,
     pub(crate) queue: usize,
+    /// Requests that are computed at a time.
+    pub(crate) parallel: u32,
     pub(crate) adapters: AdapterStore,
 }
 
@@ -310,7 +312,7 @@ impl ModelBuilder {
             None => Service::start(engine, Arc::clone(&text), options)?,
             Some(draft) => Service::start_with_draft(engine, draft, Arc::clone(&text), options)?,
         };
-        Ok(Model { name, text, service, info, queue, adapters })
+        Ok(Model { name, text, service, info, queue, parallel: self.parallel, adapters })
     }
 }
 

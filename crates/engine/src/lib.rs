@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod adapters;
+mod embedding_text;
 mod error;
 mod exponential;
 mod generate;

@@ -3,10 +3,13 @@
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use cascadia_text::{ChatTemplate, Clock, Conversation, Prompt, SpecialTokens, TemplateLimits, Tokenizer};
+use cascadia_text::{
+    ChatTemplate, Clock, Conversation, EnclosedPair, Prompt, SpecialTokens, TemplateLimits, Tokenizer,
+};
 use cascadia_weights::{FileKind, ModelFiles};
 use serde_json::{Value, json};
 
+use crate::embedding_text::EmbeddingText;
 use crate::special_tokens::{SpecialIds, token_text};
 use crate::vocabulary::vocabulary;
 use crate::{EngineError, InfillTokens, SuggestedSampling};
@@ -21,6 +24,7 @@ pub struct ModelText {
     template: Option<String>,
     suggested: SuggestedSampling,
     infill: Option<InfillTokens>,
+    embedding: EmbeddingText,
 }
 
 /// One turn of a conversation.
@@ -49,6 +53,7 @@ impl ModelText {
             template: chat_template(files)?,
             suggested: SuggestedSampling::read(files)?,
             infill: InfillTokens::read(files, &|text| tokenizer.token_id(text)),
+            embedding: EmbeddingText::read(files, &tokenizer)?,
             special,
             tokenizer,
         })
@@ -99,6 +104,42 @@ impl ModelText {
         }
         tokens.push(middle);
         Ok(Some(tokens))
+    }
+
+    /// Tokens of a text whose embedding is wanted, with those that the model wants around it. The model's own prompt of
+    /// this name comes before it. Where it has more than `most` tokens it is cut.
+    pub fn embedding_prompt(
+        &self,
+        text: &str,
+        prompt: Option<&str>,
+        most: Option<usize>,
+    ) -> Result<Vec<u32>, EngineError> {
+        let text = self.embedding.prompted(text, prompt)?;
+        if let Some(tokens) = self.embedding.tokens(&self.tokenizer, &text, most)? {
+            return Ok(tokens);
+        }
+        let mut tokens = self.plain_prompt(&text)?;
+        tokens.truncate(most.unwrap_or(usize::MAX));
+        Ok(tokens)
+    }
+
+    /// Tokens of two texts as one, of which the model says how well they fit. Where they have more than `most` tokens the
+    /// longer one is cut.
+    pub fn pair_prompt(&self, texts: [&str; 2], most: Option<usize>) -> Result<EnclosedPair, EngineError> {
+        self.embedding.pair(&self.tokenizer, texts, most)?.ok_or_else(|| EngineError::Missing {
+            path: self.path.clone(),
+            what: "way to join two texts in its tokenizer.json",
+            advice: "use a model that was trained to rank",
+        })
+    }
+
+    /// Why an encoder answers no prompt.
+    pub fn makes_no_text(&self) -> EngineError {
+        EngineError::Missing {
+            path: self.path.clone(),
+            what: "output matrix",
+            advice: "it is an encoder, which makes embeddings and no text: use `cascadia embed` or /v1/embeddings",
+        }
     }
 
     /// Tokens of a conversation rendered by the model's template, ready for the assistant's next turn. Nothing in the

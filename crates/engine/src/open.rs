@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use cascadia_kernels::{ActivationPrecision, OpsSlot, Pool};
 use cascadia_model::{
-    ActivationStats, Adapter, AdapterFiles, AdapterPart, AdapterPrecision, CacheDemand, CachePages, KvLayout, KvPolicy,
-    LoadOptions, LoadedModel, ModelLimits, ModelSpec, PAGE_TOKENS, PageClass, Profile, Stage, TokenIo, load_stage,
+    ActivationStats, Adapter, AdapterFiles, AdapterPart, AdapterPrecision, CacheDemand, CachePages, KvFormats,
+    KvLayout, KvPolicy, LoadOptions, LoadedModel, ModelLimits, ModelSpec, PAGE_TOKENS, PageClass, Profile, Stage,
+    TokenIo, load_stage,
 };
 use cascadia_weights::{ModelFiles, WeightPages};
 
@@ -123,6 +124,17 @@ impl CacheSize {
         }
     }
 
+    /// The same of a model that keeps nothing between steps: enough for the largest step, whose sequences fill no page.
+    fn of_one_step(self, rows_per_step: u32) -> CacheSize {
+        match self {
+            CacheSize::Sequences(sequences) | CacheSize::Rest(sequences) => {
+                let pages = rows_per_step.div_ceil(PAGE_TOKENS).saturating_add(sequences);
+                CacheSize::Pages(CachePages::full(pages))
+            }
+            CacheSize::Pages(pages) => CacheSize::Pages(pages),
+        }
+    }
+
     /// Tokens of all sequences at once, about: a step need not be larger.
     fn most_tokens(&self, context: u32) -> u32 {
         match *self {
@@ -229,7 +241,8 @@ fn adapter(files: &ModelFiles, options: &OpenOptions) -> Result<Option<Arc<Adapt
 /// What a model is loaded for.
 fn limits(files: &ModelFiles, options: &OpenOptions) -> Result<(ModelSpec, LoadOptions), EngineError> {
     let spec = ModelSpec::from_files(files)?;
-    let context = options.context.unwrap_or(spec.context.min(DEFAULT_CONTEXT));
+    let usual = spec.pooling.most_tokens.unwrap_or(DEFAULT_CONTEXT).min(DEFAULT_CONTEXT);
+    let context = options.context.unwrap_or(spec.context.min(usual));
     if context == 0 || context > spec.context {
         return Err(EngineError::Setting {
             name: "context",
@@ -237,7 +250,19 @@ fn limits(files: &ModelFiles, options: &OpenOptions) -> Result<(ModelSpec, LoadO
             allowed: "at least 1 and at most what the model was made for",
         });
     }
-    let most_rows = options.rows_per_step.clamp(1, options.cache.most_tokens(context));
+    let whole_texts = spec.sees_later();
+    if whole_texts && !matches!(options.kv.formats, KvFormats::Auto | KvFormats::Exact) {
+        return Err(EngineError::Setting {
+            name: "the format of the KV cache",
+            value: format!("{} for an encoder", options.kv.describe(&spec)),
+            allowed: "auto or exact: keys and values of an encoder are kept for one step, and not rounded",
+        });
+    }
+    let most_rows = match whole_texts {
+        // A text is computed in one step.
+        true => options.rows_per_step.max(context),
+        false => options.rows_per_step.clamp(1, options.cache.most_tokens(context)),
+    };
     let mut load_options = LoadOptions {
         limits: ModelLimits { kv: options.kv.clone(), ..ModelLimits::new(context, most_rows, CachePages::full(0)) },
         ops: options.ops.clone(),
@@ -250,12 +275,14 @@ fn limits(files: &ModelFiles, options: &OpenOptions) -> Result<(ModelSpec, LoadO
     };
     load_options.limits.activations = options.activations;
     let layout = load_options.limits.kv_layout(&spec);
-    for rows_per_step in [most_rows, most_rows.min(TIGHT_ROWS_PER_STEP)] {
+    let least_rows = if whole_texts { context } else { most_rows.min(TIGHT_ROWS_PER_STEP) };
+    for rows_per_step in [most_rows, least_rows] {
         let demand = CacheDemand { context, rows_per_step, sequences: 1 };
         let one = CachePages::whole(&layout, &demand);
         (load_options.limits.rows_per_step, load_options.limits.cache) = (rows_per_step, one);
         let rest = options.memory.map(|memory| memory.saturating_sub(load_options.bytes_beside_cache(files, &spec)));
-        load_options.limits.cache = options.cache.pages(&layout, demand, rest);
+        let size = if whole_texts { options.cache.of_one_step(rows_per_step) } else { options.cache };
+        load_options.limits.cache = size.pages(&layout, demand, rest);
         if rest.is_none_or(|rest| one.bytes(&layout) <= rest) {
             break;
         }

@@ -105,4 +105,9 @@ impl Pipeline {
     pub fn normed(&mut self, plan: &StepPlan, rows: &[u32], out: &mut Vec<f32>) -> Result<(), StageError> {
         self.token_io.normed(plan, &self.hidden, rows, out)
     }
+
+    /// What the model says of a text whose hidden states became this row; `None` where it says nothing.
+    pub fn classify(&mut self, row: &[f32]) -> Result<Option<Vec<f32>>, StageError> {
+        self.token_io.classify(row)
+    }
 }

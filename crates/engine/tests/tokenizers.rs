@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use cascadia_engine::ModelText;
 use cascadia_text::{SpecialTokens, Tokenizer};
 use cascadia_weights::ModelFiles;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/tokenizers")
@@ -22,9 +22,11 @@ fn kinds() -> Vec<PathBuf> {
     folders.collect()
 }
 
-fn from_gguf(folder: &Path) -> ModelText {
-    let files = ModelFiles::open(&folder.join("vocabulary.gguf")).unwrap();
-    ModelText::read(&files).unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
+/// Encoders have no GGUF file.
+fn from_gguf(folder: &Path) -> Option<ModelText> {
+    let path = folder.join("vocabulary.gguf");
+    let files = path.exists().then(|| ModelFiles::open(&path).unwrap())?;
+    Some(ModelText::read(&files).unwrap_or_else(|error| panic!("{}: {error}", folder.display())))
 }
 
 /// Compares plain ids of all strings, and parsed ids of those in which names of special tokens make a difference.
@@ -43,15 +45,32 @@ fn check(name: &str, tokenizer: &Tokenizer, strings: &[String], expected: &Value
 #[test]
 fn every_kind_agrees_with_python_from_both_files() {
     let strings: Vec<String> = serde_json::from_value(read(&fixtures().join("strings.json"))).unwrap();
-    assert!(kinds().len() >= 21);
+    assert!(kinds().len() >= 23);
     for folder in kinds() {
         let name = folder.file_name().unwrap().to_str().unwrap();
         let ids = read(&folder.join("ids.json"));
         let expected = |source: &str| ids.get("both").unwrap_or(&ids[source]);
         let json = Tokenizer::from_json(&std::fs::read(folder.join("tokenizer.json")).unwrap()).unwrap();
         check(&format!("{name} from tokenizer.json"), &json, &strings, expected("tokenizer.json"));
-        let gguf = from_gguf(&folder);
-        check(&format!("{name} from GGUF"), gguf.tokenizer(), &strings, expected("vocabulary.gguf"));
+        if let Some(gguf) = from_gguf(&folder) {
+            check(&format!("{name} from GGUF"), gguf.tokenizer(), &strings, expected("vocabulary.gguf"));
+        }
+    }
+}
+
+#[test]
+fn encoders_enclose_texts_as_python_does() {
+    let strings: Vec<String> = serde_json::from_value(read(&fixtures().join("strings.json"))).unwrap();
+    for kind in ["bert", "xlm-r"] {
+        let folder = fixtures().join(kind);
+        let tokenizer = Tokenizer::from_json(&std::fs::read(folder.join("tokenizer.json")).unwrap()).unwrap();
+        let enclosure = tokenizer.enclosure().expect("special tokens around texts");
+        let ids: Vec<Vec<u32>> =
+            strings.iter().take(41).map(|text| tokenizer.encode(text, SpecialTokens::Parse).unwrap()).collect();
+        let one: Vec<_> = ids.iter().take(40).map(|ids| enclosure.around(ids)).collect();
+        let two: Vec<_> = ids.windows(2).map(|pair| enclosure.around_two(&pair[0], &pair[1]).unwrap().tokens).collect();
+        let expected = &read(&folder.join("ids.json"))["enclosed"];
+        assert_eq!((json!(one), json!(two)), (expected["one"].clone(), expected["two"].clone()), "{kind}");
     }
 }
 
@@ -60,7 +79,8 @@ fn no_text_has_fewer_tokens_than_its_length_tells() {
     let mut bounded = 0;
     for folder in kinds() {
         let json = Tokenizer::from_json(&std::fs::read(folder.join("tokenizer.json")).unwrap()).unwrap();
-        for tokenizer in [&json, from_gguf(&folder).tokenizer()] {
+        let gguf = from_gguf(&folder);
+        for tokenizer in gguf.iter().map(ModelText::tokenizer).chain([&json]) {
             // Texts of which one token covers the most: those of the longest tokens, and of names that swallow spaces.
             let mut longest: Vec<String> = (0..tokenizer.vocabulary_size() as u32)
                 .filter_map(|id| String::from_utf8(tokenizer.token_bytes(id)?.to_vec()).ok())
@@ -86,7 +106,7 @@ fn plain_text_survives_what_only_cuts_it() {
         if !document["normalizer"].is_null() || document["model"]["byte_fallback"] == true {
             continue;
         }
-        let gguf = from_gguf(&folder);
+        let gguf = from_gguf(&folder).unwrap();
         for string in &strings {
             let ids = gguf.tokenizer().encode(string, SpecialTokens::Plain).unwrap();
             assert_eq!(gguf.tokenizer().decode(&ids), string.as_bytes(), "{}: {string:?}", folder.display());

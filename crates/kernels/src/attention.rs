@@ -28,8 +28,26 @@ pub struct Attention {
     pub sinks: Option<Vec<f32>>,
     /// Newest positions a query sees, itself included; `None` sees all.
     pub window: Option<usize>,
+    /// Whether a query sees the positions after its own too: all, or as many as it sees before.
+    pub sees_later: bool,
     /// Tokens in a page of the cache, a multiple of sixteen.
     pub page_tokens: usize,
+}
+
+/// Where a query row stands.
+#[derive(Clone, Copy, Debug)]
+pub struct RowPlace {
+    /// Its position in its sequence.
+    pub position: usize,
+    /// Positions of the sequence whose keys and values are cached.
+    pub end: usize,
+}
+
+impl RowPlace {
+    /// The last row of a sequence.
+    pub fn last(position: usize) -> RowPlace {
+        RowPlace { position, end: position + 1 }
+    }
 }
 
 /// Keys and values of one head in one page, `page_tokens` times a key or value head each. Where they share rows
@@ -64,13 +82,12 @@ impl AttentionScratch {
 
 impl Attention {
     /// Attends every query row: `queries` has rows of `heads × head` numbers and `out` of `heads × value_head`,
-    /// `position(row)` is where the row stands in its sequence, and `page(row, kv_head, page)` finds the cache of that
-    /// sequence.
+    /// `place(row)` is where the row stands, and `page(row, kv_head, page)` finds the cache of its sequence.
     pub fn run<'a>(
         &self,
         queries: &[f32],
         out: &mut [f32],
-        position: impl Fn(usize) -> usize + Sync,
+        place: impl Fn(usize) -> RowPlace + Sync,
         page: impl Fn(usize, usize, usize) -> KvPage<'a> + Sync,
         (ops, pool, scratch): (&Ops, &Pool, &mut [AttentionScratch]),
     ) {
@@ -83,7 +100,7 @@ impl Attention {
             let query = Group {
                 numbers: &queries[task * heads * self.head..(task + 1) * heads * self.head],
                 heads: first..first + heads,
-                visible: self.visible(position(row)),
+                visible: self.visible(place(row)),
             };
             self.attend(&query, out, |number| page(row, kv_head, number), (ops, scratch));
         });
@@ -98,9 +115,9 @@ impl Attention {
         (1..=group).rev().find(|heads| group.is_multiple_of(*heads) && group / heads >= parts).unwrap_or(1)
     }
 
-    /// How many positions a query at `position` sees.
-    pub fn seen(&self, position: usize) -> usize {
-        self.visible(position).len()
+    /// How many positions a query sees.
+    pub fn seen(&self, place: RowPlace) -> usize {
+        self.visible(place).len()
     }
 
     /// Multiplications and additions of all heads of one query row for one position it sees.
@@ -108,10 +125,15 @@ impl Attention {
         2 * (self.heads * (self.head + self.value_head)) as u64
     }
 
-    /// Positions that a query at `position` sees.
-    fn visible(&self, position: usize) -> Range<usize> {
+    /// Positions that a query sees.
+    fn visible(&self, RowPlace { position, end }: RowPlace) -> Range<usize> {
         let start = self.window.map_or(0, |window| (position + 1).saturating_sub(window));
-        start..position + 1
+        let last = match (self.sees_later, self.window) {
+            (false, _) => position,
+            (true, None) => end - 1,
+            (true, Some(window)) => (position + window - 1).min(end - 1),
+        };
+        start..last + 1
     }
 
     /// One group of query heads against the visible positions of their key/value head.

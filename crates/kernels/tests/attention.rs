@@ -1,6 +1,6 @@
 //! Attention gives the same bits however its heads are shared among threads.
 
-use cascadia_kernels::{Attention, AttentionScratch, CachedRows, KvPage, Ops, Pool, Stored};
+use cascadia_kernels::{Attention, AttentionScratch, CachedRows, KvPage, Ops, Pool, RowPlace, Stored};
 
 const PAGE: usize = 16;
 const HEAD: usize = 32;
@@ -22,6 +22,7 @@ fn any_number_of_threads_gives_the_same_bits() {
             slopes: None,
             sinks: None,
             window: None,
+            sees_later: false,
             page_tokens: PAGE,
         };
         let (depth, pages) = (3 * PAGE + 5, 4);
@@ -41,7 +42,7 @@ fn any_number_of_threads_gives_the_same_bits() {
                     None => KvPage { keys, values: rows(&values[part]) },
                 }
             };
-            shape.run(&queries, &mut out, |row| depth + row, page, (Ops::best(), &pool, &mut scratch));
+            shape.run(&queries, &mut out, |row| RowPlace::last(depth + row), page, (Ops::best(), &pool, &mut scratch));
             out.iter().map(|number| number.to_bits()).collect::<Vec<_>>()
         };
         for shares_rows in [false, true] {

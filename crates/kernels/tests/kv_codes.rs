@@ -1,8 +1,8 @@
 //! Keys and values as small integers: how close they come, and what stays as it is.
 
 use cascadia_kernels::{
-    Attention, AttentionScratch, CachedRows, CodeBits, Codes, CodesMut, KvPage, Ops, Pool, SealScratch, Side, Stored,
-    f32_to_byte,
+    Attention, AttentionScratch, CachedRows, CodeBits, Codes, CodesMut, KvPage, Ops, Pool, RowPlace, SealScratch, Side,
+    Stored, f32_to_byte,
 };
 
 const TOKENS: usize = 64;
@@ -59,13 +59,14 @@ fn attend(keys: Stored<'_>, queries: &[f32], values: &[f32]) -> Vec<f32> {
         slopes: None,
         sinks: None,
         window: None,
+        sees_later: false,
         page_tokens: TOKENS,
     };
     let mut out = vec![0.0; QUERIES * HEAD];
     let page =
         |_, _, _| KvPage { keys: CachedRows::new(keys, HEAD), values: CachedRows::new(Stored::F32(values), HEAD) };
     let mut scratch = [AttentionScratch::new(&shape, TOKENS)];
-    shape.run(queries, &mut out, |_| TOKENS - 1, page, (Ops::best(), &Pool::new(1), &mut scratch));
+    shape.run(queries, &mut out, |_| RowPlace::last(TOKENS - 1), page, (Ops::best(), &Pool::new(1), &mut scratch));
     out
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use cascadia_kernels::{
     Activation, ActivationPrecision, Activations, Attention, AttentionScratch, CachedRows, CodeBits, Codes, CodesMut,
-    Dtype, Int8Block32, Int8Block256, KvPage, Layout, Matrix, Ops, Pool, Reading, SealScratch, Shape, Side, Stored,
-    f32_to_byte, time_readings,
+    Dtype, Int8Block32, Int8Block256, KvPage, Layout, Matrix, Ops, Pool, Reading, RowPlace, SealScratch, Shape, Side,
+    Stored, f32_to_byte, time_readings,
 };
 
 /// A small generator; the seed is in every failure message.
@@ -461,13 +461,13 @@ impl Cache {
         let mut out = vec![f32::NAN; queries.len() / self.shape.head * self.shape.value_head];
         let mut scratch: Vec<_> = (0..threads).map(|_| AttentionScratch::new(&self.shape, CONTEXT)).collect();
         let machine = (ops, &Pool::new(threads), &mut scratch[..]);
-        self.shape.run(queries, &mut out, |row| POSITIONS[row], page, machine);
+        self.shape.run(queries, &mut out, |row| RowPlace { position: POSITIONS[row], end: CONTEXT }, page, machine);
         out
     }
 
     /// One query head by the book, in double precision.
     fn textbook(&self, query: &[f32], query_head: usize, position: usize) -> Vec<f64> {
-        let Attention { heads, kv_heads, head, value_head, scale, window, page_tokens, .. } = self.shape;
+        let Attention { heads, kv_heads, head, value_head, scale, window, sees_later, page_tokens, .. } = self.shape;
         let kv_head = query_head / (heads / kv_heads);
         let of_head = |numbers: &Option<Vec<f32>>| numbers.as_ref().map(|numbers| f64::from(numbers[query_head]));
         let (slope, sink) = (of_head(&self.shape.slopes), of_head(&self.shape.sinks));
@@ -476,7 +476,9 @@ impl Cache {
             f64::from(page[self.index(kind, token % page_tokens, at)])
         };
         let dot = |token: usize| -> f64 { (0..head).map(|at| f64::from(query[at]) * cached(0, token, at)).sum() };
-        let visible = window.map_or(0, |window| (position + 1).saturating_sub(window))..=position;
+        let first = window.map_or(0, |window| (position + 1).saturating_sub(window));
+        let last = window.map_or(CONTEXT - 1, |window| (position + window - 1).min(CONTEXT - 1));
+        let visible = first..=if sees_later { last } else { position };
         let score = |token: usize| {
             let score = dot(token) * f64::from(scale);
             let score = self.shape.soft_cap.map_or(score, |cap| (score / f64::from(cap)).tanh() * f64::from(cap));
@@ -535,6 +537,8 @@ fn attention_over_pages() {
         Attention { heads: 6, kv_heads: 1, head: 40, value_head: 24, soft_cap: Some(1.5), ..PLAIN },
         Attention { slopes: Some(vec![0.5, 0.25, 0.125, 1.0]), ..PLAIN },
         Attention { sinks: Some(random.floats(4)), window: Some(9), ..PLAIN },
+        Attention { sees_later: true, ..PLAIN },
+        Attention { sees_later: true, window: Some(9), ..PLAIN },
         Attention { heads: 8, kv_heads: 1, head: 64, value_head: 64, page_tokens: 64, ..PLAIN },
         Attention { heads: 15, kv_heads: 1, head: 72, value_head: 80, window: Some(70), page_tokens: 64, ..PLAIN },
         Attention { heads: 4, kv_heads: 2, head: 128, value_head: 48, page_tokens: 64, ..PLAIN },

@@ -73,6 +73,7 @@ impl Parts<'_> {
         Ok(BranchNorms {
             before: branch.norm_before.map(norm).transpose()?,
             after: branch.norm_after.map(norm).transpose()?,
+            of_sum: branch.norm_of_sum.map(norm).transpose()?,
         })
     }
 
@@ -127,7 +128,7 @@ impl Parts<'_> {
             layer: self.layer,
         };
         let after = Norm::new(self.catalog, &self.name("post_norm"), width, self.spec.norm)?;
-        Ok((branch, BranchNorms { before: None, after: Some(after) }))
+        Ok((branch, BranchNorms { before: None, after: Some(after), of_sum: None }))
     }
 
     fn laurel(&self, spec: &LaurelSpec) -> Result<Laurel, ModelError> {

@@ -35,6 +35,8 @@ pub(crate) struct Layer {
 pub(crate) struct BranchNorms {
     pub(crate) before: Option<Norm>,
     pub(crate) after: Option<Norm>,
+    /// Of the hidden states, once the branch is added.
+    pub(crate) of_sum: Option<Norm>,
 }
 
 impl Layer {
@@ -86,6 +88,7 @@ impl Layer {
         match self.order {
             BranchOrder::InTurn => {
                 self.add_mixed(step, hidden, workspace);
+                self.mixer_norms.finish(step, hidden, workspace);
                 self.feed_forward_norms.enter(step, hidden, workspace);
             }
             BranchOrder::AtOnce => {
@@ -96,6 +99,7 @@ impl Layer {
         self.feed_forward.run(step, workspace);
         self.feed_forward_norms.leave(step, workspace);
         self.add(step, hidden, workspace);
+        self.feed_forward_norms.finish(step, hidden, workspace);
     }
 
     /// Leaves in `workspace.output` what the layer makes of its own input. Says whether it has one.
@@ -148,6 +152,14 @@ impl BranchNorms {
     pub(crate) fn leave(&self, step: &Step<'_>, workspace: &mut Workspace) {
         if let Some(norm) = &self.after {
             norm.apply_in_place(&mut workspace.output, &mut workspace.spare, step);
+            step.profile.mark(Kind::Norm);
+        }
+    }
+
+    /// Finishes the hidden states that the branch was added to.
+    fn finish(&self, step: &Step<'_>, hidden: &mut [f32], workspace: &mut Workspace) {
+        if let Some(norm) = &self.of_sum {
+            norm.apply_in_place(hidden, &mut workspace.spare, step);
             step.profile.mark(Kind::Norm);
         }
     }

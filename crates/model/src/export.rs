@@ -107,9 +107,19 @@ pub fn gguf_export<'a>(files: &'a ModelFiles, spec: &ModelSpec) -> Result<GgufEx
             problem: "is false, for which GGUF has no form; the folder itself can be run".into(),
         });
     }
+    let Some(head) = &spec.head else {
+        return Err(ModelError::Setting {
+            path: files.path().to_owned(),
+            key: "model_type".into(),
+            problem: format!(
+                "is `{}`, an encoder, which is not written as GGUF; the folder itself can be run",
+                spec.architecture
+            ),
+        });
+    };
     let mut tensors = Vec::new();
     for (name, entry) in catalog.entries() {
-        if spec.head.tied && name == "output.weight" {
+        if head.tied && name == "output.weight" {
             continue;
         }
         entry.check_alike(files)?;
@@ -301,12 +311,12 @@ fn extras(spec: &ModelSpec) -> Vec<(&'static str, MetadataValue)> {
     let numbers = [
         number("attention.scale", attention.and_then(|part| unless(1.0 / (part.head as f32).sqrt(), part.score_scale))),
         number("attn_logit_softcapping", attention.and_then(|attention| attention.soft_cap)),
-        number("final_logit_softcapping", spec.head.soft_cap),
+        number("final_logit_softcapping", spec.head.as_ref().and_then(|head| head.soft_cap)),
         number("attention.clamp_kqv", attention.and_then(|attention| attention.clamp)),
         number("attention.max_alibi_bias", alibi.map(|alibi| alibi.steepest)),
         number("embedding_scale", unless(1.0, spec.embedding.scale)),
         number("residual_scale", unless(1.0, spec.layers[0].residual_scale)),
-        number("logit_scale", unless(1.0, 1.0 / spec.head.scale)),
+        number("logit_scale", spec.head.as_ref().and_then(|head| unless(1.0, 1.0 / head.scale))),
         number("rope.freq_base_swa", spec.ropes.get(1).map(|rope| rope.base)),
     ];
     let flags = [

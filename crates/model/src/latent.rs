@@ -4,7 +4,7 @@
 //! every key: all heads then attend over the latent rows themselves, and the value map is applied to what they found.
 //! The cache holds one latent row and one rotated key per token, and prefill and decoding are the same code.
 
-use cascadia_kernels::{Activations, Attention};
+use cascadia_kernels::{Activations, Attention, RowPlace};
 
 use crate::kv::LayerCache;
 use crate::norm::Norm;
@@ -62,6 +62,7 @@ pub(crate) fn kernel(spec: &LatentSpec) -> Attention {
         slopes: None,
         sinks: None,
         window: None,
+        sees_later: false,
         page_tokens: PAGE_TOKENS as usize,
     }
 }
@@ -105,10 +106,10 @@ impl LatentAttention {
             let sequence = &step.plan.steps[step.places.sequences[row] as usize];
             cache.page(sequence, step.places.positions[row], page as u32, 0)
         };
-        let position = |row: usize| step.places.positions[row] as usize;
+        let place = |row: usize| RowPlace::last(step.places.positions[row] as usize);
         let found = inner.reset(rows, heads * rank);
-        kernel.run(queries, found, position, page, (step.ops, step.pool, scratch));
-        let seen: u64 = step.places.positions.iter().map(|&position| kernel.seen(position as usize) as u64).sum();
+        kernel.run(queries, found, place, page, (step.ops, step.pool, scratch));
+        let seen: u64 = (0..rows).map(|row| kernel.seen(place(row)) as u64).sum();
         step.profile.work(seen * cache.token_bytes(), seen * kernel.operations());
         step.profile.mark(Kind::Attention);
 

@@ -9,6 +9,7 @@ mod arch;
 mod arrange;
 mod assemble;
 mod catalog;
+mod classifier;
 mod compute;
 mod decoder;
 mod dense_and_experts;
@@ -61,10 +62,11 @@ pub use plan::{PAGE_TOKENS, PageId, PageRun, ReservedPages, SequenceStep, StepPl
 pub use profile::{Kind, Place, Profile, TraceEvent, Work};
 pub use rope::{DynamicScaling, LongScaling, RopeScaling, RopeSpec, RopeStyle, WavelengthScaling, YarnScaling};
 pub use spec::{
-    AlibiSpec, AltUpSpec, AttentionSpec, Branch, BranchOrder, CacheSource, DenseAndExpertsSpec, DenseSpec,
-    EmbeddingSpec, ExpertGroups, ExpertsSpec, FeedForwardSpec, Gate, GateBounds, GroupRank, HeadNorm, HeadSpec,
-    LatentSpec, LaurelSpec, LayerSpec, MixerSpec, ModelSpec, NormKind, NormSpec, PerLayerSpec, RouterScores,
-    RouterSpec, SharedExpertSpec, ValueSource,
+    AlibiSpec, AltUpSpec, AttentionSpec, Branch, BranchOrder, CacheSource, ClassifierActivation, ClassifierDense,
+    ClassifierSpec, DenseAndExpertsSpec, DenseSpec, EmbeddingSpec, ExpertGroups, ExpertsSpec, FeedForwardSpec, Gate,
+    GateBounds, GroupRank, HeadNorm, HeadSpec, LatentSpec, LaurelSpec, LayerSpec, MixerSpec, ModelSpec, NormKind,
+    NormSpec, PerLayerSpec, PooledRows, PoolingSpec, PositionsSpec, RouterScores, RouterSpec, SharedExpertSpec,
+    ValueSource,
 };
 pub use stage::{Hidden, LocalStage, NumericsClass, Placement, Stage, StageCache, StageTraits};
 pub use token_io::TokenIo;

@@ -1,6 +1,6 @@
-//! Self-attention: what lets a token read the tokens before it.
+//! Self-attention: what lets a token read the other tokens of its sequence.
 
-use cascadia_kernels::Attention;
+use cascadia_kernels::{Attention, RowPlace};
 
 use crate::kv::LayerCache;
 use crate::latent::{self, LatentAttention};
@@ -70,6 +70,7 @@ pub(crate) fn attention(spec: &AttentionSpec, sinks: Option<Vec<f32>>) -> Attent
         slopes: spec.alibi.map(|alibi| slopes(&alibi, spec.heads)),
         sinks,
         window: spec.window.map(|window| window as usize),
+        sees_later: spec.sees_later,
         page_tokens: PAGE_TOKENS as usize,
     }
 }
@@ -133,10 +134,12 @@ impl SelfAttention {
             let sequence = &step.plan.steps[step.places.sequences[row] as usize];
             cache.page(sequence, step.places.positions[row], page as u32, kv_head)
         };
-        let position = |row: usize| step.places.positions[row] as usize;
-        self.attention.run(queries, attended, position, page, (step.ops, step.pool, scratch));
-        let seen = |&position: &u32| self.attention.seen(position as usize) as u64;
-        let seen: u64 = step.places.positions.iter().map(seen).sum();
+        let place = |row: usize| {
+            let sequence = &step.plan.steps[step.places.sequences[row] as usize];
+            RowPlace { position: step.places.positions[row] as usize, end: sequence.end() as usize }
+        };
+        self.attention.run(queries, attended, place, page, (step.ops, step.pool, scratch));
+        let seen: u64 = (0..rows).map(|row| self.attention.seen(place(row)) as u64).sum();
         step.profile.work(seen * cache.token_bytes(), seen * self.attention.operations());
         step.profile.mark(Kind::Attention);
         output.resize(rows * self.output.outputs(), 0.0);

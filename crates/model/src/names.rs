@@ -98,11 +98,14 @@ pub(crate) const GGUF_VARIANTS: [Rename; 5] = [
 
 /// What some files put before the names that others have: models that also see or hear, and models saved with or
 /// without their head.
-const PREFIXES: [(&str, &str); 4] = [
+const PREFIXES: [(&str, &str); 7] = [
     ("model.language_model.", "model."),
     ("language_model.model.", "model."),
     ("language_model.", ""),
     ("transformer.", ""),
+    ("bert.", ""),
+    ("roberta.", ""),
+    ("nomic_bert.", ""),
 ];
 
 /// The common names with some of them replaced, and others added.

@@ -37,6 +37,8 @@ pub struct SequenceStep {
     pub runs: Vec<PageRun>,
     /// What changes the model's weights for its rows.
     pub adapter: Option<Arc<Adapter>>,
+    /// Position at which a second text begins, for models that tell texts apart. Only the embedding of tokens asks for it.
+    pub second_text: Option<u32>,
 }
 
 /// Consecutive pages of a sequence, of one class.
@@ -63,6 +65,8 @@ pub(crate) struct PlanLimits {
     pub(crate) model: ModelLimits,
     /// Which positions pages of each class hold.
     pub(crate) spans: PerClass<Span>,
+    /// Tokens see later ones, so that no step continues a text.
+    pub(crate) whole_texts: bool,
 }
 
 /// Sequence and position of every row that is computed.
@@ -89,8 +93,15 @@ impl StepPlan {
         let first = self.tokens.len() as u32;
         self.tokens.extend(tokens);
         let rows = first..self.tokens.len() as u32;
-        self.steps.push(SequenceStep { id, rows: rows.clone(), start, runs, adapter: None });
+        self.steps.push(SequenceStep { id, rows: rows.clone(), start, runs, adapter: None, second_text: None });
         rows
+    }
+
+    /// Says where the second text of the sequence that was added last begins.
+    pub fn begin_second_text(&mut self, position: Option<u32>) {
+        if let Some(step) = self.steps.last_mut() {
+            step.second_text = position;
+        }
     }
 
     /// Gives the sequence that was added last its adapter.
@@ -191,6 +202,12 @@ impl RowPlaces {
             let end = u64::from(step.start) + step.rows.len() as u64;
             if end > u64::from(limits.model.context) {
                 return refuse(format!("sequence {index} reaches position {end} of {}", limits.model.context));
+            }
+            if limits.whole_texts && step.start != 0 {
+                return refuse(format!(
+                    "sequence {index} continues a text at {}, which must be computed whole",
+                    step.start
+                ));
             }
             limits.check_pages(step).or_else(|problem| refuse(format!("sequence {index} {problem}")))?;
             self.extend(index, step, step.rows.clone());

@@ -31,8 +31,12 @@ pub struct ModelSpec {
     pub ropes: Vec<RopeSpec>,
     /// The kind of every norm.
     pub norm: NormSpec,
-    /// How hidden states become logits.
-    pub head: HeadSpec,
+    /// Whether a norm follows the last layer.
+    pub final_norm: bool,
+    /// How hidden states become logits; `None` where the model makes no text.
+    pub head: Option<HeadSpec>,
+    /// How the hidden states of a text become one row.
+    pub pooling: PoolingSpec,
     /// The storage format of most weights.
     pub weights: Dtype,
 }
@@ -43,9 +47,20 @@ pub struct EmbeddingSpec {
     /// What embeddings are multiplied with.
     pub scale: f32,
     /// Positions that have a learned embedding, added to that of the token.
-    pub positions: Option<usize>,
+    pub positions: Option<PositionsSpec>,
+    /// How many texts of one sequence are told apart: each has a learned embedding, added to that of its tokens.
+    pub texts: Option<usize>,
     /// Whether a norm follows.
     pub normed: bool,
+}
+
+/// Learned embeddings of positions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PositionsSpec {
+    /// How many there are.
+    pub rows: usize,
+    /// Which of them is that of the first token.
+    pub first: usize,
 }
 
 /// Hidden states of several streams. A layer computes one of them: before it, all streams are predicted from all; after
@@ -89,6 +104,61 @@ pub struct HeadSpec {
     pub scale: f32,
     /// Logits are bent to stay within this much of zero.
     pub soft_cap: Option<f32>,
+}
+
+/// How the hidden states of a text become one row: its embedding, or what is said of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PoolingSpec {
+    /// What the row is made from.
+    pub rows: PooledRows,
+    /// Whether embeddings are made as long as one.
+    pub normalised: bool,
+    /// Tokens beyond which the authors cut texts.
+    pub most_tokens: Option<u32>,
+    /// What is made of the row instead of an embedding.
+    pub classifier: Option<ClassifierSpec>,
+}
+
+/// Which hidden states become the row of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PooledRows {
+    /// The mean of all.
+    Mean,
+    /// That of the first token.
+    First,
+    /// That of the last token.
+    Last,
+}
+
+/// A few numbers that are said of a text or of two, such as how well one answers the other.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ClassifierSpec {
+    /// How many numbers.
+    pub outputs: usize,
+    /// Whether each has a bias.
+    pub bias: bool,
+    /// What is computed before them.
+    pub dense: Option<ClassifierDense>,
+}
+
+/// A matrix as large as the model is wide, before those of a classifier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClassifierDense {
+    /// What follows it.
+    pub activation: ClassifierActivation,
+    /// Whether it adds a bias.
+    pub bias: bool,
+    /// Whether a norm follows.
+    pub normed: bool,
+}
+
+/// The function between the two matrices of a classifier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClassifierActivation {
+    /// The hyperbolic tangent.
+    Tanh,
+    /// x × Φ(x), with the exact normal distribution.
+    Gelu,
 }
 
 /// What a norm does besides scaling by its weight.
@@ -138,6 +208,8 @@ pub struct Branch<T> {
     pub part: T,
     /// GGUF name of the norm after it.
     pub norm_after: Option<&'static str>,
+    /// GGUF name of the norm of the sum that it is added to.
+    pub norm_of_sum: Option<&'static str>,
 }
 
 /// A branch through a few numbers that reads what the mixer reads: what it makes of that, normalised, and that itself
@@ -206,6 +278,8 @@ pub struct AttentionSpec {
     pub score_scale: f32,
     /// Newest positions a token sees, itself included; `None` sees all.
     pub window: Option<u32>,
+    /// Whether a token also sees the tokens after it: all, or as many as its window has before it.
+    pub sees_later: bool,
     /// Index of the rotary position encoding.
     pub rope: Option<usize>,
     /// Position encoding by distance.
@@ -338,8 +412,10 @@ impl MixerSpec {
     /// What is kept of every token that it reads.
     pub(crate) fn cache(&self) -> CacheShape {
         match self {
-            MixerSpec::Attention(AttentionSpec { kv_heads, head, window, .. }) => {
-                CacheShape { heads: *kv_heads, key: *head, value: *head, value_in_key: false, window: *window }
+            MixerSpec::Attention(AttentionSpec { kv_heads, head, window, sees_later, .. }) => {
+                // A text whose tokens see later ones is computed at once, and all of it is kept for that step.
+                let window = window.filter(|_| !sees_later);
+                CacheShape { heads: *kv_heads, key: *head, value: *head, value_in_key: false, window }
             }
             // The latent row is the value, and with the rotated key behind it the key.
             MixerSpec::Latent(LatentSpec { rank, rotated, .. }) => {
@@ -378,6 +454,15 @@ impl ModelSpec {
     /// Numbers in a row of hidden states: all streams, one after the other.
     pub fn hidden_width(&self) -> usize {
         self.width * self.altup.map_or(1, |altup| altup.count)
+    }
+
+    /// Whether tokens see later ones, so that a text must be computed in one step.
+    pub fn sees_later(&self) -> bool {
+        let sees_later = |layer: &LayerSpec| match &layer.mixer.part {
+            MixerSpec::Attention(attention) => attention.sees_later,
+            MixerSpec::Latent(_) => false,
+        };
+        self.layers.iter().any(sees_later)
     }
 
     /// The longest window of its layers.

@@ -195,7 +195,8 @@ impl LocalStage {
         options: &LoadOptions,
     ) -> Result<LocalStage, ModelError> {
         let cache_pages = options.limits.cache;
-        let limits = PlanLimits { model: options.limits.clone(), spans: options.limits.kv_layout(spec).spans() };
+        let spans = options.limits.kv_layout(spec).spans();
+        let limits = PlanLimits { model: options.limits.clone(), spans, whole_texts: spec.sees_later() };
         let catalog = arch::catalog(files)?;
         let stats = options.stats.as_ref();
         let layers = range.clone().map(|index| assemble::layer(&catalog, spec, index as usize, stats));

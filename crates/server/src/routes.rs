@@ -21,6 +21,7 @@ use crate::protocols::ggml::infill::InfillProtocol;
 use crate::protocols::ggml::props;
 use crate::protocols::ggml::template::{self, TemplateRequest};
 use crate::protocols::ollama::chat::OllamaChatProtocol;
+use crate::protocols::ollama::embed::{EmbedRequest, EmbeddingsRequest};
 use crate::protocols::ollama::generate::GenerateProtocol;
 use crate::protocols::ollama::models::ShowRequest;
 use crate::protocols::openai::adapters::{self, AdapterRequest, LoadLoraRequest, UnloadLoraRequest};
@@ -28,6 +29,7 @@ use crate::protocols::openai::chat::ChatProtocol;
 use crate::protocols::openai::completions::CompletionProtocol;
 use crate::protocols::openai::embeddings::{self, EmbeddingRequest};
 use crate::protocols::openai::models;
+use crate::protocols::openai::rerank::{self, RerankRequest};
 use crate::protocols::openai::responses::{self, ResponsesProtocol};
 use crate::protocols::openai::tokens::{self, DetokenizeRequest, TokenizeRequest};
 use crate::protocols::{Protocol, generate, ollama};
@@ -42,6 +44,9 @@ pub const ROUTES: &[Route] = &[
     Route::get("/v1/responses/{id}", "Shows a response that is kept.", || get(responses::show)),
     Route::delete("/v1/responses/{id}", "Forgets a response.", || delete(responses::remove)),
     Route::post::<EmbeddingRequest>("/v1/embeddings", "Computes embeddings of texts.", || post(embeddings::embed)),
+    Route::post::<RerankRequest>("/v1/rerank", "Ranks documents by how well they answer a query.", || {
+        post(rerank::rerank)
+    }),
     Route::get("/v1/models", "Lists the model, alone and with its adapters.", || get(models::list)),
     Route::get("/v1/models/{id}", "Shows a model.", || get(models::one)),
     Route::generate::<MessagesProtocol>("/v1/messages", "Answers a conversation, as Anthropic's clients ask."),
@@ -52,6 +57,10 @@ pub const ROUTES: &[Route] = &[
     ),
     Route::generate::<OllamaChatProtocol>("/api/chat", "Answers a conversation, as Ollama's clients ask."),
     Route::generate::<GenerateProtocol>("/api/generate", "Answers a prompt."),
+    Route::post::<EmbedRequest>("/api/embed", "Computes embeddings of texts.", || post(ollama::embed::embed)),
+    Route::post::<EmbeddingsRequest>("/api/embeddings", "Computes the embedding of a text.", || {
+        post(ollama::embed::embeddings)
+    }),
     Route::post::<ShowRequest>("/api/show", "Shows the model.", || post(ollama::models::show)),
     Route::get("/api/tags", "Lists the model, alone and with its adapters.", || get(ollama::models::tags)),
     Route::get("/api/ps", "Lists the models in memory.", || get(ollama::models::running)),

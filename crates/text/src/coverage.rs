@@ -1,9 +1,8 @@
 //! How many tokens a text has at least, by its length alone: a text that cannot fit need not be tokenised to refuse it.
 
 use serde_json::Value;
-use tokenizers::models::bpe::BPE;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
-use tokenizers::{Model, PreTokenizerWrapper, SplitDelimiterBehavior};
+use tokenizers::{Model, ModelWrapper, PreTokenizerWrapper, SplitDelimiterBehavior};
 
 use crate::added::AddedToken;
 use crate::pieces::Pieces;
@@ -126,7 +125,8 @@ fn pre_tokenizers(steps: &PreTokenizers) -> Option<Cut> {
 }
 
 /// Whether every character becomes a token: what a vocabulary cannot spell may vanish, or share one token with others.
-fn spells_every_byte(model: &BPE, byte_level: bool) -> bool {
+fn spells_every_byte(model: &ModelWrapper, byte_level: bool) -> bool {
+    let ModelWrapper::BPE(model) = model else { return false };
     if byte_level {
         return ByteLevel::alphabet().into_iter().all(|byte| model.token_to_id(&byte.to_string()).is_some());
     }

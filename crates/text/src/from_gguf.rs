@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use tokenizers::NormalizerWrapper;
 use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::normalizers::replace::Replace;
 use tokenizers::normalizers::unicode::NFC;
+use tokenizers::{ModelWrapper, NormalizerWrapper};
 
 use crate::added::{AddedToken, AddedTokens, Standing};
 use crate::pieces::{Leading, Pieces, Visibility};
@@ -155,7 +155,7 @@ fn sentencepiece(vocabulary: &Vocabulary, entries: &[Entry<'_>]) -> Result<Inner
     let user_defined = AddedTokens::new(user_defined)?;
     let add_space_prefix = vocabulary.add_space_prefix;
     let model = SentencePiece { table, unknown, add_space_prefix, control, user_defined };
-    Ok(Inner { encoder: Encoder::SentencePiece(Box::new(model)), pieces, kind: "SentencePiece BPE" })
+    Ok(Inner { encoder: Encoder::SentencePiece(Box::new(model)), pieces, kind: "SentencePiece BPE", enclosure: None })
 }
 
 fn byte_level(vocabulary: &Vocabulary, entries: &[Entry<'_>]) -> Result<Inner, TextError> {
@@ -194,9 +194,9 @@ fn byte_level(vocabulary: &Vocabulary, entries: &[Entry<'_>]) -> Result<Inner, T
         added_normalized: AddedTokens::new(Vec::new())?,
         normalizers: Normalizers(normalizers),
         pre_tokenizers,
-        model,
+        model: ModelWrapper::BPE(model),
     };
-    Ok(Inner { encoder: Encoder::Pipeline(Box::new(pipeline)), pieces, kind: "byte-level BPE" })
+    Ok(Inner { encoder: Encoder::Pipeline(Box::new(pipeline)), pieces, kind: "byte-level BPE", enclosure: None })
 }
 
 /// SentencePiece's spelling of spaces and bytes, but merges in the order of a list.
@@ -230,9 +230,9 @@ fn merged_pieces(vocabulary: &Vocabulary, entries: &[Entry<'_>]) -> Result<Inner
         added_normalized: AddedTokens::new(Vec::new())?,
         normalizers: Normalizers(vec![NormalizerWrapper::Replace(spaces)]),
         pre_tokenizers: PreTokenizers(Vec::new()),
-        model: builder.build().map_err(refuse)?,
+        model: ModelWrapper::BPE(builder.build().map_err(refuse)?),
     };
-    Ok(Inner { encoder: Encoder::Pipeline(Box::new(pipeline)), pieces, kind: "SentencePiece BPE" })
+    Ok(Inner { encoder: Encoder::Pipeline(Box::new(pipeline)), pieces, kind: "SentencePiece BPE", enclosure: None })
 }
 
 fn merges(vocabulary: &Vocabulary, ids: &Vocab) -> Result<Vec<(String, String)>, TextError> {

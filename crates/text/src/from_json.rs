@@ -1,58 +1,66 @@
 //! Reads Hugging Face `tokenizer.json` files.
 
-use std::collections::{HashMap, HashSet};
-
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::{NormalizedString, NormalizerWrapper, PreTokenizerWrapper, SplitDelimiterBehavior};
 
 use crate::added::{AddedToken, AddedTokens, Standing};
+use crate::enclosure::Enclosure;
 use crate::from_gguf::byte_level_bytes;
+use crate::json_models::{BpeEntry, ModelEntry, UnigramEntry, WordPieceEntry};
 use crate::pieces::{Leading, Pieces, Visibility};
 use crate::pipeline::{Normalizers, Pipeline};
 use crate::pre_tokenizer::{PreTokenizers, RegexSplit, Step};
 use crate::tokenizer::{Encoder, Inner};
 use crate::vocabulary::byte_of_token;
-use crate::{MAX_TOKEN_BYTES, MAX_TOKENIZER_JSON_BYTES, TextError};
+use crate::{MAX_TOKEN_BYTES, MAX_TOKENIZER_JSON_BYTES, TextError, charsmap};
 
 const MAX_STEPS: usize = 16;
 const MAX_PATTERN_BYTES: usize = 4096;
 /// Longest text that a normalizer may insert in one place.
 const MAX_INSERTED_BYTES: usize = 16;
-const SUPPORTED_NORMALIZERS: &str = "Sequence, NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace of a string, Strip";
+const SUPPORTED_NORMALIZERS: &str = "Sequence, BertNormalizer, NFC, NFD, NFKC, NFKD, Lowercase, Nmt, Precompiled, Prepend, Replace of a string or of runs \
+     of spaces, Strip, StripAccents";
 const SUPPORTED_PRE_TOKENIZERS: &str =
-    "Sequence, ByteLevel, Digits, Metaspace, Punctuation, Split, Whitespace, WhitespaceSplit";
-const SUPPORTED_DECODERS: &str = "ByteLevel, Metaspace, Sequence of Replace, ByteFallback, Fuse and Strip";
+    "Sequence, BertPreTokenizer, ByteLevel, Digits, Metaspace, Punctuation, Split, Whitespace, WhitespaceSplit";
+const SUPPORTED_DECODERS: &str = "ByteLevel, Metaspace, WordPiece, Sequence of Replace, ByteFallback, Fuse and Strip";
+/// The one regular expression that normalizers of models in use replace; any other might take for ever.
+const RUNS_OF_SPACES: &str = " {2,}";
 
-/// Builds the tokenizer that the file describes; its post-processor, padding and truncation are ignored.
+/// Builds the tokenizer that the file describes; its padding and truncation are ignored.
 pub(crate) fn read(json: &[u8]) -> Result<Inner, TextError> {
     if json.len() > MAX_TOKENIZER_JSON_BYTES {
         let (size, limit) = (json.len(), MAX_TOKENIZER_JSON_BYTES);
         return Err(TextError::TooLarge { what: "tokenizer.json", size, limit, unit: "bytes" });
     }
     let kind: ModelKind = parse(json)?;
-    if kind.model.name.as_deref().unwrap_or("BPE") != "BPE" {
-        let found = kind.model.name.unwrap_or_default();
-        return Err(TextError::Unsupported { field: "model.type", found, supported: "BPE" });
+    match kind.model.name.as_deref().unwrap_or("BPE") {
+        "BPE" => build::<BpeEntry>(json),
+        "WordPiece" => build::<WordPieceEntry>(json),
+        "Unigram" => build::<UnigramEntry>(json),
+        other => {
+            let (found, supported) = (other.chars().take(80).collect(), "BPE, WordPiece, Unigram");
+            Err(TextError::Unsupported { field: "model.type", found, supported })
+        }
     }
-    let file: File = parse(json)?;
+}
+
+fn build<M: ModelEntry>(json: &[u8]) -> Result<Inner, TextError> {
+    let file: File<M> = parse(json)?;
     let normalizers = normalizers(&file.normalizer)?;
     let steps = pre_tokenizers(&file.pre_tokenizer)?;
     let style = PieceStyle::read(&file.decoder)?;
     let pieces = pieces(&file, &style)?;
-    let kind = if style.byte_level {
-        "byte-level BPE"
-    } else if file.model.byte_fallback {
-        "SentencePiece BPE"
-    } else {
-        "BPE"
-    };
-    let model = model(file.model, &file.added_tokens)?;
+    let kind = file.model.kind(style.byte_level);
+    let enclosure = Enclosure::of_post_processor(&file.post_processor);
+    let is_reserved = |token: &&AddedEntry| token.standing() != Standing::Text;
+    let reserved = file.added_tokens.iter().filter(is_reserved).map(|token| token.content.as_str()).collect();
+    let model = file.model.build(&reserved, &steps)?;
     let (added, added_normalized) = added_tokens(file.added_tokens, &normalizers)?;
     let pre_tokenizers = PreTokenizers(steps);
     let pipeline = Pipeline { added, added_normalized, normalizers, pre_tokenizers, model };
-    Ok(Inner { encoder: Encoder::Pipeline(Box::new(pipeline)), pieces, kind })
+    Ok(Inner { encoder: Encoder::Pipeline(Box::new(pipeline)), pieces, kind, enclosure })
 }
 
 #[derive(Deserialize)]
@@ -67,7 +75,7 @@ struct ModelName {
 }
 
 #[derive(Deserialize)]
-struct File {
+struct File<M> {
     #[serde(default)]
     added_tokens: Vec<AddedEntry>,
     #[serde(default)]
@@ -76,7 +84,9 @@ struct File {
     pre_tokenizer: Value,
     #[serde(default)]
     decoder: Value,
-    model: ModelEntry,
+    #[serde(default)]
+    post_processor: Value,
+    model: M,
 }
 
 #[derive(Deserialize)]
@@ -101,78 +111,12 @@ impl AddedEntry {
     }
 }
 
-#[derive(Deserialize)]
-struct ModelEntry {
-    vocab: HashMap<String, u32>,
-    merges: Vec<MergeEntry>,
-    unk_token: Option<String>,
-    continuing_subword_prefix: Option<String>,
-    end_of_word_suffix: Option<String>,
-    #[serde(default)]
-    fuse_unk: bool,
-    #[serde(default)]
-    byte_fallback: bool,
-    #[serde(default)]
-    ignore_merges: bool,
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum MergeEntry {
-    Pair(String, String),
-    Line(String),
-}
-
-fn parse<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, TextError> {
+fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, TextError> {
     serde_json::from_slice(json).map_err(|error| malformed("(whole file)", error))
 }
 
-fn malformed(field: impl Into<String>, reason: impl ToString) -> TextError {
+pub(crate) fn malformed(field: impl Into<String>, reason: impl ToString) -> TextError {
     TextError::TokenizerJson { field: field.into(), reason: reason.to_string() }
-}
-
-fn model(entry: ModelEntry, added: &[AddedEntry]) -> Result<BPE, TextError> {
-    for (field, value) in [
-        ("model.continuing_subword_prefix", entry.continuing_subword_prefix),
-        ("model.end_of_word_suffix", entry.end_of_word_suffix),
-    ] {
-        if let Some(found) = value.filter(|value| !value.is_empty()) {
-            return Err(TextError::Unsupported { field, found, supported: "none" });
-        }
-    }
-    if let Some(unknown) = entry.unk_token.as_ref().filter(|name| !entry.vocab.contains_key(*name)) {
-        return Err(malformed("model.unk_token", format!("`{unknown}` is not in the vocabulary")));
-    }
-    let mut merges = Vec::with_capacity(entry.merges.len());
-    for (index, merge) in entry.merges.into_iter().enumerate() {
-        merges.push(match merge {
-            MergeEntry::Pair(left, right) => (left, right),
-            MergeEntry::Line(line) => match line.split_once(' ') {
-                Some((left, right)) if !right.contains(' ') => (left.to_owned(), right.to_owned()),
-                _ => return Err(malformed(format!("model.merges[{index}]"), "must be two tokens and one space")),
-            },
-        });
-    }
-    // Where whole words are looked up before merging, a control token in the vocabulary could be typed by anyone.
-    let reserved: HashSet<&str> = match entry.ignore_merges {
-        true => added
-            .iter()
-            .filter(|token| token.standing() != Standing::Text)
-            .map(|token| token.content.as_str())
-            .collect(),
-        false => HashSet::new(),
-    };
-    let is_kept = |name: &String| !reserved.contains(name.as_str()) || entry.unk_token.as_ref() == Some(name);
-    let vocabulary: Vocab = entry.vocab.into_iter().filter(|(name, _)| is_kept(name)).collect();
-    let mut builder = BPE::builder()
-        .vocab_and_merges(vocabulary, merges)
-        .fuse_unk(entry.fuse_unk)
-        .byte_fallback(entry.byte_fallback)
-        .ignore_merges(entry.ignore_merges);
-    if let Some(unknown) = entry.unk_token {
-        builder = builder.unk_token(unknown);
-    }
-    builder.build().map_err(|error| malformed("model.merges", error))
 }
 
 /// Added tokens found before and after normalisation.
@@ -204,11 +148,19 @@ fn normalizers(value: &Value) -> Result<Normalizers, TextError> {
     for value in flatten(value, "normalizers", "normalizer")? {
         let name = type_name(value);
         let inserted = value.get("content").or_else(|| value.get("prepend")).and_then(Value::as_str).unwrap_or("");
-        let pattern = value.get("pattern").and_then(|pattern| pattern.get("String")).and_then(Value::as_str);
+        let pattern = &value["pattern"];
+        let is_replaced =
+            || pattern["Regex"] == RUNS_OF_SPACES || pattern["String"].as_str().is_some_and(|text| !text.is_empty());
         let allowed = match name {
             "NFC" | "NFD" | "NFKC" | "NFKD" | "Lowercase" | "Strip" => true,
+            "BertNormalizer" | "Nmt" | "StripAccents" => true,
+            "Precompiled" => {
+                let map = value["precompiled_charsmap"].as_str().unwrap_or_default();
+                charsmap::check(map).map_err(|problem| malformed("normalizer.precompiled_charsmap", problem))?;
+                true
+            }
             "Prepend" => inserted.len() <= MAX_INSERTED_BYTES,
-            "Replace" => inserted.len() <= MAX_INSERTED_BYTES && pattern.is_some_and(|pattern| !pattern.is_empty()),
+            "Replace" => inserted.len() <= MAX_INSERTED_BYTES && is_replaced(),
             _ => false,
         };
         if !allowed {
@@ -227,7 +179,8 @@ fn pre_tokenizers(value: &Value) -> Result<Vec<Step>, TextError> {
     for value in flatten(value, "pretokenizers", "pre_tokenizer")? {
         match type_name(value) {
             "Split" => steps.push(Step::Split(regex_split(value)?)),
-            name @ ("ByteLevel" | "Digits" | "Metaspace" | "Punctuation" | "Whitespace" | "WhitespaceSplit") => {
+            name @ ("BertPreTokenizer" | "ByteLevel" | "Digits" | "Metaspace" | "Punctuation" | "Whitespace"
+            | "WhitespaceSplit") => {
                 growing += usize::from(matches!(name, "ByteLevel" | "Metaspace"));
                 let step =
                     PreTokenizerWrapper::deserialize(value).map_err(|error| malformed("pre_tokenizer", error))?;
@@ -298,8 +251,11 @@ fn describe(value: &Value) -> String {
 }
 
 /// How the decoder turns token names into bytes.
+#[derive(Default)]
 struct PieceStyle {
     byte_level: bool,
+    /// What begins the name of a token that continues a word; all others have a space before them.
+    continuing: Option<String>,
     byte_fallback: bool,
     space: Option<char>,
     leading: Leading,
@@ -307,7 +263,7 @@ struct PieceStyle {
 
 impl PieceStyle {
     fn read(decoder: &Value) -> Result<PieceStyle, TextError> {
-        let mut style = PieceStyle { byte_level: false, byte_fallback: false, space: None, leading: Leading::Keep };
+        let mut style = PieceStyle::default();
         for value in flatten(decoder, "decoders", "decoder")? {
             style.add(value)?;
         }
@@ -321,6 +277,10 @@ impl PieceStyle {
             "ByteLevel" => self.byte_level = true,
             "ByteFallback" => self.byte_fallback = true,
             "Fuse" => {}
+            "WordPiece" => {
+                self.continuing = Some(text("prefix").unwrap_or_default().to_owned());
+                self.leading = Leading::StripOne;
+            }
             "Metaspace" => {
                 self.space = text("replacement").and_then(|text| text.chars().next());
                 let prefixed = text("prepend_scheme") != Some("never")
@@ -349,6 +309,9 @@ impl PieceStyle {
         if let Some(bytes) = self.byte_level.then(|| byte_level_bytes(name)).flatten() {
             return bytes;
         }
+        if let Some(prefix) = &self.continuing {
+            return name.strip_prefix(prefix.as_str()).map_or_else(|| format!(" {name}").into(), |rest| rest.into());
+        }
         match self.space {
             Some(space) => name.replace(space, " ").into_bytes(),
             None => name.as_bytes().to_vec(),
@@ -360,9 +323,9 @@ fn unsupported_decoder(decoder: &Value) -> TextError {
     TextError::Unsupported { field: "decoder", found: describe(decoder), supported: SUPPORTED_DECODERS }
 }
 
-fn pieces(file: &File, style: &PieceStyle) -> Result<Pieces, TextError> {
+fn pieces<M: ModelEntry>(file: &File<M>, style: &PieceStyle) -> Result<Pieces, TextError> {
     let mut pieces = Pieces::new(style.leading);
-    for (name, &id) in &file.model.vocab {
+    for (name, id) in file.model.tokens() {
         if name.len() > MAX_TOKEN_BYTES {
             let (size, limit) = (name.len(), MAX_TOKEN_BYTES);
             return Err(TextError::TooLarge { what: "the text of a token", size, limit, unit: "bytes" });

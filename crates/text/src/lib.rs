@@ -2,14 +2,17 @@
 #![forbid(unsafe_code)]
 
 mod added;
+mod charsmap;
 mod coverage;
 mod cuts;
 mod decoder;
+mod enclosure;
 mod error;
 mod from_gguf;
 mod from_json;
 mod grammar;
 mod guard;
+mod json_models;
 mod messages;
 mod os;
 mod pieces;
@@ -24,6 +27,7 @@ mod tool_calls;
 mod vocabulary;
 
 pub use decoder::{KeptTokens, StreamDecoder};
+pub use enclosure::{EnclosedPair, Enclosure};
 pub use error::TextError;
 pub use grammar::{
     Constraint, FormatWork, GrammarCompiler, MAX_CACHED_FORMATS, MAX_CHOICES, MAX_FORMAT_BYTES, MAX_FORMAT_DEPTH,

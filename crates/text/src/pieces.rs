@@ -5,9 +5,10 @@ use crate::{MAX_TOKENS, TextError};
 /// What happens to the space that many tokenizers put in front of a text.
 ///
 /// Also the state of one decoding run: after the first text it becomes [`Leading::Keep`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Leading {
     /// Nothing is removed.
+    #[default]
     Keep,
     /// One space is removed from the front of the text.
     StripOne,

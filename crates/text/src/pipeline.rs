@@ -1,9 +1,9 @@
-//! Byte-pair encoding as Hugging Face tokenizers define it: normalise, split into words, merge.
+//! Tokenizers as Hugging Face defines them: normalise, split into words, find the tokens of each.
 
-use tokenizers::models::bpe::BPE;
 use tokenizers::normalizer::Range;
 use tokenizers::{
-    Model, NormalizedString, Normalizer, NormalizerWrapper, OffsetReferential, OffsetType, PreTokenizedString, Token,
+    Model, ModelWrapper, NormalizedString, Normalizer, NormalizerWrapper, OffsetReferential, OffsetType,
+    PreTokenizedString, Token,
 };
 
 use crate::added::{AddedToken, AddedTokens};
@@ -22,7 +22,7 @@ pub(crate) struct Pipeline {
     pub(crate) added_normalized: AddedTokens,
     pub(crate) normalizers: Normalizers,
     pub(crate) pre_tokenizers: PreTokenizers,
-    pub(crate) model: BPE,
+    pub(crate) model: ModelWrapper,
 }
 
 impl Pipeline {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::added::{AddedToken, Standing};
 use crate::coverage::Coverage;
 use crate::cuts::Cuts;
+use crate::enclosure::Enclosure;
 use crate::guard::{Guard, Prompt, StandIns};
 use crate::pieces::Pieces;
 use crate::pipeline::Pipeline;
@@ -45,6 +46,7 @@ pub(crate) struct Inner {
     pub(crate) encoder: Encoder,
     pub(crate) pieces: Pieces,
     pub(crate) kind: &'static str,
+    pub(crate) enclosure: Option<Enclosure>,
 }
 
 pub(crate) enum Encoder {
@@ -140,6 +142,11 @@ impl Tokenizer {
     /// The algorithm in words, such as `byte-level BPE`.
     pub fn kind(&self) -> &'static str {
         self.inner.kind
+    }
+
+    /// The special tokens that its file adds around texts, where it says so.
+    pub fn enclosure(&self) -> Option<&Enclosure> {
+        self.inner.enclosure.as_ref()
     }
 
     pub(crate) fn pieces(&self) -> &Pieces {

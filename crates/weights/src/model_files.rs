@@ -98,6 +98,16 @@ impl ModelFiles {
         self.folder.as_deref().map_or(Ok(None), |folder| hf_folder::read_json(folder, file))
     }
 
+    /// A JSON file in a folder that lies beside the weights; `Ok(None)` when there is none.
+    ///
+    /// # Panics
+    /// When either is not a plain file name.
+    pub fn json_in(&self, folder: &str, file: &str) -> Result<Option<Value>, WeightsError> {
+        assert!(hf_folder::is_plain_name(folder), "the caller asks for a folder beside the weights by its name");
+        let folder = self.folder.as_deref().map(|outer| outer.join(folder));
+        folder.map_or(Ok(None), |folder| hf_folder::read_json(&folder, file))
+    }
+
     /// A text file that lies beside the weights, such as `tokenizer.json`; `Ok(None)` when there is none.
     ///
     /// # Panics

@@ -32,7 +32,7 @@ use program::{cascadia, json};
 
 #[test]
 fn every_command_has_help_with_an_example() {
-    let commands: [&[&str]; 40] = [
+    let commands: [&[&str]; 42] = [
         &[],
         &["run"],
         &["pull"],
@@ -40,6 +40,8 @@ fn every_command_has_help_with_an_example() {
         &["show"],
         &["rm"],
         &["ps"],
+        &["embed"],
+        &["rerank"],
         &["inspect"],
         &["eval", "perplexity"],
         &["eval", "logits"],
@@ -89,7 +91,7 @@ fn every_command_has_help_with_an_example() {
 
 #[test]
 fn the_contract_of_names_is_kept() {
-    let flags: [(&[&str], &[&str]); 21] = [
+    let flags: [(&[&str], &[&str]); 23] = [
         (&["pull"], &["<MODEL>"]),
         (&["list"], &["--catalogue", "--json"]),
         (&["show"], &["<MODEL>", "--json"]),
@@ -111,6 +113,8 @@ fn the_contract_of_names_is_kept() {
                 "--offline",
             ],
         ),
+        (&["embed"], &["--input", "--out", "--prompt-name", "--truncate", "--dimensions", "--ctx"]),
+        (&["rerank"], &["--query", "--input", "--top-n", "--truncate"]),
         (&["inspect"], &["--ctx", "--json"]),
         (&["eval", "perplexity"], &["--text", "--windows", "--window", "--adapter", "--json"]),
         (&["eval", "logits"], &["--tokens", "--out", "--adapter"]),

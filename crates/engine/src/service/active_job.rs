@@ -131,11 +131,9 @@ impl ActiveJob {
         if finish == FinishReason::Cancelled { Ending::Cancelled } else { Ending::Done }
     }
 
-    /// The last update of a job that wants an embedding and has all rows of it.
-    pub(super) fn embed(&mut self) -> Ending {
-        if let ActiveTask::Embedding(embedding) = &mut self.task {
-            (self.sink)(Update::Embedded(std::mem::take(embedding).finish()));
-        }
+    /// The last update of a job that wanted this embedding.
+    pub(super) fn embed(&mut self, embedding: Vec<f32>) -> Ending {
+        (self.sink)(Update::Embedded(embedding));
         Ending::Done
     }
 

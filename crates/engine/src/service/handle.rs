@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use cascadia_model::{CachePages, ModelLimits, ModelSpec, PAGE_TOKENS, PageClass, Span};
+use cascadia_model::{CachePages, ModelLimits, ModelSpec, PAGE_TOKENS, PageClass, PooledRows, Span};
 use cascadia_weights::MemoryProbe;
 
 use super::active_job::{ActiveJob, ActiveTask};
@@ -112,11 +112,26 @@ pub(super) struct Shared {
     dead: AtomicBool,
     memory: MemoryGauge,
     text: Arc<ModelText>,
+    makes: Makes,
     limits: TokenLimits,
     numerics: String,
     cache: CacheLayout,
     pub(super) spill: Option<SpillHandle>,
     begin: Instant,
+}
+
+/// What a model makes of texts.
+struct Makes {
+    /// Further text.
+    text: bool,
+    /// A row of these.
+    pooled: PooledRows,
+    /// Numbers in an embedding.
+    width: usize,
+    /// What it says in place of an embedding.
+    scores: Option<usize>,
+    /// Every text is computed in one step.
+    whole_texts: bool,
 }
 
 struct CommandSender {
@@ -169,6 +184,7 @@ impl Service {
             dead: AtomicBool::new(false),
             memory: MemoryGauge::default(),
             text,
+            makes: Makes::of(pipeline.spec()),
             limits: TokenLimits {
                 // A sequence that does not fit even alone is refused.
                 context: limits.context.min(limits.cache.of(PageClass::Full).saturating_mul(PAGE_TOKENS)),
@@ -330,6 +346,17 @@ impl ServiceHandle {
         self.shared.context()
     }
 
+    /// Numbers in an embedding; `None` where the model says something of texts instead.
+    pub fn embedding_width(&self) -> Option<usize> {
+        let makes = &self.shared.makes;
+        makes.scores.is_none().then_some(makes.width)
+    }
+
+    /// How many numbers the model says of texts in place of an embedding.
+    pub fn scores(&self) -> Option<usize> {
+        self.shared.makes.scores
+    }
+
     /// How keys and values are cached, and how exactly activations meet weights: tokens depend on it.
     pub fn numerics(&self) -> &str {
         &self.shared.numerics
@@ -362,6 +389,18 @@ impl ServiceHandle {
             memory_full: self.shared.memory.is_full(),
             spill: self.shared.spill.as_ref().and_then(SpillHandle::status),
             ..snapshot
+        }
+    }
+}
+
+impl Makes {
+    fn of(spec: &ModelSpec) -> Makes {
+        Makes {
+            text: spec.head.is_some(),
+            pooled: spec.pooling.rows,
+            width: spec.width,
+            scores: spec.pooling.classifier.map(|classifier| classifier.outputs),
+            whole_texts: spec.sees_later(),
         }
     }
 }
@@ -417,6 +456,7 @@ impl Shared {
             Task::Generate(_) | Task::Embed => None,
         };
         let (needs, task) = match task {
+            Task::Generate(_) | Task::Score(_) if !self.makes.text => return Err(self.text.makes_no_text()),
             Task::Generate(generation) | Task::Score(Score { generation, .. }) => {
                 let StartedAnswer { answer, known, finish } =
                     Answer::start(generation, &tokens, self.text.tokenizer(), self.limits)?;
@@ -425,7 +465,10 @@ impl Shared {
                 let needs = if scores.is_some() { Needs::EveryRow } else { Needs::NextToken };
                 (needs, ActiveTask::Answer(Box::new(answer)))
             }
-            Task::Embed => (Needs::EveryRow, ActiveTask::Embedding(Embedding::default())),
+            Task::Embed { second_text } => {
+                let needs = if self.makes.whole_texts { Needs::WholeText { second_text } } else { Needs::EveryRow };
+                (needs, ActiveTask::Embedding(Embedding::new(self.makes.pooled)))
+            }
         };
         // A token that fills the context is shown and never computed.
         tokens.truncate(self.limits.context as usize);

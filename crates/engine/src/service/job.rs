@@ -37,8 +37,11 @@ pub enum Task {
     Generate(Generation),
     /// How likely the tokens of the prompt are, then an answer.
     Score(Score),
-    /// Its embedding: the mean of its final hidden states.
-    Embed,
+    /// Its embedding, or what the model says of it where it was trained for that: of one text, or of two.
+    Embed {
+        /// Where the second text begins, for models that tell texts apart.
+        second_text: Option<u32>,
+    },
 }
 
 /// What is reported of a prompt, and what follows.
@@ -125,7 +128,7 @@ pub enum Update {
     Token(NewToken),
     /// The answer is complete; nothing follows.
     Finished(JobOutcome),
-    /// The embedding of the prompt; nothing follows.
+    /// The embedding of the prompt, or what the model says of it; nothing follows.
     Embedded(Vec<f32>),
     /// It could not be done; nothing follows.
     Failed(EngineError),

@@ -487,7 +487,14 @@ impl Runner {
         self.logits.chunks_exact(self.steps.pipeline().spec().width).for_each(|row| embedding.add(row));
         if planned.position as usize + rows.len() == *prompt_tokens {
             reading.ended = true;
-            self.end(planned.id, ActiveJob::embed);
+            let (row, direction) = (embedding.row(), embedding.direction());
+            let pipeline = self.steps.pipeline();
+            let normalised = pipeline.spec().pooling.normalised;
+            match self.panics.catch_step(|| pipeline.classify(&row)) {
+                Ok(Some(said)) => self.end(planned.id, |job| job.embed(said)),
+                Ok(None) => self.end(planned.id, |job| job.embed(if normalised { direction } else { row })),
+                Err(error) => self.fail(planned.id, error),
+            }
         }
     }
 

@@ -9,3 +9,4 @@ mod prefixes;
 mod restoring;
 mod simulation;
 mod spill;
+mod whole_texts;

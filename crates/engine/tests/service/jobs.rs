@@ -123,7 +123,7 @@ fn an_embedding_does_not_depend_on_steps_or_company() {
             updates
         };
         let mut others: Vec<_> = before.into_iter().map(submit).collect();
-        service.handle().submit(Job { task: Task::Embed, ..plain }).unwrap();
+        service.handle().submit(Job { task: Task::Embed { second_text: None }, ..plain }).unwrap();
         others.extend(company.map(submit));
         let embedding = hear(&updates).embedding.expect("it was asked for");
         others.iter().for_each(|updates| drop(hear(updates)));

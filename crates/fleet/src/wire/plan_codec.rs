@@ -195,7 +195,7 @@ impl Slot {
         let rows = first..first.checked_add(rows)?;
         let held = self.runs.iter().filter(|(_, run)| !run.pages.is_empty());
         let runs = held.map(|(class, Run { first, pages })| PageRun { class, first: *first, pages: pages.clone() });
-        Some(SequenceStep { id, rows, start, runs: runs.collect(), adapter })
+        Some(SequenceStep { id, rows, start, runs: runs.collect(), adapter, second_text: None })
     }
 }
 

@@ -8,7 +8,7 @@ fn step(id: u64, rows: std::ops::Range<u32>, start: u32, pages: &[u32], window: 
     let run = |class, first, pages: &[u32]| PageRun { class, first, pages: pages.to_vec() };
     let runs = [run(PageClass::Full, 0, pages), run(PageClass::Window, window.0, window.1)];
     let runs = runs.into_iter().filter(|run| !run.pages.is_empty()).collect();
-    SequenceStep { id, rows, start, runs, adapter: None }
+    SequenceStep { id, rows, start, runs, adapter: None, second_text: None }
 }
 
 /// Sends plans one after the other; gives the bytes of each.

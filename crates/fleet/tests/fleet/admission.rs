@@ -70,6 +70,7 @@ fn plan(generation: u64) -> StepPlan {
         start: 0,
         runs: vec![PageRun { class: PageClass::Full, first: 0, pages: vec![0] }],
         adapter: None,
+        second_text: None,
     };
     StepPlan { tokens: vec![1], steps: vec![step], generation }
 }

@@ -264,7 +264,14 @@ fn try_generate_sizes(
             let pages = (0..2).map(|page| at as u32 * 4 + page).take((computed[at] + count).div_ceil(64)).collect();
             let rows = first..first + count as u32;
             let runs = vec![PageRun { class: PageClass::Full, first: 0, pages }];
-            plan.steps.push(SequenceStep { id: at as u64, rows, start: computed[at] as u32, runs, adapter: None });
+            plan.steps.push(SequenceStep {
+                id: at as u64,
+                rows,
+                start: computed[at] as u32,
+                runs,
+                adapter: None,
+                second_text: None,
+            });
         }
         let values = plan.tokens.iter().flat_map(|token| [*token as f32; WIDTH]).collect();
         let mut hidden = Hidden { values, width: WIDTH };

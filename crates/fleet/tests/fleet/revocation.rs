@@ -72,7 +72,7 @@ impl Office {
     /// A step of one row of a request.
     fn step(&self, request: u64) {
         let runs = vec![PageRun { class: PageClass::Full, first: 0, pages: vec![request as u32] }];
-        let step = SequenceStep { id: request, rows: 0..1, start: 0, runs, adapter: None };
+        let step = SequenceStep { id: request, rows: 0..1, start: 0, runs, adapter: None, second_text: None };
         let plan = StepPlan { tokens: vec![1], steps: vec![step], generation: request };
         let mut hidden = Hidden { values: vec![0.0; WIDTH], width: WIDTH };
         self.stage.run(&plan, &mut hidden).expect("somebody computes");

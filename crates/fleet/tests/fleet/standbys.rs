@@ -149,7 +149,7 @@ fn a_standby_continues_in_the_middle_of_a_step() {
 /// A step of one sequence in one page.
 pub(crate) fn plan(sequence: u64, start: u32, generation: u64) -> StepPlan {
     let runs = vec![PageRun { class: PageClass::Full, first: 0, pages: vec![sequence as u32] }];
-    let step = SequenceStep { id: sequence, rows: 0..1, start, runs, adapter: None };
+    let step = SequenceStep { id: sequence, rows: 0..1, start, runs, adapter: None, second_text: None };
     StepPlan { tokens: vec![1], steps: vec![step], generation }
 }
 

@@ -70,7 +70,8 @@ fn no_format_minds_batches_drafts_or_losses() {
 /// One row of a sequence of its own, of equal numbers.
 fn step(stage: &RemoteStage, sequence: u32, value: f32) -> Result<(), StageError> {
     let runs = vec![PageRun { class: PageClass::Full, first: 0, pages: vec![sequence] }];
-    let steps = vec![SequenceStep { id: u64::from(sequence), rows: 0..1, start: 0, runs, adapter: None }];
+    let steps =
+        vec![SequenceStep { id: u64::from(sequence), rows: 0..1, start: 0, runs, adapter: None, second_text: None }];
     let plan = StepPlan { tokens: vec![1], steps, generation: 0 };
     stage.run(&plan, &mut Hidden { values: vec![value; WIDTH], width: WIDTH })
 }

@@ -155,7 +155,8 @@ impl<'a> Base<'a> {
             FileKind::HuggingFace => self.named(&format!("{module}.weight")),
         };
         let known = |place: &Place| {
-            let output = place.name == "output.weight" && self.spec.head.tied;
+            let tied = self.spec.head.as_ref().is_some_and(|head| head.tied);
+            let output = place.name == "output.weight" && tied;
             output || self.catalog.has(&place.name)
         };
         let places: Vec<Place> = places.into_iter().filter(known).collect();

@@ -5,7 +5,7 @@ use cascadia_weights::{FileKind, MetadataValue};
 use serde_json::Value;
 
 use super::keys::*;
-use super::{Source, positions};
+use super::{Source, pooling, positions};
 use crate::spec::{
     AttentionSpec, Branch, BranchOrder, CacheSource, DenseSpec, EmbeddingSpec, FeedForwardSpec, Gate, HeadSpec,
     LatentSpec, MixerSpec, NormKind, NormSpec, ValueSource,
@@ -13,9 +13,10 @@ use crate::spec::{
 use crate::{LayerSpec, ModelError, ModelSpec, RopeSpec};
 
 /// Names that configurations have for activations.
-const ACTIVATIONS: [(&str, Activation); 9] = [
+const ACTIVATIONS: [(&str, Activation); 10] = [
     ("silu", Activation::Silu),
     ("swish", Activation::Silu),
+    ("swiglu", Activation::Silu),
     ("gelu", Activation::Gelu),
     ("gelu_new", Activation::GeluTanh),
     ("gelu_fast", Activation::GeluTanh),
@@ -46,6 +47,7 @@ pub(super) fn gated_decoder(source: &Source<'_>) -> Result<ModelSpec, ModelError
         head,
         score_scale: settings.positive(ATTENTION_SCALE)?.unwrap_or(1.0 / (head as f32).sqrt()),
         window: None,
+        sees_later: false,
         rope: Some(0),
         alibi: None,
         soft_cap: None,
@@ -72,7 +74,7 @@ pub(super) fn decoder_with(source: &Source<'_>, mixer: MixerSpec, rope: RopeSpec
     let inner = settings.each(FEED_FORWARD, 16 * MOST_WIDTH, layers)?.unwrap_or_else(|| vec![4 * width; layers]);
     let activation = activation(source, Activation::Silu)?;
     let layer = |inner: usize| LayerSpec {
-        mixer: Branch { norm_before: Some("attn_norm"), part: mixer.clone(), norm_after: None },
+        mixer: Branch { norm_before: Some("attn_norm"), part: mixer.clone(), norm_after: None, norm_of_sum: None },
         feed_forward: Branch {
             norm_before: Some("ffn_norm"),
             part: FeedForwardSpec::Dense(DenseSpec {
@@ -83,6 +85,7 @@ pub(super) fn decoder_with(source: &Source<'_>, mixer: MixerSpec, rope: RopeSpec
                 bias: catalog.has("blk.0.ffn_up.bias"),
             }),
             norm_after: None,
+            norm_of_sum: None,
         },
         laurel: None,
         order: BranchOrder::InTurn,
@@ -95,17 +98,19 @@ pub(super) fn decoder_with(source: &Source<'_>, mixer: MixerSpec, rope: RopeSpec
         width,
         altup: None,
         context: context(source)?.max(positions::reach(&rope.scaling)),
-        embedding: EmbeddingSpec { scale: 1.0, positions: None, normed: false },
+        embedding: EmbeddingSpec { scale: 1.0, positions: None, texts: None, normed: false },
         per_layer: None,
         layers: inner.into_iter().map(layer).collect(),
         ropes: vec![rope],
         norm: NormSpec { kind: NormKind::RootMeanSquare, epsilon: epsilon(source)? },
-        head: HeadSpec {
+        final_norm: true,
+        head: Some(HeadSpec {
             tied: !catalog.has("output.weight"),
             bias: catalog.has("output.bias"),
             scale: 1.0,
             soft_cap: None,
-        },
+        }),
+        pooling: pooling::pooling(source)?,
         weights: largest_dtype(source),
     })
 }
@@ -126,6 +131,11 @@ pub(super) fn each_attention(spec: &mut ModelSpec, mut change: impl FnMut(usize,
             change(layer, attention);
         }
     }
+}
+
+/// Bends logits to stay within so much of zero.
+pub(super) fn bend_logits(spec: &mut ModelSpec, soft_cap: Option<f32>) {
+    spec.head.iter_mut().for_each(|head| head.soft_cap = soft_cap);
 }
 
 /// Changes the dense feed-forward part of every layer.

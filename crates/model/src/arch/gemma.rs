@@ -3,7 +3,7 @@
 use cascadia_kernels::Activation;
 use serde_json::Value;
 
-use super::decoder::{each_attention, each_dense, gated_decoder, window, windowed_layers};
+use super::decoder::{bend_logits, each_attention, each_dense, gated_decoder, window, windowed_layers};
 use super::keys::*;
 use super::positions::{plain_rope, rope_with};
 use super::{Family, GgufHabits, Source};
@@ -78,7 +78,7 @@ pub(super) fn scaled_decoder(source: &Source<'_>) -> Result<ModelSpec, ModelErro
 fn normed_around(source: &Source<'_>) -> Result<ModelSpec, ModelError> {
     let settings = &source.settings;
     let mut spec = scaled_decoder(source)?;
-    spec.head.soft_cap = settings.positive(LOGIT_SOFT_CAP)?;
+    bend_logits(&mut spec, settings.positive(LOGIT_SOFT_CAP)?);
     let soft_cap = settings.positive(ATTENTION_SOFT_CAP)?;
     let score_scale = score_scale(source, &spec)?;
     each_attention(&mut spec, |_, attention| {

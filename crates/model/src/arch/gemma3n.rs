@@ -4,7 +4,7 @@
 use cascadia_weights::FileKind;
 use serde_json::Value;
 
-use super::decoder::{each_attention, share_caches};
+use super::decoder::{bend_logits, each_attention, share_caches};
 use super::gemma::{head_norms_and_ropes, norms_around, scaled_decoder, windows};
 use super::gemma4::{SHARED_NAMES, per_layer};
 use super::keys::*;
@@ -52,7 +52,7 @@ pub(super) const FAMILY: Family = Family {
 
 fn spec(source: &Source<'_>) -> Result<ModelSpec, ModelError> {
     let mut spec = scaled_decoder(source)?;
-    spec.head.soft_cap = Some(source.settings.positive(LOGIT_SOFT_CAP)?.unwrap_or(SOFT_CAP));
+    bend_logits(&mut spec, Some(source.settings.positive(LOGIT_SOFT_CAP)?.unwrap_or(SOFT_CAP)));
     norms_around(&mut spec);
     windows(source, &mut spec, PERIOD)?;
     head_norms_and_ropes(source, &mut spec)?;

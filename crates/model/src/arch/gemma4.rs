@@ -5,7 +5,7 @@ use cascadia_kernels::Activation;
 use cascadia_weights::FileKind;
 use serde_json::{Value, json};
 
-use super::decoder::{each_attention, share_caches};
+use super::decoder::{bend_logits, each_attention, share_caches};
 use super::experts::{half, with_experts};
 use super::gemma::{norms_around, scaled_decoder, windows};
 use super::keys::*;
@@ -66,7 +66,7 @@ fn spec(source: &Source<'_>) -> Result<ModelSpec, ModelError> {
         return Err(settings.error(BOTH_WAYS, "is `all`; this version lets tokens read only those before them"));
     }
     let mut spec = scaled_decoder(source)?;
-    spec.head.soft_cap = settings.positive(LOGIT_SOFT_CAP)?;
+    bend_logits(&mut spec, settings.positive(LOGIT_SOFT_CAP)?);
     norms_around(&mut spec);
     windows(source, &mut spec, PERIOD)?;
     heads(source, &mut spec)?;
@@ -100,9 +100,14 @@ fn dense_and_experts(source: &Source<'_>, spec: &mut ModelSpec) -> Result<(), Mo
         spec.layers.iter_mut().map(|layer| &mut layer.feed_forward).zip(parts)
     {
         if let (FeedForwardSpec::Dense(dense), FeedForwardSpec::Experts(experts)) = (dense, &*part) {
-            let dense = Branch { norm_before: norm_before.take(), part: dense, norm_after: Some("post_ffw_norm_1") };
+            let dense = Branch {
+                norm_before: norm_before.take(),
+                part: dense,
+                norm_after: Some("post_ffw_norm_1"),
+                norm_of_sum: None,
+            };
             let (before, after) = (Some("pre_ffw_norm_2"), Some("post_ffw_norm_2"));
-            let experts = Branch { norm_before: before, part: experts.clone(), norm_after: after };
+            let experts = Branch { norm_before: before, part: experts.clone(), norm_after: after, norm_of_sum: None };
             *part = FeedForwardSpec::DenseAndExperts(Box::new(DenseAndExpertsSpec { dense, experts, router_scale }));
         }
     }

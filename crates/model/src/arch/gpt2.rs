@@ -6,6 +6,7 @@ use super::decoder::{each_attention, each_dense, plain_decoder};
 use super::{Family, GgufHabits, Source};
 use crate::names::{Form, Rename, same};
 use crate::rope::RopeStyle;
+use crate::spec::PositionsSpec;
 use crate::{ModelError, ModelSpec};
 
 const fn turned(gguf: &'static str, stored: &'static str) -> Rename {
@@ -36,7 +37,7 @@ pub(super) const FAMILY: Family = Family {
 fn spec(source: &Source<'_>) -> Result<ModelSpec, ModelError> {
     let mut spec = plain_decoder(source)?;
     let positions = source.catalog.require("position_embd.weight")?.shape().first().copied().unwrap_or(0);
-    spec.embedding.positions = Some(positions as usize);
+    spec.embedding.positions = Some(PositionsSpec { rows: positions as usize, first: 0 });
     // There is no embedding beyond, so no text may be longer.
     spec.context = spec.context.min(u32::try_from(positions).unwrap_or(u32::MAX));
     each_attention(&mut spec, |_, attention| attention.rope = None);

@@ -42,7 +42,8 @@ fn spec(source: &Source<'_>) -> Result<ModelSpec, ModelError> {
     let mut spec = gated_decoder(source)?;
     spec.embedding.scale = settings.positive(EMBEDDING_SCALE)?.unwrap_or(1.0);
     // Logits are divided by what both kinds of files call their scale.
-    spec.head.scale = 1.0 / settings.positive(LOGIT_SCALE)?.unwrap_or(1.0);
+    let logit_scale = 1.0 / settings.positive(LOGIT_SCALE)?.unwrap_or(1.0);
+    spec.head.iter_mut().for_each(|head| head.scale = logit_scale);
     let residual_scale = settings.positive(RESIDUAL_SCALE)?.unwrap_or(1.0);
     spec.layers.iter_mut().for_each(|layer| layer.residual_scale = residual_scale);
     Ok(spec)

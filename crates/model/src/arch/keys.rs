@@ -15,6 +15,7 @@ macro_rules! keys {
 
 keys! {
     LAYERS = ["num_hidden_layers", "n_layer", "n_layers"] ["block_count"];
+    PADDING = ["pad_token_id"] ["padding_token_id"];
     WIDTH = ["hidden_size", "n_embd", "d_model", "n_embed"] ["embedding_length"];
     CONTEXT = ["max_position_embeddings", "n_positions", "max_seq_len", "seq_length"] ["context_length"];
     FEED_FORWARD = ["intermediate_size", "n_inner", "ffn_hidden_size"] ["feed_forward_length"];
@@ -22,7 +23,7 @@ keys! {
     KV_HEADS = ["num_key_value_heads"] ["attention.head_count_kv"];
     HEAD = ["head_dim"] ["attention.key_length"];
     VALUE_HEAD = ["v_head_dim"] ["attention.value_length"];
-    EPSILON = ["rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon"]
+    EPSILON = ["rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"]
         ["attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"];
     WINDOW = ["sliding_window"] ["attention.sliding_window"];
     WINDOW_PATTERN = ["layer_types", "sliding_window_pattern"] ["attention.sliding_window_pattern"];

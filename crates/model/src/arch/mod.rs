@@ -1,8 +1,10 @@
 //! Model families: the only files that know their names. Settings in, `ModelSpec` out.
 
+mod bert;
 mod bloom;
 mod decoder;
 mod deepseek;
+mod encoder;
 mod experts;
 mod falcon;
 mod gemma;
@@ -14,10 +16,13 @@ mod gpt_oss;
 mod granite;
 mod keys;
 mod llama;
+mod modernbert;
 mod mpt;
 mod neox;
+mod nomic;
 mod olmo;
 mod phi;
+mod pooling;
 mod positions;
 mod qwen;
 mod smollm;
@@ -86,6 +91,10 @@ const FAMILIES: &[Family] = &[
     deepseek::V2,
     deepseek::V3,
     smollm::FAMILY,
+    bert::BERT,
+    bert::ROBERTA,
+    nomic::FAMILY,
+    modernbert::FAMILY,
 ];
 
 /// Reads the specification of a model of any family.

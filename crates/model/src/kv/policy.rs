@@ -91,6 +91,7 @@ impl KvPolicy {
             KvFormats::Auto if spec.weights.is_float() => exact,
             KvFormats::Auto => match &spec.layers[layer].mixer.part {
                 MixerSpec::Latent(_) => exact,
+                MixerSpec::Attention(attention) if attention.sees_later => exact,
                 mixer if mixer.cache().window.is_some_and(|window| window <= SHORT_WINDOW) => exact,
                 MixerSpec::Attention(_) => KvFormat { keys: CacheFormat::Int8, values: CacheFormat::Int4 },
             },

@@ -107,6 +107,15 @@ pub(crate) fn check(fixture: &str, file: &str) {
     check_within(TOLERANCE, fixture, file);
 }
 
+/// The same for the last hidden states of an encoder, of which every text is computed in one step.
+pub(crate) fn check_encoder(fixture: &str) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/encoders").join(fixture);
+    let tokens = read_tokens(&folder.join("tokens.json"));
+    let first = within(TOLERANCE, "hidden.npy", &folder, &folder, WAYS[0]);
+    let whole = [alone(usize::MAX, 2), beside_another(usize::MAX, 1), beside_another(usize::MAX, 2)];
+    check_ways(fixture, (&folder, &tokens), &first, whole.into_iter());
+}
+
 /// Like [`check`] with a tolerance of its own.
 pub(crate) fn check_within(tolerance: f32, fixture: &str, file: &str) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(fixture);
@@ -127,8 +136,13 @@ pub(crate) fn check_int16_within(tolerance: f32, fixture: &str) {
 }
 
 fn logits_within(tolerance: f32, folder: &Path, path: &Path, way: Way) -> Vec<Vec<f32>> {
+    within(tolerance, "logits.npy", folder, path, way)
+}
+
+/// What comes out of the model at `path`, within tolerance of this file of `folder`.
+fn within(tolerance: f32, reference: &str, folder: &Path, path: &Path, way: Way) -> Vec<Vec<f32>> {
     let tokens = read_tokens(&folder.join("tokens.json"));
-    let reference = read_npy(&folder.join("logits.npy"));
+    let reference = read_npy(&folder.join(reference));
     let name = path.display();
     assert_eq!(reference.len(), tokens.len(), "{name}: one row of the reference per token");
     let logits = run(path, &tokens, way);
@@ -266,8 +280,13 @@ fn step(model: &mut LoadedModel, plan: &StepPlan) -> Vec<Vec<f32>> {
         stage.run(plan, &mut hidden).expect("the plan fits the pages");
     }
     let rows: Vec<u32> = (0..plan.tokens.len() as u32).collect();
-    model.token_io.logits(plan, &hidden, &rows, &mut logits).expect("the rows exist");
-    logits.chunks_exact(model.spec.vocabulary).map(<[f32]>::to_vec).collect()
+    let LoadedModel { token_io, spec, .. } = model;
+    let (read, numbers) = match spec.head {
+        Some(_) => (token_io.logits(plan, &hidden, &rows, &mut logits), spec.vocabulary),
+        None => (token_io.normed(plan, &hidden, &rows, &mut logits), spec.width),
+    };
+    read.expect("the rows exist");
+    logits.chunks_exact(numbers).map(<[f32]>::to_vec).collect()
 }
 
 pub(crate) fn relative_difference(ours: &[f32], theirs: &[f32]) -> f32 {

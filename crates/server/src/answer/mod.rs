@@ -6,6 +6,7 @@ pub(crate) mod jobs;
 pub(crate) mod resume;
 pub(crate) mod resume_log;
 pub(crate) mod segments;
+pub(crate) mod vectors;
 
 use std::time::Duration;
 

@@ -20,7 +20,7 @@ use crate::answer::answer_stream::{AnswerStream, ChoiceParser};
 use crate::answer::jobs::Jobs;
 use crate::answer::resume_log::Recorder;
 use crate::error::{ApiError, ErrorKind};
-use crate::http::client_memory::ClientMemory;
+use crate::http::client_memory::{ClientMemory, MemoryShare};
 use crate::observe::metrics::Metrics;
 use crate::options::Limits;
 use crate::request::validate::{Beginning, Chat, Infill, Source, ValidRequest, shortened};
@@ -351,12 +351,19 @@ impl ModelFrontend {
     }
 
     /// An error if a text is so long that its tokens cannot fit, whatever they are: so nothing is spent on finding them.
-    fn check_length(&self, text: &str) -> Result<(), ApiError> {
+    pub(crate) fn check_length(&self, text: &str) -> Result<(), ApiError> {
         let least = self.model.text.tokenizer().least_tokens(text);
         match least > self.model.service.context() as usize {
             true => Err(self.too_long(&format!("at least {least} tokens"))),
             false => Ok(()),
         }
+    }
+
+    /// What it takes to tokenise a text, which counts until it is dropped; an error where others take that.
+    pub(crate) fn working_memory(&self, text: &str) -> Result<MemoryShare, ApiError> {
+        let mut working = self.preparing.share();
+        working.reach(self.model.text.tokenizer().working_bytes(text))?;
+        Ok(working)
     }
 
     /// An error if so many tokens are more than a prompt may have.
@@ -397,12 +404,12 @@ impl ModelFrontend {
             }
             Source::Text(plain) => {
                 self.check_length(plain)?;
-                let mut working = self.preparing.share();
-                working.reach(text.tokenizer().working_bytes(plain))?;
+                let _working = self.working_memory(plain)?;
                 Ok(TokenizedPrompt::of_text(text.plain_prompt(plain)?))
             }
             Source::Infill(Infill { prefix, suffix }) => {
                 [prefix, suffix].into_iter().try_for_each(|text| self.check_length(text))?;
+                let _working = [self.working_memory(prefix)?, self.working_memory(suffix)?];
                 match (text.infill_prompt(prefix, suffix)?, text.infill()) {
                     (Some(tokens), Some(marks)) => {
                         Ok(TokenizedPrompt { ends: marks.ends.clone(), ..TokenizedPrompt::of_text(tokens) })
@@ -502,23 +509,8 @@ impl ModelFrontend {
         adapter.iter().for_each(|adapter| self.metrics.adapter_requests.count(adapter.names()));
     }
 
-    /// Submits the job that computes the embedding of a prompt.
-    pub(crate) fn submit_embedding(
-        &self,
-        prompt: Vec<u32>,
-        caller: &Caller,
-        adapter: Option<AdapterHandle>,
-    ) -> Result<Jobs, ApiError> {
-        self.room(prompt.len(), 1)?;
-        let (mut jobs, sinks) = Jobs::new(self.model.service.clone(), Arc::clone(&self.metrics));
-        let Caller { tenant, priority, .. } = *caller;
-        let (task, sink) = (Task::Embed, sinks.sink(0));
-        jobs.submit(Job { prompt, task, adapter, tenant, priority, deadline: self.deadline(), sink })?;
-        Ok(jobs)
-    }
-
     /// When a request that comes now must have been answered.
-    fn deadline(&self) -> Option<Instant> {
+    pub(crate) fn deadline(&self) -> Option<Instant> {
         Instant::now().checked_add(self.answer_time)
     }
 

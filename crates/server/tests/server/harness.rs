@@ -144,9 +144,18 @@ pub(crate) fn shapes(matrix: &str) -> Vec<[usize; 2]> {
     tensors.map(|tensor| [0, 1].map(|side| tensor.shape()[side] as usize)).collect()
 }
 
+/// A tiny encoder of this name, under the same name as the embedded model.
+pub(crate) fn encoder(fixture: &str) -> ServedModel {
+    serve_files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/encoders").join(fixture), None).0
+}
+
 fn open(context: u32) -> (ServedModel, AdapterStore) {
-    let options = OpenOptions { context: Some(context), ..OpenOptions::new(Arc::new(Pool::new(1))) };
-    let engine = Engine::open(Source::Path(&path()), &options).expect("the model opens");
+    serve_files(&path(), Some(context))
+}
+
+fn serve_files(path: &Path, context: Option<u32>) -> (ServedModel, AdapterStore) {
+    let options = OpenOptions { context, ..OpenOptions::new(Arc::new(Pool::new(1))) };
+    let engine = Engine::open(Source::Path(path), &options).expect("the model opens");
     let text = Arc::new(engine.text().expect("the model has a tokenizer"));
     let store = engine.adapters(AdapterLimits::new(4));
     let service = Service::start(engine, Arc::clone(&text), ServiceOptions::default()).expect("the service starts");

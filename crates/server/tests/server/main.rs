@@ -14,4 +14,5 @@ mod resume;
 mod scoring;
 mod streams;
 mod traces;
+mod vectors;
 mod written_adapter;

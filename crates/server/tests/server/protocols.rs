@@ -111,8 +111,9 @@ fn embeddings_are_computed() {
     let bytes = BASE64_STANDARD.decode(encoded["data"][0]["embedding"].as_str().unwrap()).expect("padded base64");
     let numbers = bytes.chunks_exact(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()));
     assert!(numbers.eq(vector(0).iter().map(|x| *x as f32)));
-    for wrong in [json!({}), json!({"input": []}), json!({"input": "a", "dimensions": 8}), json!({"input": [-1]})] {
-        assert_eq!(server.post("/v1/embeddings", &wrong).status, 400, "{wrong}");
+    let dimensions = [0, 1 << 20].map(|dimensions| json!({"input": "a", "dimensions": dimensions}));
+    for wrong in [json!({}), json!({"input": []}), json!({"input": [-1]})].iter().chain(&dimensions) {
+        assert_eq!(server.post("/v1/embeddings", wrong).status, 400, "{wrong}");
     }
 }
 

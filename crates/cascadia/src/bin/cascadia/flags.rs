@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 mod adapter;
 mod audit;
 mod chaos;
+mod embed;
 mod eval;
 mod fleet;
 mod kv;
@@ -25,6 +26,7 @@ mod store;
 pub use adapter::{AdapterChoice, AdapterCommand, AdapterFlags, AdapterInspectFlags, AdapterMergeFlags};
 pub use audit::{AuditCommand, AuditShowFlags, AuditVerifyFlags};
 pub use chaos::{ChaosFlags, Fault};
+pub use embed::{EmbedFlags, RerankFlags};
 pub use eval::{
     AccumulationFlags, CompareFlags, DriftFlags, EvalCommand, LatencyFlags, LogitsFlags, MeasuredModelFlags,
     MemoryFlags, PerplexityFlags, ReportFlags,
@@ -61,6 +63,10 @@ pub struct Flags {
 pub enum Command {
     /// Answer one prompt, or start a chat if no prompt is given.
     Run(RunFlags),
+    /// Show or write the embeddings of texts.
+    Embed(EmbedFlags),
+    /// Rank documents by how well they answer a query.
+    Rerank(RerankFlags),
     /// Serve a model over HTTP: OpenAI, Anthropic and Ollama APIs, and a web page.
     Serve(Box<ServeFlags>),
     /// Fetch a model, or check that a stored one is whole.

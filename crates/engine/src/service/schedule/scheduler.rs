@@ -231,7 +231,7 @@ impl Scheduler {
                 0 => continue,
                 most => self.place(*id, most, plan),
             };
-            budget -= rows;
+            budget = budget.saturating_sub(rows);
             if rows > 0 && plan.jobs.last().is_some_and(|job| !job.wanted.is_empty()) {
                 finished = finished.or(Some(tenant));
             }
@@ -345,7 +345,10 @@ impl Scheduler {
         let ready = |sequence: &&Sequence| sequence.state == State::Ready && !sequence.restoring;
         let Some(sequence) = self.sequences.get(&id).filter(ready) else { return 0 };
         let room = self.limits.model.rows_per_step as usize - plan.step.tokens.len();
-        let rows = rows.min(sequence.remaining()).min(room);
+        let rows = sequence.rows_in(&plan.step, rows, room);
+        if rows == 0 {
+            return 0;
+        }
         let known_end = sequence.computed + rows;
         let drafted = match known_end == sequence.work.tokens.len() {
             true => sequence.draft.len().min(room - rows),
@@ -355,7 +358,7 @@ impl Scheduler {
         let end = self.make_room(id, end);
         let Some(sequence) = self.sequences.get_mut(&id) else { return 0 };
         let start = sequence.computed;
-        if end <= start {
+        if end <= start || (sequence.work.needs.is_whole_text() && end < known_end) {
             return 0;
         }
         let tokens = &sequence.work.tokens;
@@ -363,8 +366,9 @@ impl Scheduler {
         sequence.draft.truncate(end - known_end);
         let computed = tokens[start..known_end].iter().chain(&sequence.draft).copied();
         let rows = plan.step.add(id.0, start as u32, computed, sequence.holding.runs(end));
+        plan.step.begin_second_text(sequence.work.needs.second_text());
         let wanted_from = match sequence.work.needs {
-            Needs::EveryRow => start,
+            Needs::EveryRow | Needs::WholeText { .. } => start,
             Needs::NextToken if known_end == tokens.len() => known_end - 1,
             Needs::NextToken => end,
         };
@@ -390,8 +394,9 @@ impl Scheduler {
         loop {
             let Some(sequence) = self.sequences.get_mut(&id) else { return 0 };
             let computed = sequence.computed;
+            let least = if sequence.work.needs.is_whole_text() { end } else { computed + 1 };
             let reached = self.memory.grow(&mut sequence.holding, computed, end, Reach::Fair);
-            if reached > computed {
+            if reached >= least {
                 return reached;
             }
             match self.least_important() {
@@ -509,7 +514,9 @@ impl Scheduler {
         let ends = match advance {
             Advance::Computed(tokens) | Advance::Finished(tokens) => {
                 sequence.advance(start, rows - sequence.draft.len(), tokens);
-                self.memory.settle(&mut sequence.holding, &sequence.work.tokens, sequence.computed);
+                if !sequence.work.needs.is_whole_text() {
+                    self.memory.settle(&mut sequence.holding, &sequence.work.tokens, sequence.computed);
+                }
                 sequence.alone = false;
                 matches!(advance, Advance::Finished(_))
             }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use cascadia_model::{AdapterId, PAGE_TOKENS, PageClass};
+use cascadia_model::{AdapterId, PAGE_TOKENS, PageClass, StepPlan};
 
 use super::memory::Holding;
 use super::prefix::PrefixKey;
@@ -37,6 +37,26 @@ pub enum Needs {
     NextToken,
     /// Every one.
     EveryRow,
+    /// Every one, of a text that is computed in one step because its tokens see later ones. Nothing of it is kept.
+    WholeText {
+        /// Where the second of two texts begins.
+        second_text: Option<u32>,
+    },
+}
+
+impl Needs {
+    /// Whether all of it is computed in one step.
+    pub(super) fn is_whole_text(self) -> bool {
+        matches!(self, Needs::WholeText { .. })
+    }
+
+    /// Where the second of two texts begins.
+    pub(super) fn second_text(self) -> Option<u32> {
+        match self {
+            Needs::WholeText { second_text } => second_text,
+            Needs::NextToken | Needs::EveryRow => None,
+        }
+    }
 }
 
 /// Where a sequence is between two plans.
@@ -140,6 +160,14 @@ impl Sequence {
     /// Tokens that are not computed.
     pub(super) fn remaining(&self) -> usize {
         self.work.tokens.len() - self.computed
+    }
+
+    /// The rows that it gets in a step which should have `most` more, and has room for so many. A whole text has all its rows
+    /// or none; the first of a step may be longer than the step should be.
+    pub(super) fn rows_in(&self, step: &StepPlan, most: usize, room: usize) -> usize {
+        let whole = self.work.needs.is_whole_text();
+        let most = if whole && step.tokens.is_empty() { room } else { most.min(room) };
+        if whole && self.remaining() > most { 0 } else { most.min(self.remaining()) }
     }
 
     /// Whether it may be why a step failed, and so has steps of its own.

@@ -5,18 +5,16 @@ use std::sync::Arc;
 use axum::extract::{Extension, Request, State};
 use axum::response::Response;
 use base64::prelude::{BASE64_STANDARD, Engine};
-use cascadia_engine::AdapterHandle;
-use cascadia_engine::service::Update;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use crate::answer::jobs::{JobNumbers, Jobs};
+use crate::answer::vectors::{TextHandling, Vectors, prompt_of, shortened_to};
 use crate::app::App;
-use crate::error::{ApiError, ErrorKind};
+use crate::error::ApiError;
 use crate::http::held::holding;
 use crate::model::frontend::{Caller, ModelFrontend};
-use crate::protocols::{parse, prepare, send};
+use crate::protocols::{parse, prepare};
 use crate::request::prompts::Prompts;
 use crate::request::validate::shortened;
 
@@ -30,8 +28,13 @@ pub(crate) struct EmbeddingRequest {
     input: Prompts,
     /// `float` or `base64`.
     encoding_format: Option<String>,
-    /// Not supported: the model has one width.
-    dimensions: Option<i64>,
+    /// So many of the first numbers, one long again: for models that were trained for it.
+    dimensions: Option<u32>,
+    /// Which of the model's own prompts comes before every text, such as `query`.
+    prompt_name: Option<String>,
+    /// Cut texts that are too long, instead of an error.
+    #[serde(default)]
+    truncate: bool,
 }
 
 /// How numbers are written.
@@ -41,7 +44,7 @@ enum Encoding {
     Base64,
 }
 
-/// The embedding of every input, normalised.
+/// The embedding of every input.
 pub(crate) async fn embed(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
@@ -49,37 +52,50 @@ pub(crate) async fn embed(
 ) -> Result<Response, ApiError> {
     let frontend = app.model.current();
     let (for_reading, reader) = (Arc::clone(&frontend), caller.clone());
-    let ((encoding, prompts, (adapter, model)), memory) = prepare(&app, request, move |bytes| {
+    let ((encoding, prompts, (adapter, model, dimensions)), memory) = prepare(&app, request, move |bytes| {
         let body: EmbeddingRequest = parse(bytes)?;
         let adapter = for_reading.select(body.model.as_deref(), &reader)?;
         let encoding = encoding(&body)?;
-        let prompts = body.input.0.iter().map(|source| for_reading.tokens(source)).collect::<Result<Vec<_>, _>>()?;
-        Ok((encoding, prompts, (adapter, for_reading.answering(body.model.as_deref()))))
+        let dimensions = dimensions(&for_reading, body.dimensions)?;
+        let handling = TextHandling { prompt: body.prompt_name.as_deref(), cut: body.truncate };
+        let prompts = body.input.0.iter().map(|source| prompt_of(&for_reading, source, handling));
+        let prompts = prompts.collect::<Result<Vec<_>, _>>()?;
+        Ok((encoding, prompts, (adapter, for_reading.answering(body.model.as_deref()), dimensions)))
     })
     .await?;
     frontend.count(adapter.as_ref());
-    let used: usize = prompts.iter().map(Vec::len).sum();
-    let (mut vectors, mut numbers, mut working) = (Vec::with_capacity(prompts.len()), Vec::new(), memory.another());
-    // One after the other: a long list takes one slot of the queue, like any other request.
-    for prompt in prompts {
-        let jobs = submit(&frontend, prompt, (&caller, &adapter)).await?;
-        numbers.push(jobs.numbers().0);
-        let vector = embedding(jobs).await?;
-        // The number itself, and as a value of JSON.
-        working.reach(working.bytes() + vector.len() * (size_of::<f32>() + size_of::<Value>()))?;
-        vectors.push(vector);
-    }
-    let usage = json!({"prompt_tokens": used, "total_tokens": used});
-    let list = move || json!({"object": "list", "model": model, "data": data(vectors, encoding), "usage": usage});
-    let mut response = send(working, list).await?;
-    response.extensions_mut().insert(JobNumbers(numbers.join(",")));
+    let vectors = Vectors::compute(&frontend, prompts, (&caller, &adapter), memory.another()).await?;
+    let list = move |rows: Vec<Vec<f32>>, tokens| {
+        let usage = json!({"prompt_tokens": tokens, "total_tokens": tokens});
+        let rows = rows.into_iter().map(|row| match dimensions {
+            Some(count) => shortened_to(row, count),
+            None => row,
+        });
+        let data = rows
+            .enumerate()
+            .map(|(index, row)| json!({"object": "embedding", "index": index, "embedding": encoded(&row, encoding)}));
+        json!({"object": "list", "model": model, "data": data.collect::<Vec<Value>>(), "usage": usage})
+    };
+    let response = vectors.answer(list).await?;
     Ok(holding(response, memory))
 }
 
-fn encoding(body: &EmbeddingRequest) -> Result<Encoding, ApiError> {
-    if body.dimensions.is_some() {
-        return Err(ApiError::unsupported("dimensions", "dimensions is not supported; leave it out"));
+/// The numbers of an embedding that are wanted; an error where the model makes none, or fewer.
+pub(crate) fn dimensions(frontend: &ModelFrontend, wanted: Option<u32>) -> Result<Option<usize>, ApiError> {
+    let Some(width) = frontend.model.service.embedding_width() else {
+        let message = "this model ranks documents and makes no embeddings; use /v1/rerank, or serve another model";
+        return Err(ApiError::unsupported("model", message));
+    };
+    match wanted.map(|wanted| wanted as usize) {
+        Some(wanted) if !(1..=width).contains(&wanted) => {
+            let message = format!("dimensions is {wanted}, but an embedding of this model has {width} numbers");
+            Err(ApiError::invalid("dimensions", message))
+        }
+        wanted => Ok(wanted),
     }
+}
+
+fn encoding(body: &EmbeddingRequest) -> Result<Encoding, ApiError> {
     match body.encoding_format.as_deref() {
         None | Some("float") => Ok(Encoding::Float),
         Some("base64") => Ok(Encoding::Base64),
@@ -88,51 +104,6 @@ fn encoding(body: &EmbeddingRequest) -> Result<Encoding, ApiError> {
             Err(ApiError::invalid("encoding_format", message))
         }
     }
-}
-
-/// Submits the job of one input. The weights of an adapter may be read for it, which no thread that serves connections
-/// waits for.
-async fn submit(
-    frontend: &Arc<ModelFrontend>,
-    prompt: Vec<u32>,
-    (caller, adapter): (&Caller, &Option<AdapterHandle>),
-) -> Result<Jobs, ApiError> {
-    if adapter.is_none() {
-        return frontend.submit_embedding(prompt, caller, None);
-    }
-    let (frontend, caller, adapter) = (Arc::clone(frontend), caller.clone(), adapter.clone());
-    let submitted = tokio::task::spawn_blocking(move || frontend.submit_embedding(prompt, &caller, adapter)).await;
-    submitted.unwrap_or_else(|_| Err(not_computed()))
-}
-
-async fn embedding(mut jobs: Jobs) -> Result<Vec<f32>, ApiError> {
-    while let Some((_, update)) = jobs.updates.next().await {
-        match update {
-            Update::Embedded(vector) => return Ok(normalised(vector)),
-            Update::Failed(error) => return Err(error.into()),
-            _ => {}
-        }
-    }
-    Err(not_computed())
-}
-
-fn not_computed() -> ApiError {
-    ApiError::new(ErrorKind::Internal, "the embedding was not computed; see the server's log")
-}
-
-fn normalised(mut vector: Vec<f32>) -> Vec<f32> {
-    let length = vector.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>().sqrt();
-    if length > 0.0 {
-        vector.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);
-    }
-    vector
-}
-
-fn data(vectors: Vec<Vec<f32>>, encoding: Encoding) -> Vec<Value> {
-    let numbered = vectors.into_iter().enumerate();
-    numbered
-        .map(|(index, vector)| json!({"object": "embedding", "index": index, "embedding": encoded(&vector, encoding)}))
-        .collect()
 }
 
 fn encoded(vector: &[f32], encoding: Encoding) -> Value {

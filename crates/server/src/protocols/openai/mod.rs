@@ -7,5 +7,6 @@ pub(crate) mod embeddings;
 pub(crate) mod message;
 pub(crate) mod models;
 pub(crate) mod report;
+pub(crate) mod rerank;
 pub(crate) mod responses;
 pub(crate) mod tokens;

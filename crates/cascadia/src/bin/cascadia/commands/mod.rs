@@ -4,6 +4,7 @@ mod adapter;
 mod audit;
 mod bench;
 mod chat;
+mod embed;
 mod eval;
 mod export;
 mod fleet;
@@ -38,6 +39,8 @@ pub(crate) fn execute(flags: Flags) -> anyhow::Result<()> {
         Command::Show(flags) => show::show(&flags),
         Command::Rm(flags) => rm::rm(&flags),
         Command::Ps(flags) => ps::ps(&flags),
+        Command::Embed(flags) => embed::embed(&flags),
+        Command::Rerank(flags) => embed::rerank(&flags),
         Command::Keys(KeysCommand::New(flags)) => keys::new(flags),
         Command::Keys(KeysCommand::List(flags)) => keys::list(&flags),
         Command::Keys(KeysCommand::Revoke(flags)) => keys::revoke(&flags),

@@ -53,6 +53,9 @@ impl Runner {
         let options = flags.adapter.apply(open_options(&flags.machine)?);
         let engine = Engine::from_files(source.files()?, &options)?;
         let text = engine.text()?;
+        if engine.spec().head.is_none() {
+            return Err(text.makes_no_text().into());
+        }
         Ok(Runner {
             name,
             note,
