@@ -202,7 +202,7 @@ fn plan(input: &mut Unstructured<'_>) -> Result<StepPlan> {
             }
         }
         let adapter = input.ratio(1, 2)?.then(|| input.int_in_range(0..=ADAPTERS - 1)).transpose()?.map(adapter);
-        plan.steps.push(SequenceStep { id, rows, start, runs, adapter });
+        plan.steps.push(SequenceStep { id, rows, start, runs, adapter, second_text: None });
     }
     Ok(plan)
 }

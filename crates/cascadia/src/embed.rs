@@ -89,7 +89,7 @@ fn vector(updates: &Receiver<Update>) -> Result<Vec<f32>, Error> {
         match updates.recv().map_err(|_| Error::Closed)? {
             Update::Embedded(vector) => return Ok(vector),
             Update::Failed(error) => return Err(error.into()),
-            Update::Started { .. } | Update::Token(_) | Update::Finished(_) => {}
+            Update::Started { .. } | Update::Scored(_) | Update::Token(_) | Update::Finished(_) => {}
         }
     }
 }

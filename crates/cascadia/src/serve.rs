@@ -160,7 +160,7 @@ pub(crate) fn served(
     model: Model,
     (adapters, pinned): (Option<&Path>, &[String]),
 ) -> Result<(Service, ServedModel), Error> {
-    let Model { name, text, service, info, queue, adapters: store } = model;
+    let Model { name, text, service, info, queue, adapters: store, .. } = model;
     let adapters = adapters.map(|folder| ServedAdapters::open(store.clone(), folder)).transpose()?;
     pinned.iter().try_for_each(|name| store.pin(name))?;
     let details = ModelDetails {

@@ -523,6 +523,7 @@ const PLAIN: Attention = Attention {
     slopes: None,
     sinks: None,
     window: None,
+    sees_later: false,
     page_tokens: 16,
 };
 

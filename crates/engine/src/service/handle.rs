@@ -453,7 +453,7 @@ impl Shared {
         let mut known_tokens = (Vec::new(), None);
         let scores = match &task {
             Task::Score(score) => Some(Scores::new(score.alternatives)),
-            Task::Generate(_) | Task::Embed => None,
+            Task::Generate(_) | Task::Embed { .. } => None,
         };
         let (needs, task) = match task {
             Task::Generate(_) | Task::Score(_) if !self.makes.text => return Err(self.text.makes_no_text()),

@@ -120,7 +120,7 @@ mod tests {
     fn submit(handle: &ServiceHandle, number: u32) -> Receiver<Update> {
         let (sender, updates) = channel();
         let task = match number {
-            0 => Task::Embed,
+            0 => Task::Embed { second_text: None },
             _ => Task::Generate(Generation::new(Sampling { temperature: 0.0, ..Sampling::default() }, 12 + number)),
         };
         let sink = Box::new(move |update| if sender.send(update).is_ok() { Flow::Continue } else { Flow::Stop });
@@ -139,7 +139,7 @@ mod tests {
                 Update::Token(token) => tokens.push(token.token),
                 Update::Embedded(numbers) => tokens.extend(numbers.into_iter().map(f32::to_bits)),
                 Update::Failed(_) => return None,
-                Update::Started { .. } | Update::Finished(_) => {}
+                Update::Started { .. } | Update::Scored(_) | Update::Finished(_) => {}
             }
         }
         Some(tokens)

@@ -490,7 +490,7 @@ impl Runner {
             let (row, direction) = (embedding.row(), embedding.direction());
             let pipeline = self.steps.pipeline();
             let normalised = pipeline.spec().pooling.normalised;
-            match self.panics.catch_step(|| pipeline.classify(&row)) {
+            match self.panics.catch_step(StepPart::Embedding, || pipeline.classify(&row)) {
                 Ok(Some(said)) => self.end(planned.id, |job| job.embed(said)),
                 Ok(None) => self.end(planned.id, |job| job.embed(if normalised { direction } else { row })),
                 Err(error) => self.fail(planned.id, error),

@@ -42,7 +42,7 @@ fn a_cache_that_is_too_small_shows_what_it_gave_up() {
 fn a_tenant_does_not_see_what_others_do() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("keys.json");
-    let mut key = |name: &str, admin| {
+    let key = |name: &str, admin| {
         let entry = KeyEntry { name: name.to_owned(), admin, ..KeyEntry::default() };
         format!("Bearer {}", new_key(&path, entry).expect("a key"))
     };

@@ -4,8 +4,9 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use cascadia_fleet::MemoryProbe;
+
 use cascadia_hub::{Catalogue, DEFAULT_ENDPOINT, DEFAULT_TIMEOUT, HubOptions, Network, PYTHON, Store};
+use cascadia_weights::MemoryProbe;
 
 /// Where Ollama keeps models when it runs as a service of the system.
 const OLLAMA_SERVICE: &str = "/usr/share/ollama/.ollama/models";
