@@ -482,7 +482,7 @@ impl Cache {
         let score = |token: usize| {
             let score = dot(token) * f64::from(scale);
             let score = self.shape.soft_cap.map_or(score, |cap| (score / f64::from(cap)).tanh() * f64::from(cap));
-            score - slope.unwrap_or(0.0) * (position - token) as f64
+            score - slope.unwrap_or(0.0) * (position as f64 - token as f64)
         };
         let weights: Vec<f64> = visible.clone().map(|token| score(token).exp()).collect();
         let total: f64 = weights.iter().sum::<f64>() + sink.map_or(0.0, f64::exp);

@@ -134,7 +134,7 @@ fn what_is_no_call_is_text() {
             "<tool_call>{\"name\": \"get the\", \"arguments\": {}}",
             "<tool_call>{\"name\": \"get the\", \"arguments\": {}}",
         ),
-        ("hermes", "a <tool_ca", "a <tool_ca"),
+        ("hermes", "a <", "a <"),
         ("hermes", "1 < 2 <tool 3\n", "1 < 2 <tool 3\n"),
         ("llama-json", "{\"name\": \"Bob\", \"age\": 3}", "{\"name\": \"Bob\", \"age\": 3}"),
         ("llama-json", "{\"a\": {\"name\": \"x\"}} tail", "{\"a\": {\"name\": \"x\"}} tail"),

@@ -89,73 +89,72 @@ fn every_command_has_help_with_an_example() {
     }
 }
 
+/// Commands with flags that scripts of users may rely on.
+const FLAGS: [(&[&str], &[&str]); 23] = [
+    (&["pull"], &["<MODEL>"]),
+    (&["list"], &["--catalogue", "--json"]),
+    (&["show"], &["<MODEL>", "--json"]),
+    (&["rm"], &["<MODELS>...", "--force"]),
+    (&["ps"], &["--url", "--key", "--json"]),
+    (
+        &["run"],
+        &[
+            "--prompt",
+            "-p",
+            "-n",
+            "--temp",
+            "--top-p",
+            "--seed",
+            "--system",
+            "--raw",
+            "--json",
+            "--adapter",
+            "--offline",
+        ],
+    ),
+    (&["embed"], &["--input", "--out", "--prompt-name", "--truncate", "--dimensions", "--ctx"]),
+    (&["rerank"], &["--query", "--input", "--top-n", "--truncate"]),
+    (&["inspect"], &["--ctx", "--json"]),
+    (&["eval", "perplexity"], &["--text", "--windows", "--window", "--adapter", "--json"]),
+    (&["eval", "logits"], &["--tokens", "--out", "--adapter"]),
+    (&["eval", "latency"], &["--contexts", "--users", "--kv", "--json", "--out", "--html"]),
+    (&["eval", "memory"], &["--context", "--kv", "--json", "--out", "--html"]),
+    (&["eval", "drift"], &["--text", "--kv", "--contexts", "--speed", "--json", "--out", "--html"]),
+    (&["eval", "accumulation"], &["--text", "--kv", "--refresh", "--json", "--out", "--html"]),
+    (&["eval", "compare"], &["--tolerance", "--json", "--out", "--html"]),
+    (&["bench"], &["--prompt", "--gen", "--depth", "--threads", "--repeat", "--adapter", "--json"]),
+    (&["bench", "serve"], &["--clients", "--rate", "--duration", "--cancel", "--slow-readers", "--tenants", "--json"]),
+    (&["quantize"], &["--type"]),
+    (&["adapter", "merge"], &["--type", "--force", "--json"]),
+    (&["tokenize"], &["--prompt", "--plain", "--no-bos", "--template", "--json"]),
+    (
+        &["serve"],
+        &[
+            "--host",
+            "--port",
+            "--ctx",
+            "--memory",
+            "--spill",
+            "--spill-size",
+            "--keep-prefixes",
+            "--adapters",
+            "--adapter-memory",
+            "--queue",
+            "--keys",
+            "--tls-cert",
+            "--tls-key",
+            "--config",
+        ],
+    ),
+    (
+        &["keys", "new"],
+        &["--file", "--name", "--tenant", "--priority", "--max-requests", "--max-tokens", "--adapters", "--admin"],
+    ),
+];
+
 #[test]
 fn the_contract_of_names_is_kept() {
-    let flags: [(&[&str], &[&str]); 23] = [
-        (&["pull"], &["<MODEL>"]),
-        (&["list"], &["--catalogue", "--json"]),
-        (&["show"], &["<MODEL>", "--json"]),
-        (&["rm"], &["<MODELS>...", "--force"]),
-        (&["ps"], &["--url", "--key", "--json"]),
-        (
-            &["run"],
-            &[
-                "--prompt",
-                "-p",
-                "-n",
-                "--temp",
-                "--top-p",
-                "--seed",
-                "--system",
-                "--raw",
-                "--json",
-                "--adapter",
-                "--offline",
-            ],
-        ),
-        (&["embed"], &["--input", "--out", "--prompt-name", "--truncate", "--dimensions", "--ctx"]),
-        (&["rerank"], &["--query", "--input", "--top-n", "--truncate"]),
-        (&["inspect"], &["--ctx", "--json"]),
-        (&["eval", "perplexity"], &["--text", "--windows", "--window", "--adapter", "--json"]),
-        (&["eval", "logits"], &["--tokens", "--out", "--adapter"]),
-        (&["eval", "latency"], &["--contexts", "--users", "--kv", "--json", "--out", "--html"]),
-        (&["eval", "memory"], &["--context", "--kv", "--json", "--out", "--html"]),
-        (&["eval", "drift"], &["--text", "--kv", "--contexts", "--speed", "--json", "--out", "--html"]),
-        (&["eval", "accumulation"], &["--text", "--kv", "--refresh", "--json", "--out", "--html"]),
-        (&["eval", "compare"], &["--tolerance", "--json", "--out", "--html"]),
-        (&["bench"], &["--prompt", "--gen", "--depth", "--threads", "--repeat", "--adapter", "--json"]),
-        (
-            &["bench", "serve"],
-            &["--clients", "--rate", "--duration", "--cancel", "--slow-readers", "--tenants", "--json"],
-        ),
-        (&["quantize"], &["--type"]),
-        (&["adapter", "merge"], &["--type", "--force", "--json"]),
-        (&["tokenize"], &["--prompt", "--plain", "--no-bos", "--template", "--json"]),
-        (
-            &["serve"],
-            &[
-                "--host",
-                "--port",
-                "--ctx",
-                "--memory",
-                "--spill",
-                "--spill-size",
-                "--keep-prefixes",
-                "--adapters",
-                "--adapter-memory",
-                "--queue",
-                "--keys",
-                "--tls-cert",
-                "--tls-key",
-                "--config",
-            ],
-        ),
-        (
-            &["keys", "new"],
-            &["--file", "--name", "--tenant", "--priority", "--max-requests", "--max-tokens", "--adapters", "--admin"],
-        ),
-    ];
-    for (command, names) in flags {
+    for (command, names) in FLAGS {
         let help = cascadia(&[command, &["--help"]].concat()).stdout;
         for name in names {
             assert!(help.contains(name), "{command:?} lacks {name}");

@@ -4,7 +4,7 @@ use cascadia_engine::{AdapterLimits, Engine};
 use cascadia_fleet::link::fair;
 use cascadia_fleet::{Manifest, RemoteStage};
 
-use crate::harness::{PATIENCE, Workshop, fixture, open_whole};
+use crate::harness::{PATIENCE, Workshop, fixture};
 use crate::same_tokens::cuts;
 use crate::serving::{Adapters, adapted_tokens, cut_after, tokens, with_own_stages};
 
@@ -30,8 +30,8 @@ fn selected(engine: Engine, selections: [Option<&str>; 3]) -> Vec<Vec<u32>> {
 #[test]
 fn every_split_gives_the_same_tokens() {
     let workshop = Workshop::new("llama3", Some("int4"));
-    let expected = adapted(open_whole(&workshop.whole()));
-    let (plain, _) = tokens(open_whole(&workshop.whole()), 0);
+    let expected = adapted(workshop.open_whole());
+    let (plain, _) = tokens(workshop.open_whole(), 0);
     assert!(
         expected[0] != plain[0] && expected[1] != plain[1] && expected[2] == plain[2],
         "adapters change their jobs"
@@ -56,8 +56,8 @@ fn with_losses(workshop: &Workshop, manifest: &Manifest, pieces: u32) -> Engine 
 #[test]
 fn magnitudes_find_their_weights_wherever_these_are() {
     let workshop = Workshop::new("llama3", Some("int4"));
-    let expected = scaled(open_whole(&workshop.whole()));
-    let others = adapted(open_whole(&workshop.whole()));
+    let expected = scaled(workshop.open_whole());
+    let others = adapted(workshop.open_whole());
     assert!(expected[0] != others[0], "magnitudes change their jobs");
     for cut in [&[0][..], &[0, 1], &[0, 1, 2]] {
         let manifest = workshop.export(cut);
@@ -72,7 +72,7 @@ fn magnitudes_find_their_weights_wherever_these_are() {
 #[test]
 fn machines_that_are_lost_change_no_token() {
     let workshop = Workshop::new("llama3", Some("int4"));
-    let expected = adapted(open_whole(&workshop.whole()));
+    let expected = adapted(workshop.open_whole());
     let manifest = workshop.export(&[0, 2]);
     for pieces in [5, 17, 40, 63] {
         assert!(adapted(with_losses(&workshop, &manifest, pieces)) == expected, "lost after {pieces} pieces");

@@ -20,7 +20,7 @@ use cascadia_weights::{ModelFiles, WeightPages};
 use crate::hash_model::LEASE;
 
 pub(crate) const PROGRAM: &str = "test";
-/// As many tokens as the fixtures were made for; with a short tail, several pages of a cache are sealed within it.
+/// As many tokens as most fixtures were made for; with a short tail, several pages of a cache are sealed within it.
 pub(crate) const CONTEXT: u32 = 256;
 /// Machines that are lost here are cut off, which shows at once; one under load is not taken for one that hangs.
 pub(crate) const PATIENCE: Timeouts = Timeouts {
@@ -113,7 +113,9 @@ impl Workshop {
 
     /// How the model is loaded, whole or in stages.
     pub(crate) fn options(&self) -> OpenOptions {
-        OpenOptions { activations: self.activations, kv: self.kv.clone(), ..options() }
+        let longest = ModelSpec::from_files(&self.source).expect("a model").context;
+        let context = Some(longest.min(CONTEXT));
+        OpenOptions { context, activations: self.activations, kv: self.kv.clone(), ..options() }
     }
 
     /// The model in one piece in this process.
@@ -191,10 +193,6 @@ pub(crate) fn options() -> OpenOptions {
     let pool = Arc::new(Pool::new(2));
     let cache = CacheSize::Sequences(4);
     OpenOptions { context: Some(CONTEXT), cache, rows_per_step: 16, ..OpenOptions::new(pool) }
-}
-
-pub(crate) fn open_whole(path: &Path) -> Engine {
-    Engine::open(Source::Path(path), &options()).expect("the model loads")
 }
 
 /// Feeds a prompt and continues with the likeliest tokens; gives the bits of all logits on the way.

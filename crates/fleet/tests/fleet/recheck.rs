@@ -14,7 +14,7 @@ use cascadia_fleet::{
 use cascadia_model::{Stage, StageError};
 use cascadia_weights::ModelFiles;
 
-use crate::harness::{PROGRAM, Workshop, continuation, open_whole, prompt};
+use crate::harness::{PROGRAM, Workshop, continuation, prompt};
 use crate::hash_model::{Chance, STAGES, model_workers, simulated, try_generate};
 use crate::standbys::{PATIENCE, admit_worker, hashes, oracle};
 use crate::wrong_rows::bring;
@@ -155,7 +155,7 @@ fn a_real_model_comes_to_the_same_rows_again() {
     for (model, precision, wire) in cases {
         simulated(|clock| {
             let workshop = Workshop { wire, ..Workshop::new(model, precision) };
-            let expected = continuation(&mut open_whole(&workshop.whole()).into_session(), &prompt(40), 50);
+            let expected = continuation(&mut workshop.open_whole().into_session(), &prompt(40), 50);
             let (engine, stages) = open_rechecked(&workshop, clock, &[0, 1]);
             let mut session = engine.into_session();
             for _ in 0..3 {

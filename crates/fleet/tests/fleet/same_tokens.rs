@@ -1,9 +1,8 @@
 //! However a model is cut, its tokens are those of the whole, and a hop costs little more than its rows.
 
-use cascadia_engine::{Engine, Source};
 use cascadia_kernels::ActivationPrecision;
 
-use crate::harness::{Workshop, continuation, open_whole, prompt};
+use crate::harness::{Workshop, continuation, prompt};
 
 /// Every way to cut `layers` layers into `stages` stages.
 pub(crate) fn cuts(layers: u32, stages: usize) -> Vec<Vec<u32>> {
@@ -20,7 +19,7 @@ pub(crate) fn cuts(layers: u32, stages: usize) -> Vec<Vec<u32>> {
 
 fn check(model: &str, precision: Option<&'static str>, cuts: &[Vec<u32>]) {
     let workshop = Workshop::new(model, precision);
-    let mut whole = open_whole(&workshop.whole()).into_session();
+    let mut whole = workshop.open_whole().into_session();
     let expected = continuation(&mut whole, &prompt(40), 30);
     for cut in cuts {
         let manifest = workshop.export(cut);
@@ -53,10 +52,9 @@ fn every_cut_of_a_small_model() {
 #[test]
 fn activations_of_sixteen_bits() {
     let workshop = Workshop { activations: ActivationPrecision::Int16, ..Workshop::new("llama3", Some("q8_0")) };
-    let path = workshop.whole();
-    let usual = continuation(&mut open_whole(&path).into_session(), &prompt(40), 30);
-    let whole = Engine::open(Source::Path(&path), &workshop.options()).expect("the model loads");
-    let expected = continuation(&mut whole.into_session(), &prompt(40), 30);
+    let with_bytes = Workshop::new("llama3", Some("q8_0"));
+    let usual = continuation(&mut with_bytes.open_whole().into_session(), &prompt(40), 30);
+    let expected = continuation(&mut workshop.open_whole().into_session(), &prompt(40), 30);
     assert!(expected != usual, "other bits than with bytes");
     let (fleet, _) = workshop.fleet(&workshop.export(&[0, 1]));
     assert!(continuation(&mut fleet.into_session(), &prompt(40), 30) == expected);

@@ -11,7 +11,7 @@ use cascadia_fleet::{Manifest, OwnStage, RemoteStage, Shard, Timeouts};
 use cascadia_kernels::Pool;
 use cascadia_model::{CachePages, LoadOptions, ModelLimits, Stage};
 
-use crate::harness::{PATIENCE, Workshop, fixture, open_whole};
+use crate::harness::{PATIENCE, Workshop, fixture};
 use crate::same_tokens::cuts;
 
 /// The adapters of the jobs.
@@ -96,7 +96,7 @@ fn every_cut_serves_the_same_tokens_with_and_without_guesses() {
     let mut accepted = 0;
     for (model, layers) in [("llama3", 3), ("gemma3", 4)] {
         let workshop = Workshop::new(model, Some("int4"));
-        let (expected, _) = tokens(open_whole(&workshop.whole()), 0);
+        let (expected, _) = tokens(workshop.open_whole(), 0);
         assert!(expected.iter().all(|tokens| tokens.len() == 40));
         for cut in (1..=layers).flat_map(|stages| cuts(layers as u32, stages)) {
             let manifest = workshop.export(&cut);
@@ -135,7 +135,7 @@ pub(crate) fn with_own_stages(workshop: &Workshop, manifest: &Manifest, own: &[u
 #[test]
 fn stages_of_the_coordinator_give_the_same_tokens_also_when_others_are_lost() {
     let workshop = Workshop::new("gemma3", Some("int4"));
-    let (expected, _) = tokens(open_whole(&workshop.whole()), 0);
+    let (expected, _) = tokens(workshop.open_whole(), 0);
     for (cut, own) in
         [(&[0, 2][..], &[0][..]), (&[0, 2], &[1]), (&[0, 2], &[0, 1]), (&[0, 1, 2], &[1]), (&[0, 1, 2], &[0, 2])]
     {

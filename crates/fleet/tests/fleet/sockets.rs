@@ -15,7 +15,7 @@ use cascadia_fleet::{
     Arrival, Clock, Digest, FleetError, Identity, Invitation, Listener, Members, RemoteStage, TcpLink, seconds_now,
 };
 
-use crate::harness::{PATIENCE, Workshop, continuation, open_whole, prompt};
+use crate::harness::{PATIENCE, Workshop, continuation, prompt};
 
 /// A coordinator on a port of its own.
 pub(crate) struct Office {
@@ -195,7 +195,7 @@ fn strangers_who_dribble_do_not_keep_members_out() {
 fn tokens_over_encrypted_sockets_are_those_of_one_process() {
     let office = Office::open();
     let workshop = Workshop::new("llama3", Some("int4"));
-    let expected = continuation(&mut open_whole(&workshop.whole()).into_session(), &prompt(20), 20);
+    let expected = continuation(&mut workshop.open_whole().into_session(), &prompt(20), 20);
     let manifest = workshop.export(&[0, 1]);
     let members = ["node-a", "node-b"].map(|name| {
         let identity = key(office.folder.path(), name);

@@ -6,7 +6,7 @@ use cascadia_fleet::verbs::Expecting;
 use cascadia_fleet::{ModelWorkers, RemoteStage, RowFormat, StageLimits};
 use cascadia_model::{Hidden, PageClass, PageRun, SequenceStep, Stage, StageError, StepPlan};
 
-use crate::harness::{PATIENCE, PROGRAM, Workshop, continuation, open_whole, prompt};
+use crate::harness::{PATIENCE, PROGRAM, Workshop, continuation, prompt};
 use crate::hash_model::{Cache, HashStage, WIDTH, model_workers, worker};
 use crate::serving::{cut_after, tokens};
 
@@ -17,7 +17,7 @@ fn every_format_has_its_bytes() {
     // The second has rows of several streams and sends tokens, the third rows of 40 numbers.
     for model in ["llama3", "gemma3n", "llama2"] {
         let mut workshop = Workshop::new(model, None);
-        let whole = continuation(&mut open_whole(&workshop.whole()).into_session(), &prompt(40), 8);
+        let whole = continuation(&mut workshop.open_whole().into_session(), &prompt(40), 8);
         for wire in FORMATS {
             workshop.wire = wire;
             let manifest = workshop.export(&[0, 1]);

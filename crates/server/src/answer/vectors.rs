@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::response::Response;
 use cascadia_engine::AdapterHandle;
 use cascadia_engine::service::{Job, Task, Update};
-use serde_json::Value;
+use serde::Serialize;
 
 use super::jobs::{JobNumbers, Jobs};
 use crate::error::{ApiError, ErrorKind};
@@ -16,6 +16,8 @@ use crate::request::validate::Source;
 
 /// Texts of one request that are computed at a time: they share steps, and take as many slots of the queue.
 const AT_ONCE: usize = 8;
+/// What a number takes until it is written: itself, and as text in base 64.
+const NUMBER_BYTES: usize = 3 * size_of::<f32>();
 
 /// One text, or two that are ranked together.
 pub(crate) struct VectorPrompt {
@@ -60,17 +62,16 @@ impl Vectors {
             vectors.numbers.push(jobs.numbers().0);
             let rows = collect(jobs, count).await?;
             let numbers: usize = rows.iter().map(Vec::len).sum();
-            // The number itself, and as a value of JSON.
-            vectors.memory.reach(vectors.memory.bytes() + numbers * (size_of::<f32>() + size_of::<Value>()))?;
+            vectors.memory.reach(vectors.memory.bytes() + numbers * NUMBER_BYTES)?;
             vectors.rows.extend(rows);
         }
         Ok(vectors)
     }
 
     /// Sends what is made of them and of the number of tokens of all prompts.
-    pub(crate) async fn answer(
+    pub(crate) async fn answer<T: Serialize>(
         self,
-        make: impl FnOnce(Vec<Vec<f32>>, usize) -> Value + Send + 'static,
+        make: impl FnOnce(Vec<Vec<f32>>, usize) -> T + Send + 'static,
     ) -> Result<Response, ApiError> {
         let Vectors { rows, tokens, numbers, memory } = self;
         let mut response = send(memory, move || make(rows, tokens)).await?;

@@ -29,6 +29,8 @@ fn without_a_key_only_open_routes_answer() {
             let reply = server.request(&head, &headers, b"{}");
             let known = match route.method {
                 "DELETE" => [404, 404],
+                // There is no response of this name.
+                _ if route.path == "/v1/responses/{id}" => [404, 404],
                 _ if route.body.is_some() => [200, 400],
                 _ => [200, 200],
             };

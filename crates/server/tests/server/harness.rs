@@ -19,6 +19,8 @@ use crate::brake::Brake;
 pub(crate) const MODEL: &str = "rainier-33m-q4_k_m";
 /// Tokens of prompt and answer together.
 pub(crate) const CONTEXT: u32 = 1024;
+/// What the embedded model was made for.
+pub(crate) const LONGEST_CONTEXT: u32 = 4096;
 /// No answer of a test takes this long.
 const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -9,7 +9,7 @@ use cascadia_server::fuzzing::{Routes, Unread};
 use cascadia_server::{Limits, ServerOptions};
 use serde_json::json;
 
-use crate::harness::{CONTEXT, Running, model, read_reply};
+use crate::harness::{CONTEXT, LONGEST_CONTEXT, Running, model, read_reply};
 
 const CHAT: &str = "POST /v1/chat/completions";
 
@@ -188,7 +188,7 @@ fn a_body_counts_until_its_answer_was_sent() {
 fn texts_that_wait_to_be_embedded_count() {
     let limits = Limits { body_bytes: 1 << 20, bodies_bytes: 2 << 20, ..Limits::default() };
     let (server, brake) = Running::braked(ServerOptions { limits, ..ServerOptions::default() });
-    let body = json!({"input": ["Hi", "there"], "padding": "a".repeat(900_000)}).to_string();
+    let body = json!({"input": "Hi", "padding": "a".repeat(900_000)}).to_string();
     let fixed = "POST /v1/embeddings HTTP/1.1\r\nhost: localhost\r\nconnection: close";
     let request = format!("{fixed}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
     let mut waiting = Vec::new();
@@ -219,7 +219,7 @@ fn an_answer_counts_until_it_was_sent() {
         ("/tokenize", json!({"prompt": "a b ".repeat(200)})),
         ("/detokenize", json!({"tokens": vec![300; 1000]})),
         ("/v1/embeddings", json!({"input": ["a", "b", "c"]})),
-        ("/v1/completions", json!({"prompt": "a", "max_tokens": 4, "n": 8, "logprobs": 5})),
+        ("/v1/completions", json!({"prompt": "a", "max_tokens": 4, "n": 2, "logprobs": 5})),
     ] {
         let body = body.to_string();
         let post = || routes.post_unread(path, body.as_bytes()).expect("an answer");
@@ -248,15 +248,12 @@ fn an_answer_that_can_never_be_held_is_refused() {
     assert_eq!(tokens(CONTEXT as usize).status, 200);
     let reply = tokens(CONTEXT as usize + 1);
     assert_eq!((reply.status, reply.json()["error"]["code"].as_str()), (400, Some("context_length_exceeded")));
-    // What a thousand of the longest tokens say does not fit.
-    let server = Running::with_context(
-        16384,
-        ServerOptions {
-            limits: Limits { body_bytes: 64 << 10, bodies_bytes: 128 << 10, ..Limits::default() },
-            ..ServerOptions::default()
-        },
-    );
-    let reply = server.post("/detokenize", &json!({"tokens": vec![300; 16000]}));
+    // What thousands of long tokens say does not fit.
+    let limits = Limits { body_bytes: 64 << 10, bodies_bytes: 128 << 10, ..Limits::default() };
+    let server = Running::with_context(LONGEST_CONTEXT, ServerOptions { limits, ..ServerOptions::default() });
+    let word = server.post("/tokenize", &json!({"prompt": " something"})).json()["tokens"].clone();
+    let word = word.as_array().and_then(|tokens| tokens.last()).expect("a token");
+    let reply = server.post("/detokenize", &json!({"tokens": vec![word; 4000]}));
     assert_eq!(reply.status, 400, "{}", reply.text());
     assert!(reply.text().contains("the text of these tokens has"), "{}", reply.text());
 }
@@ -281,14 +278,15 @@ fn a_text_that_cannot_fit_is_refused_by_its_length() {
 
 #[test]
 fn tokenising_counts_before_it_is_done() {
-    let limits = Limits { preparation_bytes: 16 << 20, ..Limits::default() };
-    // A context that a text may fit into which cannot be cut: its length alone does not refuse it.
-    let server = Running::with_context(1 << 18, ServerOptions { limits, ..ServerOptions::default() });
-    let long = server.post("/tokenize", &json!({"prompt": "a".repeat(1 << 20)}));
+    let limits = Limits { preparation_bytes: 8 << 20, ..Limits::default() };
+    let server = Running::with_context(LONGEST_CONTEXT, ServerOptions { limits, ..ServerOptions::default() });
+    // A text that cannot be cut, and may fit into the context: its length alone does not refuse it.
+    let uncut = "a".repeat(20 << 10);
+    let long = server.post("/tokenize", &json!({"prompt": uncut}));
     assert_eq!(long.status, 413, "{}", &long.text()[..long.text().len().min(200)]);
-    let message = json!([{"role": "user", "content": "a".repeat(1 << 20)}]);
+    let message = json!([{"role": "user", "content": uncut}]);
     assert_eq!(server.post("/v1/messages/count_tokens", &json!({"messages": message})).status, 413);
-    let words = server.post("/tokenize", &json!({"prompt": "word ".repeat(1 << 17)}));
+    let words = server.post("/tokenize", &json!({"prompt": "word ".repeat(4000)}));
     assert_eq!(words.status, 200, "it is read in parts: {}", &words.text()[..words.text().len().min(200)]);
 }
 

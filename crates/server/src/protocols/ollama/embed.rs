@@ -1,12 +1,12 @@
 //! `/api/embed`, and `/api/embeddings` that came before it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::{Extension, Request, State};
 use axum::response::Response;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::answer::vectors::{TextHandling, VectorPrompt, Vectors, normalised, prompt_of, shortened_to};
@@ -57,6 +57,15 @@ struct Answered {
     dimensions: Option<usize>,
 }
 
+#[derive(Serialize)]
+struct Embeddings {
+    model: String,
+    embeddings: Vec<Vec<f32>>,
+    total_duration: u64,
+    load_duration: u64,
+    prompt_eval_count: usize,
+}
+
 /// The embedding of every input, one long.
 pub(crate) async fn embed(
     State(app): State<Arc<App>>,
@@ -68,13 +77,13 @@ pub(crate) async fn embed(
         let Answered { model, rows, tokens, dimensions } = answered;
         let width = dimensions.unwrap_or(usize::MAX);
         let rows: Vec<Vec<f32>> = rows.into_iter().map(|row| shortened_to(row, width)).collect();
-        json!({
-            "model": model,
-            "embeddings": rows,
-            "total_duration": begin.elapsed().as_nanos() as u64,
-            "load_duration": 0,
-            "prompt_eval_count": tokens,
-        })
+        Embeddings {
+            model,
+            embeddings: rows,
+            total_duration: begin.elapsed().as_nanos() as u64,
+            load_duration: 0,
+            prompt_eval_count: tokens,
+        }
     })
     .await
 }
@@ -85,12 +94,9 @@ pub(crate) async fn embeddings(
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    respond(
-        &app,
-        (caller, request),
-        wanted_alone,
-        |mut answered| json!({"embedding": answered.rows.pop().map(normalised).unwrap_or_default()}),
-    )
+    respond(&app, (caller, request), wanted_alone, |mut answered| {
+        BTreeMap::from([("embedding", answered.rows.pop().map(normalised).unwrap_or_default())])
+    })
     .await
 }
 
@@ -109,11 +115,11 @@ fn wanted_alone(bytes: &[u8], frontend: &ModelFrontend) -> Result<Wanted, ApiErr
     Ok(Wanted { model: body.model, prompts: vec![prompt], dimensions })
 }
 
-async fn respond(
+async fn respond<T: Serialize>(
     app: &App,
     (caller, request): (Caller, Request),
     read: fn(&[u8], &ModelFrontend) -> Result<Wanted, ApiError>,
-    answer: impl FnOnce(Answered) -> Value + Send + 'static,
+    answer: impl FnOnce(Answered) -> T + Send + 'static,
 ) -> Result<Response, ApiError> {
     let frontend = app.model.current();
     let (for_reading, reader) = (Arc::clone(&frontend), caller.clone());

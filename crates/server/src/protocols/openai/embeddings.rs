@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::{Extension, Request, State};
 use axum::response::Response;
 use base64::prelude::{BASE64_STANDARD, Engine};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
@@ -37,6 +37,29 @@ pub(crate) struct EmbeddingRequest {
     truncate: bool,
 }
 
+#[derive(Serialize)]
+struct EmbeddingList {
+    object: &'static str,
+    model: String,
+    data: Vec<Embedding>,
+    usage: Value,
+}
+
+#[derive(Serialize)]
+struct Embedding {
+    object: &'static str,
+    index: usize,
+    embedding: Numbers,
+}
+
+/// The numbers of an embedding, as they are written: many of them as values of JSON would take eight times the memory.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Numbers {
+    Float(Vec<f32>),
+    Base64(String),
+}
+
 /// How numbers are written.
 #[derive(Clone, Copy)]
 enum Encoding {
@@ -66,15 +89,13 @@ pub(crate) async fn embed(
     frontend.count(adapter.as_ref());
     let vectors = Vectors::compute(&frontend, prompts, (&caller, &adapter), memory.another()).await?;
     let list = move |rows: Vec<Vec<f32>>, tokens| {
-        let usage = json!({"prompt_tokens": tokens, "total_tokens": tokens});
         let rows = rows.into_iter().map(|row| match dimensions {
             Some(count) => shortened_to(row, count),
             None => row,
         });
-        let data = rows
-            .enumerate()
-            .map(|(index, row)| json!({"object": "embedding", "index": index, "embedding": encoded(&row, encoding)}));
-        json!({"object": "list", "model": model, "data": data.collect::<Vec<Value>>(), "usage": usage})
+        let embedding = |(index, row)| Embedding { object: "embedding", index, embedding: Numbers::new(row, encoding) };
+        let data = rows.enumerate().map(embedding).collect();
+        EmbeddingList { object: "list", model, data, usage: json!({"prompt_tokens": tokens, "total_tokens": tokens}) }
     };
     let response = vectors.answer(list).await?;
     Ok(holding(response, memory))
@@ -106,12 +127,14 @@ fn encoding(body: &EmbeddingRequest) -> Result<Encoding, ApiError> {
     }
 }
 
-fn encoded(vector: &[f32], encoding: Encoding) -> Value {
-    match encoding {
-        Encoding::Float => vector.into(),
-        Encoding::Base64 => {
-            let bytes: Vec<u8> = vector.iter().flat_map(|x| x.to_le_bytes()).collect();
-            BASE64_STANDARD.encode(&bytes).into()
+impl Numbers {
+    fn new(vector: Vec<f32>, encoding: Encoding) -> Numbers {
+        match encoding {
+            Encoding::Float => Numbers::Float(vector),
+            Encoding::Base64 => {
+                let bytes: Vec<u8> = vector.iter().flat_map(|x| x.to_le_bytes()).collect();
+                Numbers::Base64(BASE64_STANDARD.encode(&bytes))
+            }
         }
     }
 }
