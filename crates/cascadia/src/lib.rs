@@ -114,6 +114,8 @@ mod open;
 mod os;
 #[cfg(feature = "server")]
 mod serve;
+#[cfg(feature = "server")]
+mod several;
 mod source;
 mod threads;
 #[cfg(feature = "fleet")]

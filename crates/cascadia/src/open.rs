@@ -8,6 +8,8 @@ use cascadia_engine::service::spill::{QUEUE_BYTES, SpillOptions};
 use cascadia_engine::service::{Service, ServiceHandle, ServiceOptions};
 use cascadia_engine::{AdapterLimits, AdapterStore, CacheSize, Engine, EngineError, ModelText, OpenOptions};
 use cascadia_kernels::ActivationPrecision;
+#[cfg(feature = "server")]
+use cascadia_kernels::Pool;
 use cascadia_model::{AdapterFiles, KvPolicy};
 #[cfg(feature = "quantize")]
 use cascadia_quantize::{QuantizedCache, Recipe};
@@ -53,8 +55,8 @@ pub struct ModelBuilder {
     activations: ActivationPrecision,
     pub(crate) kv: KvPolicy,
     pub(crate) context: Option<u32>,
-    memory: Option<u64>,
-    reserved: u64,
+    pub(crate) memory: Option<u64>,
+    pub(crate) reserved: u64,
     pages: WeightPages,
     pub(crate) parallel: u32,
     /// Kept free for adapters; `None` keeps nothing free.
@@ -251,6 +253,14 @@ impl ModelBuilder {
         ModelBuilder { quantized: Some((recipe, cache)), ..self }
     }
 
+    /// What a model takes when it is whole in memory, with one request of full length.
+    #[cfg(feature = "server")]
+    pub(crate) fn bytes_of_one(&self, files: &ModelFiles) -> Result<u64, Error> {
+        let (context, activations, kv) = (self.context, self.activations, self.kv.clone());
+        let options = OpenOptions { context, activations, kv, ..OpenOptions::new(Arc::new(Pool::new(1))) };
+        Ok(Engine::bytes_of_one(files, &options)?)
+    }
+
     /// Opens a model.
     pub fn open(&self, source: impl Into<ModelSource>) -> Result<Model, Error> {
         let source = source.into();
@@ -261,12 +271,7 @@ impl ModelBuilder {
             None => source,
         };
         let engine = Engine::from_files(source.files()?, &options)?;
-        let digest = match &source {
-            // It has no time at which it was written.
-            ModelSource::Embedded { gguf, .. } => Some(blake3::hash(gguf).to_hex().to_string()),
-            ModelSource::Path(_) | ModelSource::Named { .. } => None,
-        };
-        self.start(source.name(), engine, (digest, draft))
+        self.start(source.name(), engine, (source.digest(), draft))
     }
 
     /// The options of the engine, with the draft model's memory taken off.
@@ -323,7 +328,7 @@ fn open_draft(source: &ModelSource, options: &OpenOptions) -> Result<Engine, Err
 }
 
 impl ModelInfo {
-    fn of(files: &ModelFiles, digest: Option<String>) -> ModelInfo {
+    pub(crate) fn of(files: &ModelFiles, digest: Option<String>) -> ModelInfo {
         ModelInfo {
             architecture: files.architecture().unwrap_or_default(),
             bytes: files.weight_bytes(),

@@ -11,13 +11,13 @@ use cascadia_server::{
     ServerStop, TlsFiles,
 };
 
-use crate::{Error, Model};
+use crate::{Error, Model, ModelInfo};
 
 /// A server that listens already; connections are answered once it runs.
 pub struct Server {
     pub(crate) http: HttpServer,
-    name: String,
-    /// The service of the model that is served; nothing once the server has ended.
+    pub(crate) name: String,
+    /// The service of the model that is served; nothing once the server has ended, or where it has several models.
     pub(crate) service: Arc<Mutex<Option<Service>>>,
     /// What is left to do after the last answer.
     pub(crate) conclude: Conclude,
@@ -29,7 +29,7 @@ pub(crate) type Conclude = Box<dyn FnOnce() -> Result<(), Error> + Send>;
 /// How a model is served.
 #[derive(Clone, Debug, Default)]
 pub struct ServerBuilder {
-    options: ServerOptions,
+    pub(crate) options: ServerOptions,
     /// The folder of the adapters.
     pub(crate) adapters: Option<PathBuf>,
     /// Those that stay in memory.
@@ -163,15 +163,15 @@ pub(crate) fn served(
     let Model { name, text, service, info, queue, adapters: store, .. } = model;
     let adapters = adapters.map(|folder| ServedAdapters::open(store.clone(), folder)).transpose()?;
     pinned.iter().try_for_each(|name| store.pin(name))?;
-    let details = ModelDetails {
-        family: info.architecture,
-        bytes: info.bytes,
-        parameters: info.parameters,
-        format: info.format,
-        digest: info.digest,
-    };
+    let details = details(info);
     // Requests of strangers are refused before the system ends the process for lack of memory.
     service.handle().watch_memory();
     let model = ServedModel { name, text, service: service.handle(), queue, details, adapters };
     Ok((service, model))
+}
+
+/// What clients are told of a model's files.
+pub(crate) fn details(info: ModelInfo) -> ModelDetails {
+    let ModelInfo { architecture: family, bytes, parameters, format, digest } = info;
+    ModelDetails { family, bytes, parameters, format, digest }
 }

@@ -190,6 +190,14 @@ impl Engine {
         Ok(Engine { files, memory_bytes, pipeline })
     }
 
+    /// What a model of these files takes when it is whole in memory, with one sequence at its full length.
+    pub fn bytes_of_one(files: &ModelFiles, options: &OpenOptions) -> Result<u64, EngineError> {
+        let options = OpenOptions { memory: None, cache: CacheSize::Sequences(1), ..options.clone() };
+        let (spec, options) = limits(files, &options)?;
+        let cache_bytes = options.limits.cache.bytes(&options.limits.kv_layout(&spec));
+        Ok(options.bytes_beside_cache(files, &spec).saturating_add(cache_bytes))
+    }
+
     /// The files the model came from.
     pub fn files(&self) -> &ModelFiles {
         &self.files

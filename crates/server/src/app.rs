@@ -7,7 +7,10 @@ use crate::error::ServerError;
 use crate::http::body::Bodies;
 use crate::http::keys::KeyRing;
 use crate::http::turns::Turns;
-use crate::model::frontend::ServedModel;
+use crate::model::Models;
+use crate::model::frontend::{ModelFrontend, ServedModel};
+use crate::model::keep_alive::KeepAlive;
+use crate::model::on_demand::{OfferedModel, OnDemand};
 use crate::model::slot::ModelSlot;
 use crate::observe::fleet_board::FleetBoard;
 use crate::observe::metrics::Metrics;
@@ -17,7 +20,10 @@ use crate::protocols::openai::responses::store::ResponseStore;
 
 /// The state behind every handler.
 pub(crate) struct App {
+    /// The model that is served; where there are several, the one that was loaded last.
     pub(crate) model: ModelSlot,
+    /// Where there are several models, all of them.
+    pub(crate) on_demand: Option<Arc<OnDemand>>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) bodies: Bodies,
     /// How many requests may be rendered and tokenised at once.
@@ -37,8 +43,24 @@ pub(crate) struct App {
 }
 
 impl App {
+    /// The models that requests may name.
+    pub(crate) fn offered(&self) -> Vec<OfferedModel<'_>> {
+        match &self.on_demand {
+            Some(models) => models.all(),
+            None => vec![OfferedModel::InMemory(self.model.current(), KeepAlive(None))],
+        }
+    }
+
+    /// The models in memory.
+    pub(crate) fn in_memory(&self) -> Vec<Arc<ModelFrontend>> {
+        match &self.on_demand {
+            Some(models) => models.in_memory(),
+            None => vec![self.model.current()],
+        }
+    }
+
     pub(crate) fn new(
-        model: ServedModel,
+        models: Models,
         options: &ServerOptions,
         keys: Option<KeyRing>,
         traces: Option<Traces>,
@@ -47,8 +69,17 @@ impl App {
         let limits = &options.limits;
         // Without keys all requests are one tenant's; with keys, one tenant never has all turns.
         let most_each = limits.workers - usize::from(options.keys.is_some() && limits.workers > 1);
+        let slot = |model: ServedModel| ModelSlot::new(model, &options.aliases, Arc::clone(&metrics), limits.clone());
+        let (model, on_demand) = match models {
+            Models::One(model) => (slot(*model), None),
+            Models::Several(models) => {
+                let models = OnDemand::start(models, slot, limits.answer_time)?;
+                (models.slot().clone(), Some(Arc::new(models)))
+            }
+        };
         Ok(App {
-            model: ModelSlot::new(model, &options.aliases, Arc::clone(&metrics), limits.clone()),
+            model,
+            on_demand,
             metrics,
             bodies: Bodies::new(limits.body_bytes, limits.bodies_bytes, limits.body_time),
             workers: Turns::new(limits.workers, most_each),

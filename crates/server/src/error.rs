@@ -49,6 +49,14 @@ pub enum ServerError {
         /// What is wrong with it, and what to do.
         problem: String,
     },
+    /// A model cannot be loaded.
+    #[error("cannot serve the model `{name}`: {problem}")]
+    Model {
+        /// What clients call it.
+        name: String,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// The collector cannot be used.
     #[error("cannot send traces to `{url}`; give a collector such as http://localhost:4318, without TLS")]
     Collector {

@@ -34,7 +34,7 @@ pub struct Unread {
 impl Routes {
     /// The routes of a server.
     pub fn new(model: ServedModel, options: &ServerOptions) -> Result<Routes, ServerError> {
-        let app = App::new(model, options, None, None)?;
+        let app = App::new(model.into(), options, None, None)?;
         let runtime = Builder::new_current_thread().max_blocking_threads(1).enable_all().build()?;
         Ok(Routes { router: routes::router(Arc::new(app)), runtime })
     }

@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use crate::app::App;
 use crate::error::ServerError;
 use crate::http::accept::Acceptor;
 use crate::http::keys::KeyRing;
 use crate::http::tls;
-use crate::model::frontend::ServedModel;
+use crate::model::Models;
+use crate::model::on_demand::OnDemand;
 use crate::model::slot::ModelSlot;
 use crate::observe::traces::{self, Collector, Exporter};
 use crate::options::{Limits, ServerOptions};
@@ -30,6 +32,7 @@ pub struct Server {
     stop: watch::Sender<bool>,
     is_encrypted: bool,
     model: ModelSlot,
+    on_demand: Option<Arc<OnDemand>>,
 }
 
 /// Stops a running server.
@@ -47,7 +50,7 @@ impl ServerStop {
 
 impl Server {
     /// Checks the options and binds the address; connections are accepted once it runs.
-    pub fn bind(model: ServedModel, options: &ServerOptions) -> Result<Server, ServerError> {
+    pub fn bind(models: impl Into<Models>, options: &ServerOptions) -> Result<Server, ServerError> {
         options.check_exposure()?;
         let address = SocketAddr::new(options.host, options.port);
         let keys = options.keys.as_deref().map(KeyRing::read).transpose()?;
@@ -61,12 +64,12 @@ impl Server {
             bind().map_err(|source| ServerError::Bind { address: address.to_string(), source })?;
         let collector = options.collector.as_deref().map(Collector::parse).transpose()?;
         let (spans, exporter) = collector.map(traces::traces).unzip();
-        let app = Arc::new(App::new(model, options, keys, spans)?);
+        let app = Arc::new(App::new(models.into(), options, keys, spans)?);
         let (metrics, limits, is_encrypted) = (Arc::clone(&app.metrics), options.limits.clone(), tls.is_some());
-        let model = app.model.clone();
+        let (model, on_demand) = (app.model.clone(), app.on_demand.clone());
         let acceptor = Acceptor { router: routes::router(app), tls, limits: limits.clone(), metrics };
         let stop = watch::Sender::new(false);
-        Ok(Server { listener, address, acceptor, limits, exporter, stop, is_encrypted, model })
+        Ok(Server { listener, address, acceptor, limits, exporter, stop, is_encrypted, model, on_demand })
     }
 
     /// Where it listens.
@@ -97,7 +100,7 @@ impl Server {
             .thread_name("cascadia-http")
             .enable_all()
             .build()?;
-        let Server { listener, acceptor, exporter, stop, .. } = self;
+        let Server { listener, acceptor, exporter, stop, on_demand, .. } = self;
         let served = runtime.block_on(async move {
             let listener = tokio::net::TcpListener::from_std(listener)?;
             let stopped = stop.subscribe();
@@ -106,8 +109,10 @@ impl Server {
                 tracing::info!("shutting down; waiting for answers in progress");
                 stop.send_replace(true);
             });
+            let loading = on_demand.map(|models| tokio::spawn(models.run()));
             let exporting = exporter.map(|exporter| tokio::spawn(exporter.run()));
             let served = acceptor.run(listener, stopped).await;
+            loading.iter().for_each(JoinHandle::abort);
             if let Some(exporting) = exporting {
                 // The last spans are sent too, if the collector is quick.
                 let _ = tokio::time::timeout(Duration::from_secs(2), exporting).await;

@@ -341,6 +341,11 @@ impl ServiceHandle {
         });
     }
 
+    /// An error where the model makes no text, such as an encoder.
+    pub fn check_makes_text(&self) -> Result<(), EngineError> {
+        self.shared.check_makes_text()
+    }
+
     /// The most tokens of prompt and answer together.
     pub fn context(&self) -> u32 {
         self.shared.context()
@@ -424,6 +429,10 @@ impl Shared {
         self.limits.context
     }
 
+    fn check_makes_text(&self) -> Result<(), EngineError> {
+        if self.makes.text { Ok(()) } else { Err(self.text.makes_no_text()) }
+    }
+
     fn commands(&self) -> MutexGuard<'_, Option<CommandSender>> {
         self.commands.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -456,8 +465,8 @@ impl Shared {
             Task::Generate(_) | Task::Embed { .. } => None,
         };
         let (needs, task) = match task {
-            Task::Generate(_) | Task::Score(_) if !self.makes.text => return Err(self.text.makes_no_text()),
             Task::Generate(generation) | Task::Score(Score { generation, .. }) => {
+                self.check_makes_text()?;
                 let StartedAnswer { answer, known, finish } =
                     Answer::start(generation, &tokens, self.text.tokenizer(), self.limits)?;
                 tokens.extend(known.iter().map(|token| token.token));

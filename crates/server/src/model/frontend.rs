@@ -2,8 +2,8 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use cascadia_engine::service::{Generation, Job, Priority, Score, ServiceHandle, Task, Tenant};
@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use super::adapters::ServedAdapters;
 use super::constraints::OutputConstraints;
+use super::keep_alive::KeepAlive;
 use super::reply_format::ReplyFormat;
 use crate::answer::answer_stream::{AnswerStream, ChoiceParser};
 use crate::answer::jobs::Jobs;
@@ -26,7 +27,7 @@ use crate::options::Limits;
 use crate::request::validate::{Beginning, Chat, Infill, Source, ValidRequest, shortened};
 
 /// Another name of the model, whatever it is called.
-const DEFAULT: &str = "default";
+pub(super) const DEFAULT: &str = "default";
 /// About the bytes of a log-probability with its token, in memory and as JSON.
 const BYTES_PER_LOGPROB: usize = 128;
 /// What Ollama's clients add to a name without a tag.
@@ -100,6 +101,8 @@ pub(crate) struct ModelFrontend {
     /// For all texts that are being tokenised.
     preparing: ClientMemory,
     answer_time: Duration,
+    /// How long it stays in memory, if a client has said so.
+    keep_alive: Mutex<Option<KeepAlive>>,
     random: RandomNumbers,
 }
 
@@ -214,8 +217,19 @@ impl ModelFrontend {
             created: unix_seconds(),
             preparing: ClientMemory::new(limits.preparation_bytes),
             answer_time: limits.answer_time,
+            keep_alive: Mutex::default(),
             random: RandomNumbers::default(),
         }
+    }
+
+    /// Lets it stay in memory for another time than usual. A model that is alone on its server always does.
+    pub(crate) fn keep(&self, time: KeepAlive) {
+        *self.keep_alive.lock().unwrap_or_else(PoisonError::into_inner) = Some(time);
+    }
+
+    /// How long it stays in memory, if a client has said so.
+    pub(crate) fn keep_alive(&self) -> Option<KeepAlive> {
+        *self.keep_alive.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How much work output formats have been.
@@ -289,6 +303,8 @@ impl ModelFrontend {
         caller: Caller,
         seed: u64,
     ) -> Result<PreparedRequest, ApiError> {
+        // Before a template is missed that it could not have.
+        self.model.service.check_makes_text()?;
         let limit = caller.max_tokens.unwrap_or(u32::MAX);
         if let Some(max_tokens) = request.max_tokens.filter(|&max_tokens| max_tokens > limit) {
             let message = format!("max_tokens is {max_tokens}, but this key allows {limit}; ask for fewer");

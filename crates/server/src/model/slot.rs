@@ -26,6 +26,11 @@ impl ModelSlot {
         ModelSlot { current: Arc::new(RwLock::new(frontend)), aliases, metrics, limits }
     }
 
+    /// Whether clients may call any model here by this name.
+    pub(crate) fn is_alias(&self, name: &str) -> bool {
+        self.aliases.iter().any(|alias| alias == name)
+    }
+
     /// The model that is served now.
     pub(crate) fn current(&self) -> Arc<ModelFrontend> {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))

@@ -15,7 +15,8 @@ use crate::protocols::json;
 /// Yes, unless nothing can be computed any more: a supervisor kills processes that do not answer or say no, and a busy one
 /// must not be killed.
 pub(crate) async fn live(State(app): State<Arc<App>>) -> Result<&'static str, ApiError> {
-    liveness(&app.model.current().model.service.snapshot()).map(|()| "ok\n")
+    app.in_memory().iter().try_for_each(|frontend| liveness(&frontend.model.service.snapshot()))?;
+    Ok("ok\n")
 }
 
 /// Whether the next request would be accepted.

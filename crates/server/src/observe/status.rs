@@ -16,7 +16,9 @@ use serde_json::{Value, json};
 
 use super::adapters;
 use crate::app::App;
-use crate::model::frontend::Caller;
+use crate::model::frontend::{Caller, ModelFrontend};
+use crate::model::keep_alive::KeepAlive;
+use crate::model::on_demand::OfferedModel;
 use crate::observe::fleet_board::FleetBoard;
 use crate::observe::metrics::{Histogram, Metrics};
 use crate::protocols::json;
@@ -126,7 +128,13 @@ const DURATIONS: &[Duration] = &[
 /// The numbers in Prometheus' text format.
 pub(crate) async fn metrics(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>) -> Response {
     let frontend = app.model.current();
-    let mut text = prometheus(&frontend.model.service.snapshot(), &frontend.format_work(), &app.metrics);
+    let observed: Vec<Observed> = match &app.on_demand {
+        None => vec![Observed::new(&frontend, String::new())],
+        Some(_) => {
+            app.in_memory().iter().map(|frontend| Observed::new(frontend, label(&frontend.model.name))).collect()
+        }
+    };
+    let mut text = prometheus(&observed, &app.metrics);
     if let Some(served) = &frontend.model.adapters {
         adapters::prometheus(&mut text, served, &app.metrics.adapter_requests, &caller);
     }
@@ -143,6 +151,7 @@ pub(crate) async fn status(State(app): State<Arc<App>>, Extension(caller): Exten
     let latencies = DURATIONS.iter().map(|(name, _, find)| ((*name).to_owned(), quantiles(find(metrics))));
     json(&json!({
         "model": frontend.model.name,
+        "models": app.offered().into_iter().map(offered).collect::<Vec<Value>>(),
         "version": env!("CARGO_PKG_VERSION"),
         "context": service.context(),
         "uptime_seconds": metrics.started.elapsed().as_secs_f64(),
@@ -160,6 +169,23 @@ pub(crate) async fn status(State(app): State<Arc<App>>, Extension(caller): Exten
         "prefix_hit_rate":
             ratio(snapshot.reused_tokens as f64, snapshot.reused_tokens as f64 + snapshot.prompt_tokens as f64),
     }))
+}
+
+/// A model that requests may name, and what it is doing.
+fn offered(model: OfferedModel<'_>) -> Value {
+    match model {
+        OfferedModel::Stored(model, _) => json!({"name": model.name, "loaded": false}),
+        OfferedModel::InMemory(frontend, KeepAlive(left)) => {
+            let snapshot = frontend.model.service.snapshot();
+            json!({
+                "name": frontend.model.name,
+                "loaded": true,
+                "waiting": snapshot.waiting,
+                "running": snapshot.running,
+                "unloaded_in_seconds": left.map(|left| left.as_secs_f64()),
+            })
+        }
+    }
 }
 
 /// The disk tier: its numbers, and why it is not used.
@@ -196,13 +222,29 @@ fn values<T>(numbers: &'static [Number<T>], of: &T) -> impl Iterator<Item = (&'s
     numbers.iter().map(|(name, _, _, value)| (*name, value(of)))
 }
 
-fn prometheus(snapshot: &Snapshot, work: &FormatWork, metrics: &Metrics) -> String {
-    let mut out = String::new();
-    NUMBERS.iter().for_each(|(name, kind, help, value)| number(&mut out, (name, *kind, help), value(snapshot)));
-    FORMAT_NUMBERS.iter().for_each(|(name, kind, help, value)| number(&mut out, (name, *kind, help), value(work)));
-    if let Some(status) = &snapshot.spill {
-        SPILL_NUMBERS.iter().for_each(|(name, kind, help, value)| number(&mut out, (name, *kind, help), value(status)));
+/// What a model is doing, and how its numbers are told from those of others.
+struct Observed {
+    label: String,
+    snapshot: Snapshot,
+    work: FormatWork,
+}
+
+impl Observed {
+    fn new(frontend: &ModelFrontend, label: String) -> Observed {
+        Observed { label, snapshot: frontend.model.service.snapshot(), work: frontend.format_work() }
     }
+}
+
+/// A model's name as Prometheus reads it.
+fn label(model: &str) -> String {
+    format!("{{model=\"{}\"}}", model.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n"))
+}
+
+fn prometheus(models: &[Observed], metrics: &Metrics) -> String {
+    let mut out = String::new();
+    table(&mut out, NUMBERS, models, |model| Some(&model.snapshot));
+    table(&mut out, FORMAT_NUMBERS, models, |model| Some(&model.work));
+    table(&mut out, SPILL_NUMBERS, models, |model| model.snapshot.spill.as_ref());
     number(&mut out, ("connections", MetricKind::Gauge, "Open connections."), load(&metrics.connections) as f64);
     let in_flight = ("requests_in_flight", MetricKind::Gauge, "Requests whose response is not complete.");
     number(&mut out, in_flight, load(&metrics.in_flight) as f64);
@@ -226,13 +268,38 @@ fn prometheus(snapshot: &Snapshot, work: &FormatWork, metrics: &Metrics) -> Stri
     out
 }
 
-pub(super) fn number(out: &mut String, (name, kind, help): (&str, MetricKind, &str), value: f64) {
+/// The numbers of a table, each of all models that have it.
+fn table<T>(
+    out: &mut String,
+    numbers: &[Number<T>],
+    models: &[Observed],
+    find: impl for<'a> Fn(&'a Observed) -> Option<&'a T>,
+) {
+    for (name, kind, help, value) in numbers {
+        let of_models: Vec<(&str, f64)> =
+            models.iter().filter_map(|model| Some((model.label.as_str(), value(find(model)?)))).collect();
+        labelled(out, (name, *kind, help), &of_models);
+    }
+}
+
+pub(super) fn number(out: &mut String, facts: (&str, MetricKind, &str), value: f64) {
+    labelled(out, facts, &[("", value)]);
+}
+
+/// A number with the values that it has under each label.
+fn labelled(out: &mut String, (name, kind, help): (&str, MetricKind, &str), values: &[(&str, f64)]) {
+    if values.is_empty() {
+        return;
+    }
     let kind = match kind {
         MetricKind::Counter => "counter",
         MetricKind::Gauge => "gauge",
     };
     // Writing to a string cannot fail.
-    let _ = writeln!(out, "# HELP cascadia_{name} {help}\n# TYPE cascadia_{name} {kind}\ncascadia_{name} {value}");
+    let _ = writeln!(out, "# HELP cascadia_{name} {help}\n# TYPE cascadia_{name} {kind}");
+    for (label, value) in values {
+        let _ = writeln!(out, "cascadia_{name}{label} {value}");
+    }
 }
 
 fn histogram(out: &mut String, (name, help): (&str, &str), histogram: &Histogram) {
@@ -267,11 +334,25 @@ mod tests {
         let shown = spill(&status);
         assert_eq!(shown["problem"], "cannot write a file: no space left");
         assert_eq!([&shown["spill_on"], &shown["spill_pages"], &shown["spill_damaged_total"]], [0.0, 3.0, 2.0]);
-        let snapshot = Snapshot { spill: Some(status), ..Snapshot::default() };
-        let text = prometheus(&snapshot, &FormatWork::default(), &Metrics::default());
+        let observed =
+            |label: &str, snapshot| Observed { label: label.to_owned(), snapshot, work: FormatWork::default() };
+        let spilling = observed("", Snapshot { spill: Some(status), ..Snapshot::default() });
+        let text = prometheus(&[spilling], &Metrics::default());
         assert!(text.contains("\ncascadia_spill_on 0\n") && text.contains("\ncascadia_spill_pages 3\n"), "{text}");
-        let without = prometheus(&Snapshot::default(), &FormatWork::default(), &Metrics::default());
+        let without = prometheus(&[observed("", Snapshot::default())], &Metrics::default());
         assert!(!without.contains("spill"), "there is none");
+    }
+
+    #[test]
+    fn every_model_has_its_numbers() {
+        let observed = |model: &str, running| {
+            let snapshot = Snapshot { running, ..Snapshot::default() };
+            Observed { label: label(model), snapshot, work: FormatWork::default() }
+        };
+        let text = prometheus(&[observed("a", 1), observed("b\\\"", 2)], &Metrics::default());
+        let expected =
+            "# TYPE cascadia_running gauge\ncascadia_running{model=\"a\"} 1\ncascadia_running{model=\"b\\\\\\\"\"} 2\n";
+        assert!(text.contains(expected), "{text}");
     }
 
     #[test]

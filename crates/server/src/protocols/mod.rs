@@ -8,13 +8,15 @@ pub(crate) mod ollama;
 pub(crate) mod openai;
 mod tool_calls;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::extract::{Extension, Request, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use serde::Serialize;
+use cascadia_engine::service::Tenant;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
@@ -77,19 +79,18 @@ pub(crate) async fn generate<P: Protocol>(
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let answering = app.model.current();
-    let (frontend, responses) = (Arc::clone(&answering), Arc::clone(&app.responses));
-    let context = RequestContext { frontend: Arc::clone(&frontend), caller: caller.clone(), responses };
+    let responses = Arc::clone(&app.responses);
     let (last_event, path) = (LastEventId::of(request.headers()), request.uri().path().to_owned());
     let (resume_log, shared) = (app.resume_log.clone(), Arc::clone(&app));
-    let (prepared, memory) = prepare(&app, request, move |bytes| {
+    let ((prepared, answering), memory) = prepare(&app, request, move |bytes, frontend| {
+        let context = RequestContext { frontend: Arc::clone(&frontend), caller: caller.clone(), responses };
         let last = last_event.token()?;
         let seed = last.as_ref().map_or_else(|| frontend.random(), |last| last.seed);
         let (request, mut protocol) = P::read(parse(bytes)?, &context)?;
         let request = RawRequest { defaults: frontend.defaults(request.defaults), ..request };
         let adapter = frontend.select(request.model.as_deref(), &caller)?;
         if let Some(response) = protocol.at_once() {
-            return Ok(Err(response));
+            return Ok((Err(response), frontend));
         }
         let mut prepared = frontend.prepare(request.check(adapter)?, caller, seed)?;
         let digest = resume::digest(&frontend, &prepared, &path, bytes);
@@ -103,7 +104,7 @@ pub(crate) async fn generate<P: Protocol>(
             prepared.set_known_tokens(&log.read());
         }
         let answers = frontend.submit(prepared, log.as_ref().map(StreamLog::recorder))?;
-        Ok(Ok((protocol, answers, (resume, log), report)))
+        Ok((Ok((protocol, answers, (resume, log), report)), frontend))
     })
     .await?;
     let (protocol, answers, (resume, log), report) = match prepared {
@@ -128,23 +129,23 @@ pub(crate) async fn generate<P: Protocol>(
     Ok(holding(response, (memory, report, answering)))
 }
 
-/// Reads the body, then works on it on a thread that may block.
+/// Reads the body, then works on it with the model that it names, on a thread that may block.
 pub(crate) async fn read_body<T: Send + 'static>(
     app: &App,
     request: Request,
-    work: impl FnOnce(&[u8]) -> Result<T, ApiError> + Send + 'static,
+    work: impl FnOnce(&[u8], Arc<ModelFrontend>) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
-    receive(app, request, |body| work(body.bytes())).await
+    receive(app, request, |body, frontend| work(body.bytes(), frontend)).await
 }
 
 /// The same with the memory that the body took, for what is kept of it.
 pub(crate) async fn prepare<T: Send + 'static>(
     app: &App,
     request: Request,
-    work: impl FnOnce(&[u8]) -> Result<T, ApiError> + Send + 'static,
+    work: impl FnOnce(&[u8], Arc<ModelFrontend>) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<(T, MemoryShare), ApiError> {
-    receive(app, request, |body| {
-        let done = work(body.bytes())?;
+    receive(app, request, |body, frontend| {
+        let done = work(body.bytes(), frontend)?;
         Ok((done, body.into_memory()))
     })
     .await
@@ -154,11 +155,11 @@ pub(crate) async fn prepare<T: Send + 'static>(
 pub(crate) async fn answer<T: Serialize>(
     app: &App,
     request: Request,
-    work: impl FnOnce(&[u8], &mut MemoryShare) -> Result<T, ApiError> + Send + 'static,
+    work: impl FnOnce(&[u8], Arc<ModelFrontend>, &mut MemoryShare) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<Response, ApiError> {
-    receive(app, request, |body| {
+    receive(app, request, |body, frontend| {
         let (mut working, mut sent) = (body.another_share(), body.another_share());
-        let bytes = sent.json(&work(body.bytes(), &mut working)?)?;
+        let bytes = sent.json(&work(body.bytes(), frontend, &mut working)?)?;
         Ok(holding(json_bytes(bytes), sent))
     })
     .await
@@ -168,20 +169,51 @@ pub(crate) async fn answer<T: Serialize>(
 async fn receive<T: Send + 'static>(
     app: &App,
     request: Request,
-    work: impl FnOnce(Received) -> Result<T, ApiError> + Send + 'static,
+    work: impl FnOnce(Received, Arc<ModelFrontend>) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
     // Before anything is read or tokenised for it.
-    app.model.current().model.service.check_memory()?;
+    match &app.on_demand {
+        Some(models) => models.check_memory()?,
+        None => app.model.current().model.service.check_memory()?,
+    }
     let tenant = request.extensions().get::<Caller>().map(|caller| caller.tenant).unwrap_or_default();
     let body = app.bodies.read(request.into_body()).await?;
+    let (body, frontend) = match &app.on_demand {
+        None => (body, app.model.current()),
+        Some(models) => {
+            let finder = Arc::clone(models);
+            let find = in_turn(app, tenant, move || Ok((finder.find(named_model(body.bytes()).as_deref())?, body)));
+            let (model, body) = find.await?;
+            (body, models.get(model).await?)
+        }
+    };
+    in_turn(app, tenant, move || work(body, frontend)).await
+}
+
+/// Does something on a thread that may block when it is the tenant's turn.
+async fn in_turn<T: Send + 'static>(
+    app: &App,
+    tenant: Tenant,
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
     let turn = app.workers.wait(tenant).await;
     let done = tokio::task::spawn_blocking(move || {
         let _turn = turn;
-        work(body)
+        work()
     });
     done.await.unwrap_or_else(|_| {
         Err(ApiError::new(ErrorKind::Internal, "the request could not be prepared; see the server's log"))
     })
+}
+
+/// The model that a body names; `None` in one that names none or is wrong, which is reported when it is read as a whole.
+fn named_model(bytes: &[u8]) -> Option<Cow<'_, str>> {
+    #[derive(Deserialize)]
+    struct Naming<'a> {
+        #[serde(borrow)]
+        model: Option<Cow<'a, str>>,
+    }
+    serde_json::from_slice::<Naming>(bytes).ok()?.model
 }
 
 /// Sends an answer. `working` counts what it is made of until it is written, and what is sent counts until then. A large one

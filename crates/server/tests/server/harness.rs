@@ -10,7 +10,9 @@ use std::time::Duration;
 use cascadia_engine::service::{Service, ServiceOptions};
 use cascadia_engine::{AdapterLimits, AdapterStore, Engine, ModelText, OpenOptions, Source};
 use cascadia_kernels::Pool;
-use cascadia_server::{ModelDetails, ServedAdapters, ServedModel, Server, ServerOptions, ServerStop};
+use cascadia_server::{
+    LoadedModel, ModelDetails, Models, ServedAdapters, ServedModel, Server, ServerOptions, ServerStop,
+};
 use serde_json::Value;
 
 use crate::brake::Brake;
@@ -51,10 +53,14 @@ impl Running {
         (Running::serve(model, options), brake)
     }
 
-    /// Serves any model.
-    pub(crate) fn serve(model: ServedModel, options: ServerOptions) -> Running {
-        let end_tokens = model.text.special().stop.clone();
-        let server = Server::bind(model, &ServerOptions { port: 0, ..options }).expect("the server starts");
+    /// Serves any model, or several.
+    pub(crate) fn serve(models: impl Into<Models>, options: ServerOptions) -> Running {
+        let models = models.into();
+        let end_tokens = match &models {
+            Models::One(model) => model.text.special().stop.clone(),
+            Models::Several(_) => Vec::new(),
+        };
+        let server = Server::bind(models, &ServerOptions { port: 0, ..options }).expect("the server starts");
         let (address, stop) = (server.address(), server.stopper());
         let thread = std::thread::spawn(move || server.run().expect("the server ends in peace"));
         Running { address, end_tokens, stop, thread: Some(thread) }
@@ -158,14 +164,24 @@ fn open(context: u32) -> (ServedModel, AdapterStore) {
 fn serve_files(path: &Path, context: Option<u32>) -> (ServedModel, AdapterStore) {
     let options = OpenOptions { context, ..OpenOptions::new(Arc::new(Pool::new(1))) };
     let engine = Engine::open(Source::Path(path), &options).expect("the model opens");
-    let text = Arc::new(engine.text().expect("the model has a tokenizer"));
     let store = engine.adapters(AdapterLimits::new(4));
-    let service = Service::start(engine, Arc::clone(&text), ServiceOptions::default()).expect("the service starts");
-    let handle = service.handle();
+    let (model, service) = on_service(engine, MODEL);
     // Tests end with the process, and so may the service.
     std::mem::forget(service);
-    let (name, details) = (MODEL.to_owned(), ModelDetails::default());
-    (ServedModel { name, text, service: handle, queue: 64, details, adapters: None }, store)
+    (model, store)
+}
+
+/// The model inside the program under another name, to be served for as long as its service is there.
+pub(crate) fn loaded(name: &str) -> LoadedModel {
+    let options = OpenOptions { context: Some(CONTEXT), ..OpenOptions::new(Arc::new(Pool::new(1))) };
+    on_service(Engine::open(Source::Path(&path()), &options).expect("the model opens"), name)
+}
+
+fn on_service(engine: Engine, name: &str) -> LoadedModel {
+    let text = Arc::new(engine.text().expect("the model has a tokenizer"));
+    let service = Service::start(engine, Arc::clone(&text), ServiceOptions::default()).expect("the service starts");
+    let (name, details) = (name.to_owned(), ModelDetails::default());
+    (ServedModel { name, text, service: service.handle(), queue: 64, details, adapters: None }, service)
 }
 
 /// The same with another chat template.

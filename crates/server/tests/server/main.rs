@@ -12,6 +12,7 @@ mod protocols;
 mod reasoning;
 mod resume;
 mod scoring;
+mod several;
 mod streams;
 mod traces;
 mod vectors;

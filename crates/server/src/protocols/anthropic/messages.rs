@@ -219,8 +219,7 @@ pub(crate) async fn count(
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let frontend = app.model.current();
-    let count = read_body(&app, request, move |bytes| {
+    let count = read_body(&app, request, move |bytes, frontend| {
         let request = raw_request(parse(bytes)?)?;
         frontend.select(request.model.as_deref(), &caller)?;
         let tokens = request.sources.iter().map(|source| frontend.tokens(source).map(|tokens| tokens.len()));

@@ -41,8 +41,7 @@ pub(crate) async fn apply(
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let frontend = app.model.current();
-    read_body(&app, request, move |bytes| {
+    read_body(&app, request, move |bytes, frontend| {
         let body: TemplateRequest = parse(bytes)?;
         frontend.select(body.model.as_deref(), &caller)?;
         let messages = body.messages.0.into_iter().map(Message::into_value).collect::<Result<_, _>>()?;

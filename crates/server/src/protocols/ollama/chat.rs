@@ -47,7 +47,8 @@ pub(crate) struct OllamaChatRequest {
     /// And those of this many most likely tokens at each position.
     #[schema(minimum = 0, maximum = 20)]
     top_logprobs: Option<i64>,
-    /// How long the model stays in memory; here it always does. Without messages, nothing is generated.
+    /// How long the model stays in memory, if it is one of several; needs a key with `admin`. Without messages, nothing is
+    /// generated.
     #[schema(value_type = Option<Object>)]
     keep_alive: Option<Json>,
 }
@@ -73,7 +74,8 @@ impl Protocol for OllamaChatProtocol {
         let frontend = &context.frontend;
         let format = output_format(body.format.as_ref())?;
         let messages = body.messages.0.into_iter().map(Message::into_value).collect::<Result<Vec<_>, _>>()?;
-        let at_once = messages.is_empty().then(|| options::load_reason(body.keep_alive.as_ref()));
+        let keep_alive = options::keep(frontend, body.keep_alive.as_ref(), &context.caller)?;
+        let at_once = messages.is_empty().then(|| options::load_reason(keep_alive));
         let tools = body.tools.map(|tools| tools.0).unwrap_or_default();
         let tools = check_tools(tools.into_iter().map(|tool| tool.0).collect())?;
         let model = frontend.answering(body.model.as_deref());

@@ -9,6 +9,7 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::options;
 use crate::answer::vectors::{TextHandling, VectorPrompt, Vectors, normalised, prompt_of, shortened_to};
 use crate::app::App;
 use crate::error::ApiError;
@@ -16,6 +17,7 @@ use crate::http::held::holding;
 use crate::model::frontend::{Caller, ModelFrontend};
 use crate::protocols::openai::embeddings::dimensions;
 use crate::protocols::{parse, prepare};
+use crate::request::bounded::Json;
 use crate::request::prompts::Prompts;
 use crate::request::validate::Source;
 
@@ -31,6 +33,9 @@ pub(crate) struct EmbedRequest {
     truncate: Option<bool>,
     /// So many of the first numbers.
     dimensions: Option<u32>,
+    /// How long the model stays in memory, if it is one of several; needs a key with `admin`.
+    #[schema(value_type = Option<Object>)]
+    keep_alive: Option<Json>,
 }
 
 /// The older request for one embedding.
@@ -40,6 +45,9 @@ pub(crate) struct EmbeddingsRequest {
     model: Option<String>,
     /// The text.
     prompt: String,
+    /// How long the model stays in memory, if it is one of several; needs a key with `admin`.
+    #[schema(value_type = Option<Object>)]
+    keep_alive: Option<Json>,
 }
 
 /// What both ask for.
@@ -47,6 +55,7 @@ struct Wanted {
     model: Option<String>,
     prompts: Vec<VectorPrompt>,
     dimensions: Option<usize>,
+    keep_alive: Option<Json>,
 }
 
 /// What both are answered with.
@@ -105,14 +114,19 @@ fn wanted(bytes: &[u8], frontend: &ModelFrontend) -> Result<Wanted, ApiError> {
     let handling = TextHandling { prompt: None, cut: body.truncate.unwrap_or(true) };
     let prompts = body.input.0.iter().map(|source| prompt_of(frontend, source, handling));
     let dimensions = dimensions(frontend, body.dimensions)?;
-    Ok(Wanted { model: body.model, prompts: prompts.collect::<Result<_, _>>()?, dimensions })
+    Ok(Wanted {
+        model: body.model,
+        prompts: prompts.collect::<Result<_, _>>()?,
+        dimensions,
+        keep_alive: body.keep_alive,
+    })
 }
 
 fn wanted_alone(bytes: &[u8], frontend: &ModelFrontend) -> Result<Wanted, ApiError> {
     let body: EmbeddingsRequest = parse(bytes)?;
     let dimensions = dimensions(frontend, None)?;
     let prompt = prompt_of(frontend, &Source::Text(body.prompt), TextHandling { prompt: None, cut: true })?;
-    Ok(Wanted { model: body.model, prompts: vec![prompt], dimensions })
+    Ok(Wanted { model: body.model, prompts: vec![prompt], dimensions, keep_alive: body.keep_alive })
 }
 
 async fn respond<T: Serialize>(
@@ -121,12 +135,12 @@ async fn respond<T: Serialize>(
     read: fn(&[u8], &ModelFrontend) -> Result<Wanted, ApiError>,
     answer: impl FnOnce(Answered) -> T + Send + 'static,
 ) -> Result<Response, ApiError> {
-    let frontend = app.model.current();
-    let (for_reading, reader) = (Arc::clone(&frontend), caller.clone());
-    let ((wanted, adapter), memory) = prepare(app, request, move |bytes| {
-        let wanted = read(bytes, &for_reading)?;
-        let adapter = for_reading.select(wanted.model.as_deref(), &reader)?;
-        Ok((wanted, adapter))
+    let reader = caller.clone();
+    let ((wanted, adapter, frontend), memory) = prepare(app, request, move |bytes, frontend| {
+        let wanted = read(bytes, &frontend)?;
+        let adapter = frontend.select(wanted.model.as_deref(), &reader)?;
+        options::keep(&frontend, wanted.keep_alive.as_ref(), &reader)?;
+        Ok((wanted, adapter, frontend))
     })
     .await?;
     frontend.count(adapter.as_ref());

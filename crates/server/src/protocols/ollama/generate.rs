@@ -42,7 +42,8 @@ pub(crate) struct GenerateRequest {
     /// And those of this many most likely tokens at each position.
     #[schema(minimum = 0, maximum = 20)]
     top_logprobs: Option<i64>,
-    /// How long the model stays in memory; here it always does. Without a prompt, nothing is generated.
+    /// How long the model stays in memory, if it is one of several; needs a key with `admin`. Without a prompt, nothing is
+    /// generated.
     #[schema(value_type = Option<Object>)]
     keep_alive: Option<Json>,
     /// What an earlier answer returned; not supported, because it is never returned.
@@ -89,7 +90,8 @@ impl Protocol for GenerateProtocol {
         }
         let (prompt, suffix) = (body.prompt.unwrap_or_default(), body.suffix.filter(|text| !text.is_empty()));
         let is_empty = prompt.is_empty() && suffix.is_none();
-        let at_once = is_empty.then(|| options::load_reason(body.keep_alive.as_ref()));
+        let keep_alive = options::keep(frontend, body.keep_alive.as_ref(), &context.caller)?;
+        let at_once = is_empty.then(|| options::load_reason(keep_alive));
         let is_raw = body.raw == Some(true) || frontend.model.text.template().is_none();
         let source = match suffix {
             Some(suffix) => Source::Infill(Infill { prefix: prompt, suffix }),

@@ -11,7 +11,9 @@ use utoipa::ToSchema;
 use super::clock;
 use crate::app::App;
 use crate::error::ApiError;
-use crate::model::frontend::{Caller, ModelFrontend};
+use crate::model::frontend::{Caller, ModelDetails, ModelFrontend, unix_seconds};
+use crate::model::keep_alive::KeepAlive;
+use crate::model::on_demand::OfferedModel;
 use crate::protocols::{json, parse, read_body};
 
 /// When a model that always stays leaves memory: the end of the year 9999.
@@ -33,48 +35,59 @@ pub(crate) async fn version() -> Response {
     json(&json!({"version": API_VERSION, "cascadia": env!("CARGO_PKG_VERSION")}))
 }
 
-/// The models in memory: the one that is served, which stays there.
+/// The models in memory, and until when they stay there if nobody uses them.
 pub(crate) async fn running(State(app): State<Arc<App>>) -> Response {
-    let frontend = app.model.current();
-    let model = &frontend.model;
-    let name = format!("{}:latest", model.name);
-    json(&json!({"models": [{
-        "name": name,
-        "model": name,
-        "size": model.details.bytes,
-        "digest": model.details.digest,
-        "details": details(&frontend, ""),
-        "expires_at": clock::timestamp(FAR_FUTURE),
-        "size_vram": 0,
-        "context_length": model.service.context(),
-    }]}))
+    let shown = |offered| match offered {
+        OfferedModel::Stored(..) => None,
+        OfferedModel::InMemory(frontend, KeepAlive(left)) => {
+            let mut shown = listed(&frontend.model.name, &frontend.model.details);
+            let until = left.map_or(FAR_FUTURE, |left| unix_seconds() + left.as_secs());
+            shown["expires_at"] = clock::timestamp(until).into();
+            shown["size_vram"] = 0.into();
+            shown["context_length"] = frontend.model.service.context().into();
+            Some(shown)
+        }
+    };
+    json(&json!({"models": app.offered().into_iter().filter_map(shown).collect::<Vec<Value>>()}))
 }
 
-/// The models on this machine: the one that is served, alone and with each of the adapters that the caller may use.
+/// The models on this machine that are served, alone and with each of the adapters that the caller may use.
 pub(crate) async fn tags(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>) -> Response {
-    let frontend = app.model.current();
-    let model = &frontend.model;
-    let name = format!("{}:latest", model.name);
-    let mut models = vec![json!({
-        "name": name,
-        "model": name,
-        "modified_at": clock::timestamp(frontend.created),
-        "size": model.details.bytes,
-        "digest": model.details.digest,
-        "details": details(&frontend, ""),
-    })];
-    models.extend(frontend.adapters(&caller).iter().map(|adapter| {
-        let name = frontend.with_adapter(&adapter.name);
-        json!({
-            "name": name,
-            "model": name,
-            "modified_at": clock::timestamp(frontend.created),
-            "size": adapter.bytes,
-            "digest": adapter.id.to_string(),
-            "details": details(&frontend, &model.name),
-        })
-    }));
+    let mut models = Vec::new();
+    for offered in app.offered() {
+        match offered {
+            OfferedModel::Stored(model, since) => models.push(tagged(listed(&model.name, &model.details), since)),
+            OfferedModel::InMemory(frontend, _) => {
+                let model = &frontend.model;
+                models.push(tagged(listed(&model.name, &model.details), frontend.created));
+                models.extend(frontend.adapters(&caller).iter().map(|adapter| {
+                    let name = frontend.with_adapter(&adapter.name);
+                    json!({
+                        "name": name,
+                        "model": name,
+                        "modified_at": clock::timestamp(frontend.created),
+                        "size": adapter.bytes,
+                        "digest": adapter.id.to_string(),
+                        "details": details(&model.details, &model.name),
+                    })
+                }));
+            }
+        }
+    }
     json(&json!({"models": models}))
+}
+
+/// What every list says of a model.
+fn listed(name: &str, facts: &ModelDetails) -> Value {
+    let name = format!("{name}:latest");
+    let (size, digest) = (facts.bytes, &facts.digest);
+    json!({"name": name, "model": name, "size": size, "digest": digest, "details": details(facts, "")})
+}
+
+/// The same with the time since which it is served.
+fn tagged(mut model: Value, since: u64) -> Value {
+    model["modified_at"] = clock::timestamp(since).into();
+    model
 }
 
 /// Details of the model.
@@ -83,11 +96,10 @@ pub(crate) async fn show(
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let frontend = app.model.current();
-    let for_reading = Arc::clone(&frontend);
-    let adapter = read_body(&app, request, move |bytes| {
+    let (frontend, adapter) = read_body(&app, request, move |bytes, frontend| {
         let body: ShowRequest = parse(bytes)?;
-        for_reading.select(body.model.as_deref(), &caller)
+        let adapter = frontend.select(body.model.as_deref(), &caller)?;
+        Ok((frontend, adapter))
     })
     .await?;
     let model = &frontend.model;
@@ -108,7 +120,7 @@ pub(crate) async fn show(
         "modelfile": "",
         "parameters": parameters(&frontend),
         "template": model.text.template().unwrap_or_default(),
-        "details": details(&frontend, parent),
+        "details": details(&model.details, parent),
         "model_info": info,
         "capabilities": capabilities,
         "modified_at": clock::timestamp(frontend.created),
@@ -126,8 +138,7 @@ fn parameters(frontend: &ModelFrontend) -> String {
 }
 
 /// Facts about the model; `parent` is its name where it has adapters.
-fn details(frontend: &ModelFrontend, parent: &str) -> Value {
-    let details = &frontend.model.details;
+fn details(details: &ModelDetails, parent: &str) -> Value {
     json!({
         "parent_model": parent,
         "format": "gguf",

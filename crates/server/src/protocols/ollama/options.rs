@@ -10,7 +10,8 @@ use utoipa::ToSchema;
 
 use crate::answer::{AnswerEnd, TokenLogprob, ToolCall, Usage};
 use crate::error::ApiError;
-use crate::model::frontend::ModelFrontend;
+use crate::model::frontend::{Caller, ModelFrontend};
+use crate::model::keep_alive::KeepAlive;
 use crate::protocols::openai::report::chat_logprobs;
 use crate::protocols::tool_calls::arguments_object;
 use crate::request::bounded::Json;
@@ -136,13 +137,29 @@ pub(crate) fn check_images(images: Option<&Json>) -> Result<(), ApiError> {
 }
 
 /// Why a request without text is answered at once: it asks that the model is loaded, or that it is not.
-pub(crate) fn load_reason(keep_alive: Option<&Json>) -> &'static str {
-    let unloads = keep_alive.is_some_and(|time| match &time.0 {
-        Value::Number(seconds) => seconds.as_f64() == Some(0.0),
-        Value::String(text) => text.trim_end_matches(|unit: char| unit.is_ascii_alphabetic()).parse() == Ok(0.0),
-        _ => false,
-    });
+pub(crate) fn load_reason(keep_alive: Option<KeepAlive>) -> &'static str {
+    let unloads = keep_alive.is_some_and(|KeepAlive(time)| time.is_some_and(|time| time.is_zero()));
     if unloads { "unload" } else { "load" }
+}
+
+/// Lets the model stay in memory for as long as a request says, if its sender may change what is served.
+pub(crate) fn keep(
+    frontend: &ModelFrontend,
+    keep_alive: Option<&Json>,
+    caller: &Caller,
+) -> Result<Option<KeepAlive>, ApiError> {
+    let time = match keep_alive.map(|time| &time.0) {
+        None | Some(Value::Null) => return Ok(None),
+        Some(Value::Number(seconds)) => seconds.as_f64().and_then(KeepAlive::of_seconds),
+        Some(Value::String(text)) => KeepAlive::parse(text),
+        Some(_) => None,
+    };
+    let wrong = "keep_alive is a time such as 30s, 5m or 1h, or a number of seconds; for ever if it is negative";
+    let time = time.ok_or_else(|| ApiError::invalid("keep_alive", wrong))?;
+    if caller.is_admin {
+        frontend.keep(time);
+    }
+    Ok(Some(time))
 }
 
 /// The last object of an answer: why it ended, what it cost, and how long that took. What is neither prompt nor answer, such as

@@ -54,8 +54,8 @@ pub(crate) async fn add(
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let frontend = changeable(&app, &caller)?;
-    read_body(&app, request, move |bytes| {
+    check_may_change(&app, &caller)?;
+    read_body(&app, request, move |bytes, frontend| {
         let AdapterRequest { name, path } = parse(bytes)?;
         let name = Given { name: "name", value: name.as_str() };
         let added = add_to(&frontend, name, Given { name: "path", value: path.as_deref() })?;
@@ -70,8 +70,8 @@ pub(crate) async fn remove(
     Extension(caller): Extension<Caller>,
     Path(name): Path<String>,
 ) -> Result<Response, ApiError> {
-    let frontend = changeable(&app, &caller)?;
-    remove_from(&frontend, Given { name: "name", value: name.as_str() })?;
+    check_may_change(&app, &caller)?;
+    remove_from(&app.model.current(), Given { name: "name", value: name.as_str() })?;
     Ok(json(&json!({"object": "adapter", "name": name, "deleted": true})))
 }
 
@@ -81,8 +81,8 @@ pub(crate) async fn load(
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let frontend = changeable(&app, &caller)?;
-    let name = read_body(&app, request, move |bytes| {
+    check_may_change(&app, &caller)?;
+    let name = read_body(&app, request, move |bytes, frontend| {
         let LoadLoraRequest { lora_name, lora_path } = parse(bytes)?;
         let name = Given { name: "lora_name", value: lora_name.as_str() };
         add_to(&frontend, name, Given { name: "lora_path", value: Some(lora_path.as_str()) })?;
@@ -98,8 +98,8 @@ pub(crate) async fn unload(
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let frontend = changeable(&app, &caller)?;
-    let name = read_body(&app, request, move |bytes| {
+    check_may_change(&app, &caller)?;
+    let name = read_body(&app, request, move |bytes, frontend| {
         let UnloadLoraRequest { lora_name } = parse(bytes)?;
         remove_from(&frontend, Given { name: "lora_name", value: lora_name.as_str() })?;
         Ok(lora_name)
@@ -108,10 +108,10 @@ pub(crate) async fn unload(
     Ok(format!("Success: LoRA adapter '{name}' removed successfully.").into_response())
 }
 
-/// The model, for a caller that may change its adapters.
-fn changeable(app: &App, caller: &Caller) -> Result<Arc<ModelFrontend>, ApiError> {
+/// An error unless the caller may change the model's adapters.
+fn check_may_change(app: &App, caller: &Caller) -> Result<(), ApiError> {
     match (caller.is_admin, app.keys.is_some()) {
-        (true, _) => Ok(app.model.current()),
+        (true, _) => Ok(()),
         (false, true) => {
             let message = "this key may not change adapters; use one that was made with `cascadia keys new --admin`";
             Err(ApiError::new(ErrorKind::Forbidden, message))

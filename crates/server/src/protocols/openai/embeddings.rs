@@ -73,19 +73,19 @@ pub(crate) async fn embed(
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let frontend = app.model.current();
-    let (for_reading, reader) = (Arc::clone(&frontend), caller.clone());
-    let ((encoding, prompts, (adapter, model, dimensions)), memory) = prepare(&app, request, move |bytes| {
+    let reader = caller.clone();
+    let prepared = prepare(&app, request, move |bytes, frontend| {
         let body: EmbeddingRequest = parse(bytes)?;
-        let adapter = for_reading.select(body.model.as_deref(), &reader)?;
+        let adapter = frontend.select(body.model.as_deref(), &reader)?;
         let encoding = encoding(&body)?;
-        let dimensions = dimensions(&for_reading, body.dimensions)?;
+        let dimensions = dimensions(&frontend, body.dimensions)?;
         let handling = TextHandling { prompt: body.prompt_name.as_deref(), cut: body.truncate };
-        let prompts = body.input.0.iter().map(|source| prompt_of(&for_reading, source, handling));
+        let prompts = body.input.0.iter().map(|source| prompt_of(&frontend, source, handling));
         let prompts = prompts.collect::<Result<Vec<_>, _>>()?;
-        Ok((encoding, prompts, (adapter, for_reading.answering(body.model.as_deref()), dimensions)))
-    })
-    .await?;
+        let model = frontend.answering(body.model.as_deref());
+        Ok((encoding, prompts, (adapter, model, dimensions), frontend))
+    });
+    let ((encoding, prompts, (adapter, model, dimensions), frontend), memory) = prepared.await?;
     frontend.count(adapter.as_ref());
     let vectors = Vectors::compute(&frontend, prompts, (&caller, &adapter), memory.another()).await?;
     let list = move |rows: Vec<Vec<f32>>, tokens| {

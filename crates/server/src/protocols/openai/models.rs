@@ -10,13 +10,21 @@ use serde_json::{Map, Value, json};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::model::frontend::{Caller, ModelFrontend};
+use crate::model::on_demand::{OfferedModel, OnDemandModel};
 use crate::protocols::{json, shortest};
 
-/// The model that is served, alone and with each of the adapters that the caller may use.
+/// The models that are served, alone and with each of the adapters that the caller may use.
 pub(crate) async fn list(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>) -> Response {
-    let frontend = app.model.current();
-    let mut data = vec![model(&frontend)];
-    data.extend(frontend.adapters(&caller).iter().map(|adapter| adapted(&frontend, adapter)));
+    let mut data = Vec::new();
+    for offered in app.offered() {
+        match offered {
+            OfferedModel::Stored(model, since) => data.push(stored(model, since)),
+            OfferedModel::InMemory(frontend, _) => {
+                data.push(model(&frontend));
+                data.extend(frontend.adapters(&caller).iter().map(|adapter| adapted(&frontend, adapter)));
+            }
+        }
+    }
     json(&json!({"object": "list", "data": data}))
 }
 
@@ -26,7 +34,13 @@ pub(crate) async fn one(
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
-    let frontend = app.model.current();
+    let frontend = match &app.on_demand {
+        None => app.model.current(),
+        Some(models) => match models.all().swap_remove(models.find(Some(&id))?) {
+            OfferedModel::Stored(model, since) => return Ok(json(&stored(model, since))),
+            OfferedModel::InMemory(frontend, _) => frontend,
+        },
+    };
     let Some(handle) = frontend.select(Some(&id), &caller)? else { return Ok(json(&model(&frontend))) };
     let known = frontend.adapters(&caller).into_iter().find(|adapter| adapter.name == handle.name());
     Ok(json(&match known {
@@ -50,10 +64,24 @@ fn model(frontend: &ModelFrontend) -> Value {
         "owned_by": "cascadia",
         "root": frontend.model.name,
         "parent": null,
+        "loaded": true,
         "context_length": frontend.model.service.context(),
         // The same under vLLM's name.
         "max_model_len": frontend.model.service.context(),
         "default_sampling": suggested(frontend),
+    })
+}
+
+/// A model that is not in memory.
+fn stored(model: &OnDemandModel, since: u64) -> Value {
+    json!({
+        "id": model.name,
+        "object": "model",
+        "created": since,
+        "owned_by": "cascadia",
+        "root": model.name,
+        "parent": null,
+        "loaded": false,
     })
 }
 

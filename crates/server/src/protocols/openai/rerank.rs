@@ -60,22 +60,21 @@ pub(crate) async fn rerank(
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let frontend = app.model.current();
-    let (for_reading, reader) = (Arc::clone(&frontend), caller.clone());
-    let ((body, prompts, model), memory) = prepare(&app, request, move |bytes| {
+    let reader = caller.clone();
+    let ((body, prompts, model, frontend), memory) = prepare(&app, request, move |bytes, frontend| {
         let body: RerankRequest = parse(bytes)?;
-        for_reading.select(body.model.as_deref(), &reader)?;
-        if for_reading.model.service.scores() != Some(1) {
+        frontend.select(body.model.as_deref(), &reader)?;
+        if frontend.model.service.scores() != Some(1) {
             let message = "this model does not rank; serve a cross-encoder, such as BAAI/bge-reranker-v2-m3";
             return Err(ApiError::unsupported("model", message));
         }
         if body.documents.0.is_empty() {
             return Err(ApiError::invalid("documents", "documents is empty; send at least one"));
         }
-        let pair = |document: &Document| pair_of(&for_reading, [body.query.as_str(), document.text()], body.truncate);
+        let pair = |document: &Document| pair_of(&frontend, [body.query.as_str(), document.text()], body.truncate);
         let prompts = body.documents.0.iter().map(pair).collect::<Result<Vec<_>, _>>()?;
-        let model = for_reading.answering(body.model.as_deref());
-        Ok((body, prompts, model))
+        let model = frontend.answering(body.model.as_deref());
+        Ok((body, prompts, model, frontend))
     })
     .await?;
     let vectors = Vectors::compute(&frontend, prompts, (&caller, &None), memory.another()).await?;

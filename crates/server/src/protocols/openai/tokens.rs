@@ -61,9 +61,7 @@ pub(crate) async fn tokenize(
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let frontend = app.model.current();
-    let context = frontend.model.service.context();
-    answer(&app, request, move |bytes, _| {
+    answer(&app, request, move |bytes, frontend, _| {
         let body: TokenizeRequest = parse(bytes)?;
         frontend.select(body.model.as_deref(), &caller)?;
         let source = match (body.prompt, body.messages) {
@@ -76,7 +74,7 @@ pub(crate) async fn tokenize(
             _ => return Err(ApiError::invalid("prompt", "send either prompt or messages")),
         };
         let tokens = frontend.tokens(&source)?;
-        Ok(Tokenized { count: tokens.len(), max_model_len: context, tokens })
+        Ok(Tokenized { count: tokens.len(), max_model_len: frontend.model.service.context(), tokens })
     })
     .await
 }
@@ -87,9 +85,8 @@ pub(crate) async fn detokenize(
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let frontend = app.model.current();
     let most = app.bodies.limit();
-    answer(&app, request, move |bytes, working| {
+    answer(&app, request, move |bytes, frontend, working| {
         let body: DetokenizeRequest = parse(bytes)?;
         frontend.select(body.model.as_deref(), &caller)?;
         frontend.check_count(body.tokens.0.len())?;

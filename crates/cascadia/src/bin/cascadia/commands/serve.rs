@@ -9,7 +9,7 @@ use cascadia::{FleetBuilder, FleetModel, Model, ModelBuilder, Server, ServerBuil
 use cascadia_coordinator::{CoordinatorOptions, Deployment, FirstModel, Machines};
 use cascadia_fleet::{MANIFEST_FILE, RowFormat, Timeouts};
 use cascadia_hub::Network;
-use cascadia_server::{Limits, LogFormat, ResumeLogOptions, ServerOptions, TlsFiles, start_logs};
+use cascadia_server::{KeepAlive, Limits, LogFormat, ResumeLogOptions, ServerOptions, TlsFiles, start_logs};
 
 use super::serve_settings::merged;
 use crate::flags::{KernelChoice, LogChoice, PageFlags, ServeFlags, WireChoice, parse_bytes};
@@ -25,6 +25,9 @@ const SPILL_BYTES: u64 = 8_000_000_000;
 
 /// What adapters may take unless the flags say otherwise.
 const ADAPTER_BYTES: u64 = 512 << 20;
+
+/// How long one of several models stays in memory unless the flags say otherwise.
+const KEEP_ALIVE: KeepAlive = KeepAlive(Some(Duration::from_secs(300)));
 
 /// How long a stage may be without a worker unless the flags say otherwise: one that is restarted is back by then.
 const REPLAN_SECONDS: u64 = 15;
@@ -45,16 +48,31 @@ pub(crate) fn serve(flags: ServeFlags) -> anyhow::Result<()> {
     }
     let server = match &flags.fleet {
         Some(fleet) => serve_fleet(&flags, fleet, (model, &server))?,
-        None => {
-            let network = if flags.offline { Network::Offline } else { Network::Online };
-            let source = find_or_embedded_by(flags.model.as_deref(), network)?;
-            let threads = Threads { count: flags.threads, pin: flags.pin };
-            server.serve(model.open(in_format(source, flags.kind.as_deref(), threads)?)?)?
-        }
+        None => serve_here(&flags, (&model, &server))?,
     };
     let (name, url) = (server.model_name(), server.url());
-    remark(&format!("Serving {name}: the page is at {url}/, the API at {url}/v1"));
+    let more = match flags.models.len() {
+        0 | 1 => String::new(),
+        count => format!(" and {} more", count - 1),
+    };
+    remark(&format!("Serving {name}{more}: the page is at {url}/, the API at {url}/v1"));
     Ok(server.run()?)
+}
+
+/// Opens the model, or the first of several, in this process.
+fn serve_here(flags: &ServeFlags, (builder, server): (&ModelBuilder, &ServerBuilder)) -> anyhow::Result<Server> {
+    let network = if flags.offline { Network::Offline } else { Network::Online };
+    let threads = Threads { count: flags.threads, pin: flags.pin };
+    let find = |name| in_format(find_or_embedded_by(name, network)?, flags.kind.as_deref(), threads);
+    match flags.models.as_slice() {
+        [] => Ok(server.serve(builder.open(find(None)?)?)?),
+        [model] => Ok(server.serve(builder.open(find(Some(model))?)?)?),
+        models => {
+            let sources = models.iter().map(|model| find(Some(model))).collect::<anyhow::Result<_>>()?;
+            let keep_alive = flags.keep_alive.as_deref().and_then(KeepAlive::parse).unwrap_or(KEEP_ALIVE);
+            Ok(server.serve_several(sources, builder, keep_alive)?)
+        }
+    }
 }
 
 /// Opens the model on a fleet.
@@ -64,7 +82,7 @@ fn serve_fleet(
     (builder, server): (ModelBuilder, &ServerBuilder),
 ) -> anyhow::Result<Server> {
     let led = FleetBuilder::from_home(home(flags.home.as_deref())?).options(coordinator_options(flags)).resume()?;
-    let first = match &flags.model {
+    let first = match flags.models.first() {
         Some(model) => builder.planned(find(model)?, Machines::parse(fleet)),
         None if Path::new(fleet).join(MANIFEST_FILE).exists() => {
             FirstModel::Exported(Deployment { folder: fleet.into(), own_stages: flags.own_stage.clone(), plan: None })

@@ -27,7 +27,11 @@ struct Setting {
     is_given: fn(&ServeFlags) -> bool,
 }
 
-const MODEL: Setting = Setting { name: "MODEL", is_given: |flags| flags.model.is_some() };
+const MODEL: Setting = Setting { name: "MODEL", is_given: |flags| !flags.models.is_empty() };
+const SEVERAL: Setting = Setting { name: "several MODELs", is_given: |flags| flags.models.len() > 1 };
+const KEEP_ALIVE: Setting = Setting { name: "--keep-alive", is_given: |flags| flags.keep_alive.is_some() };
+const DRAFT: Setting = Setting { name: "--draft", is_given: |flags| flags.draft.is_some() };
+const TEMPLATE: Setting = Setting { name: "--template", is_given: |flags| flags.template.is_some() };
 const TYPE: Setting = Setting { name: "--type", is_given: |flags| flags.kind.is_some() };
 const FLEET: Setting = Setting { name: "--fleet", is_given: |flags| flags.fleet.is_some() };
 const OWN_STAGE: Setting = Setting { name: "--own-stage", is_given: |flags| !flags.own_stage.is_empty() };
@@ -68,11 +72,22 @@ const NEEDS: &[(Setting, Setting)] = &[
     (KEEP_PREFIXES, SPILL),
     (ADAPTER_MEMORY, ADAPTERS),
     (PIN_ADAPTERS, ADAPTERS),
+    (KEEP_ALIVE, SEVERAL),
 ];
 
 /// Options that contradict each other.
-const EXCLUDES: &[(Setting, Setting)] =
-    &[(TYPE, FLEET), (SPILL, FLEET), (OWN_STAGE, MODEL), (POPULATE, MEMORY), (LOCK, MEMORY)];
+const EXCLUDES: &[(Setting, Setting)] = &[
+    (TYPE, FLEET),
+    (SPILL, FLEET),
+    (OWN_STAGE, MODEL),
+    (POPULATE, MEMORY),
+    (LOCK, MEMORY),
+    (FLEET, SEVERAL),
+    (ADAPTERS, SEVERAL),
+    (DRAFT, SEVERAL),
+    (TEMPLATE, SEVERAL),
+    (SPILL, SEVERAL),
+];
 
 /// Checks every pair of options, wherever each of them was given.
 fn check(flags: &ServeFlags) -> Result<(), WrongUsage> {
@@ -114,20 +129,21 @@ fn with_file(flags: &ServeFlags, path: &Path) -> anyhow::Result<ServeFlags> {
 /// Settings read as if each were a flag, so that a file has the limits of the command line.
 fn parsed(settings: &Value) -> Result<ServeFlags, WrongUsage> {
     let mut arguments = vec!["serve".to_owned()];
-    let mut model = None;
+    let mut models = Vec::new();
     for (name, value) in settings.as_object().into_iter().flatten() {
         let values = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
         for value in values {
             match value {
                 Value::Null | Value::Bool(false) => {}
                 Value::Bool(true) => arguments.push(format!("--{name}")),
-                Value::String(text) if name == "model" => model = Some(text.clone()),
+                Value::String(text) if name == "model" => models.push(text.clone()),
                 Value::String(text) => arguments.push(format!("--{name}={text}")),
                 value => arguments.push(format!("--{name}={value}")),
             }
         }
     }
-    arguments.extend(model.map(|model| ["--".to_owned(), model]).into_iter().flatten());
+    arguments.push("--".to_owned());
+    arguments.extend(models);
     let matches = ServeFlags::augment_args(Command::new("serve")).try_get_matches_from(arguments);
     let parsed = matches.and_then(|matches| ServeFlags::from_arg_matches(&matches));
     parsed.map_err(|error| {
@@ -150,7 +166,7 @@ mod tests {
         let flags = ServeFlags { port: Some(7), insecure: true, config: Some(path.clone()), ..ServeFlags::default() };
         let merged = merged(flags.clone()).unwrap();
         assert_eq!((merged.port, merged.ctx, merged.insecure), (Some(7), Some(512), true));
-        assert_eq!((merged.model.as_deref(), merged.kind.as_deref()), (Some("-odd.gguf"), Some("q8_0")));
+        assert_eq!((merged.models, merged.kind.as_deref()), (vec!["-odd.gguf".to_owned()], Some("q8_0")));
         assert_eq!((merged.memory.as_deref(), merged.lock, merged.share_prefixes), (Some("6G"), false, true));
         assert_eq!(merged.cors, ["https://a.example", "https://b.example"]);
         for wrong in ["", "[]", r#"{"prot": 9000}"#, r#"{"port": 70000}"#, r#"{"port": "x"}"#, r#"{"queue": 0}"#] {
@@ -172,7 +188,7 @@ mod tests {
                 .unwrap();
             merged(ServeFlags::from_arg_matches(&matches).unwrap()).err().map(|error| error.to_string())
         };
-        let refused: [(&str, &[&str], &str); 12] = [
+        let refused: [(&str, &[&str], &str); 15] = [
             (r#"{"tls-cert": "a.pem"}"#, &[], "--tls-cert needs --tls-key"),
             (r#"{"tls-key": "a.pem"}"#, &[], "--tls-key needs --tls-cert"),
             ("{}", &["--tls-cert", "a.pem"], "--tls-cert needs --tls-key"),
@@ -185,6 +201,9 @@ mod tests {
             (r#"{"spill-size": "2G"}"#, &[], "--spill-size needs --spill"),
             ("{}", &["--keep-prefixes"], "--keep-prefixes needs --spill"),
             ("{}", &["--adapter-memory", "1G"], "--adapter-memory needs --adapters"),
+            (r#"{"model": "a"}"#, &["--keep-alive", "5m"], "--keep-alive needs several MODELs"),
+            (r#"{"model": ["a", "b"]}"#, &["--draft", "c"], "--draft cannot be used with several MODELs"),
+            ("{}", &["a", "b", "--fleet", "all"], "--fleet cannot be used with several MODELs"),
         ];
         for (file, arguments, words) in refused {
             let problem = problem(file, arguments).unwrap_or_default();
@@ -193,6 +212,7 @@ mod tests {
         assert_eq!(problem(r#"{"tls-cert": "a.pem"}"#, &["--tls-key", "b.pem"]), None);
         assert_eq!(problem(r#"{"fleet": "all"}"#, &["--no-shadow"]), None);
         assert_eq!(problem(r#"{"spill": "d", "spill-size": "2G"}"#, &["--keep-prefixes"]), None);
+        assert_eq!(problem(r#"{"model": ["a", "b"], "keep-alive": "-1"}"#, &[]), None);
         assert_eq!(problem(r#"{"adapters": "d"}"#, &["--adapter-memory", "1G"]), None);
     }
 }

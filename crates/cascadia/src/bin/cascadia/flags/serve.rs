@@ -3,8 +3,9 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use cascadia_server::KeepAlive;
 use clap::{Args, Subcommand, ValueEnum};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{ActivationChoice, KernelChoice, KvChoice, NumaChoice, parse_bytes};
 
@@ -13,13 +14,20 @@ use super::{ActivationChoice, KernelChoice, KvChoice, NumaChoice, parse_bytes};
 #[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 #[command(after_help = "Examples:\n  cascadia serve qwen3:4b\n  cascadia serve model.gguf --port 9000 --ctx 8192\n  \
+    cascadia serve qwen3:4b smollm2 --memory 5G --keep-alive 10m\n  \
     cascadia keys new --file keys.json --name anna\n  \
     cascadia serve model.gguf --host 0.0.0.0 --keys keys.json --tls-cert cert.pem --tls-key key.pem\n\n\
     A configuration file is a JSON object with the flag names as keys: {\"model\": \"model.gguf\", \"port\": 9000}.")]
 pub struct ServeFlags {
     /// A short name (smollm2, qwen3:4b, see `cascadia list --catalogue`), org/name[:Q4_K_M] on the Hugging Face Hub, a .gguf
-    /// file or a model folder [default: the built-in model].
-    pub model: Option<String>,
+    /// file or a model folder [default: the built-in model]. With several, each is loaded when a request names it, the first
+    /// at once; they share --memory.
+    #[serde(rename = "model", deserialize_with = "one_or_several")]
+    #[arg(value_name = "MODEL")]
+    pub models: Vec<String>,
+    /// With several models: how long one stays in memory after its last request, such as 30s, 5m or forever [default: 5m].
+    #[arg(long, value_name = "TIME", value_parser = checked_time, allow_hyphen_values = true)]
+    pub keep_alive: Option<String>,
     /// Use stored models only, never the network. HF_HUB_OFFLINE=1 does the same for all commands.
     #[arg(long)]
     pub offline: bool,
@@ -287,6 +295,26 @@ pub enum PriorityChoice {
     Normal,
     /// Served first.
     High,
+}
+
+/// The text of a time, once it is known to be one.
+fn checked_time(text: &str) -> Result<String, String> {
+    let wrong = || "use a time such as 30s, 5m, 1h, or forever".to_owned();
+    KeepAlive::parse(text).map(|_| text.to_owned()).ok_or_else(wrong)
+}
+
+/// A text of a configuration file, or a list of them.
+fn one_or_several<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum OneOrSeveral {
+        One(String),
+        Several(Vec<String>),
+    }
+    Ok(match OneOrSeveral::deserialize(deserializer)? {
+        OneOrSeveral::One(text) => vec![text],
+        OneOrSeveral::Several(texts) => texts,
+    })
 }
 
 /// The text of a size, once it is known to be one.

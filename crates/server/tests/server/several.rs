@@ -1,0 +1,86 @@
+//! Several models behind one server.
+
+use cascadia_server::{KeepAlive, OnDemandModel, OnDemandModels, ServerOptions};
+use serde_json::{Value, json};
+
+use crate::harness::{Running, loaded};
+
+/// Two models that are in memory together, or one at a time.
+fn start(together: bool) -> Running {
+    let model = |name: &str| {
+        let own = name.to_owned();
+        let (details, load) = (Default::default(), Box::new(move || Ok(loaded(&own))));
+        OnDemandModel { name: name.to_owned(), details, load }
+    };
+    let models = vec![model("large"), model("small")];
+    Running::serve(OnDemandModels { models, together, keep_alive: KeepAlive(None) }, ServerOptions::default())
+}
+
+fn names(list: &Value, key: &str, name: &str) -> Vec<String> {
+    let names = list[key].as_array().into_iter().flatten().filter_map(|model| model[name].as_str());
+    names.map(str::to_owned).collect()
+}
+
+#[test]
+fn requests_are_answered_by_the_model_that_they_name() {
+    for together in [true, false] {
+        let server = start(together);
+        let listed = server.get("/v1/models").json();
+        assert_eq!(names(&listed, "data", "id"), ["large", "small"]);
+        assert_eq!(json!([listed["data"][0]["loaded"], listed["data"][1]["loaded"]]), json!([true, false]));
+        assert_eq!(server.get("/v1/models/small").json()["loaded"], false, "looking at it does not load it");
+        let expected = server.post("/v1/completions", &json!({"prompt": "Snow", "max_tokens": 3})).json();
+        assert_eq!(expected["model"], "large", "the first answers where none is named");
+        for model in ["small", "large", "small:latest", "default"] {
+            let body = json!({"model": model, "prompt": "Snow", "max_tokens": 3, "temperature": 0, "stream": false});
+            let answer = server.post("/v1/completions", &body).json();
+            let answered = if model.starts_with("small") { "small" } else { "large" };
+            assert_eq!(answer["model"], answered);
+            assert_eq!(server.post("/api/generate", &body).json()["done"], true);
+            assert_eq!(server.post("/v1/embeddings", &json!({"model": model, "input": "Snow"})).status, 200);
+            assert_eq!(server.post("/tokenize", &json!({"model": model, "prompt": "Snow"})).status, 200);
+            assert_eq!(server.post("/api/show", &json!({"model": model})).json()["capabilities"][0], "completion");
+        }
+        let loaded = names(&server.get("/api/ps").json(), "models", "name");
+        assert_eq!(loaded.len(), if together { 2 } else { 1 }, "{loaded:?}");
+        assert_eq!(names(&server.get("/api/tags").json(), "models", "name"), ["large:latest", "small:latest"]);
+        let unknown = server.post("/v1/completions", &json!({"model": "other", "prompt": "Snow"}));
+        assert_eq!(unknown.status, 404);
+        assert!(unknown.text().contains("this server has `large`, `small`"), "{}", unknown.text());
+    }
+}
+
+#[test]
+fn numbers_name_the_model() {
+    let server = start(true);
+    let status = |server: &Running| server.get("/status").json()["models"].clone();
+    assert_eq!(status(&server)[1], json!({"name": "small", "loaded": false}));
+    assert_eq!(
+        server.post("/v1/completions", &json!({"model": "small", "prompt": "Snow", "max_tokens": 2})).status,
+        200
+    );
+    assert_eq!(status(&server)[1]["loaded"], true);
+    let metrics = server.get("/metrics").text();
+    assert!(metrics.contains("\ncascadia_generated_tokens_total{model=\"large\"} 0\n"), "{metrics}");
+    assert!(metrics.contains("\ncascadia_generated_tokens_total{model=\"small\"} 2\n"), "{metrics}");
+    assert_eq!(metrics.matches("# TYPE cascadia_running ").count(), 1);
+    for path in ["/health", "/readyz", "/livez", "/props", "/slots", "/debug/kv"] {
+        assert_eq!(server.get(path).status, 200, "{path}");
+    }
+}
+
+#[test]
+fn a_client_tells_how_long_a_model_stays() {
+    let server = start(true);
+    let ask = |keep_alive: Value| {
+        server.post("/api/generate", &json!({"model": "small", "keep_alive": keep_alive, "stream": false}))
+    };
+    assert_eq!(ask(json!("5m")).json()["done_reason"], "load");
+    let until = server.get("/api/ps").json()["models"][1]["expires_at"].clone();
+    assert!(until.as_str().is_some_and(|until| !until.starts_with("9999")), "{until}");
+    assert_eq!(ask(json!(-1)).json()["done_reason"], "load");
+    let until = server.get("/api/ps").json()["models"][1]["expires_at"].clone();
+    assert!(until.as_str().is_some_and(|until| until.starts_with("9999")), "{until}");
+    assert_eq!(ask(json!(0)).json()["done_reason"], "unload");
+    assert_eq!(ask(json!("soon")).status, 400);
+}
