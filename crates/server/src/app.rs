@@ -8,7 +8,7 @@ use crate::http::body::Bodies;
 use crate::http::keys::KeyRing;
 use crate::http::turns::Turns;
 use crate::model::Models;
-use crate::model::frontend::{ModelFrontend, ServedModel};
+use crate::model::frontend::{Common, ModelFrontend, ServedModel};
 use crate::model::keep_alive::KeepAlive;
 use crate::model::on_demand::{OfferedModel, OnDemand};
 use crate::model::slot::ModelSlot;
@@ -69,7 +69,12 @@ impl App {
         let limits = &options.limits;
         // Without keys all requests are one tenant's; with keys, one tenant never has all turns.
         let most_each = limits.workers - usize::from(options.keys.is_some() && limits.workers > 1);
-        let slot = |model: ServedModel| ModelSlot::new(model, &options.aliases, Arc::clone(&metrics), limits.clone());
+        let count = match &models {
+            Models::One(_) => 1,
+            Models::Several(several) => several.models.len(),
+        };
+        let common = Common::new(&options.aliases, Arc::clone(&metrics), limits, count);
+        let slot = |model: ServedModel| ModelSlot::new(model, common);
         let (model, on_demand) = match models {
             Models::One(model) => (slot(*model), None),
             Models::Several(models) => {

@@ -150,7 +150,7 @@ fn submit_all(
     caller: &Caller,
     adapter: Option<AdapterHandle>,
 ) -> Result<Jobs, ApiError> {
-    let (mut jobs, sinks) = Jobs::new(frontend.model.service.clone(), Arc::clone(&frontend.metrics));
+    let (mut jobs, sinks) = Jobs::new(frontend.model.service.clone(), Arc::clone(&frontend.common.metrics));
     let Caller { tenant, priority, .. } = *caller;
     for VectorPrompt { tokens: prompt, second_text } in prompts {
         let (task, sink, adapter) = (Task::Embed { second_text }, sinks.sink(jobs.len()), adapter.clone());

@@ -86,21 +86,42 @@ impl Caller {
     }
 }
 
+/// What all models of a server have in common.
+#[derive(Clone)]
+pub(crate) struct Common {
+    pub(crate) metrics: Arc<Metrics>,
+    /// What else clients may call them.
+    pub(super) aliases: Arc<[String]>,
+    /// For all texts that are being tokenised.
+    preparing: ClientMemory,
+    /// The most bytes of the compiled output formats of one model.
+    formats_bytes: usize,
+    answer_time: Duration,
+}
+
+impl Common {
+    /// With these limits for so many models together.
+    pub(crate) fn new(aliases: &[String], metrics: Arc<Metrics>, limits: &Limits, models: usize) -> Common {
+        Common {
+            metrics,
+            aliases: aliases.into(),
+            preparing: ClientMemory::new(limits.preparation_bytes),
+            formats_bytes: limits.formats_bytes / models.max(1),
+            answer_time: limits.answer_time,
+        }
+    }
+}
+
 /// Turns requests into jobs of one model.
 pub(crate) struct ModelFrontend {
     pub(crate) model: ServedModel,
-    pub(crate) metrics: Arc<Metrics>,
-    /// What else clients may call it.
-    aliases: Arc<[String]>,
+    pub(crate) common: Common,
     /// When the model was first served, in seconds since 1970.
     pub(crate) created: u64,
     pub(crate) reply_format: ReplyFormat,
     template: Option<ChatTemplate>,
     kept_tokens: KeptTokens,
     constraints: OutputConstraints,
-    /// For all texts that are being tokenised.
-    preparing: ClientMemory,
-    answer_time: Duration,
     /// How long it stays in memory, if a client has said so.
     keep_alive: Mutex<Option<KeepAlive>>,
     random: RandomNumbers,
@@ -196,27 +217,19 @@ impl TokenizedPrompt {
 }
 
 impl ModelFrontend {
-    pub(crate) fn new(
-        model: ServedModel,
-        aliases: Arc<[String]>,
-        metrics: Arc<Metrics>,
-        limits: &Limits,
-    ) -> ModelFrontend {
+    pub(crate) fn new(model: ServedModel, common: Common) -> ModelFrontend {
         let source = model.text.template();
         let template_limits = TemplateLimits::for_context(model.service.context() as usize);
         let reply_format = ReplyFormat::of_template(source);
         ModelFrontend {
             reply_format,
             kept_tokens: reply_format.kept_tokens(model.text.tokenizer()),
-            constraints: OutputConstraints::new(limits.formats_bytes),
+            constraints: OutputConstraints::new(common.formats_bytes),
             // A template with an error is reported when a conversation is rendered.
             template: source.and_then(|source| ChatTemplate::new(source, template_limits).ok()),
             model,
-            aliases,
-            metrics,
+            common,
             created: unix_seconds(),
-            preparing: ClientMemory::new(limits.preparation_bytes),
-            answer_time: limits.answer_time,
             keep_alive: Mutex::default(),
             random: RandomNumbers::default(),
         }
@@ -271,7 +284,8 @@ impl ModelFrontend {
     /// What follows the name of this model: nothing, or adapters. Clients of vLLM give the name of an adapter alone. `None` in
     /// the name of another model.
     fn selection<'a>(&self, name: &'a str) -> Option<&'a str> {
-        let names = [self.model.name.as_str(), DEFAULT].into_iter().chain(self.aliases.iter().map(String::as_str));
+        let names =
+            [self.model.name.as_str(), DEFAULT].into_iter().chain(self.common.aliases.iter().map(String::as_str));
         let after_model = names.into_iter().find_map(|base| match name.strip_prefix(base)? {
             "" => Some(""),
             rest => match rest.strip_prefix(':')? {
@@ -377,7 +391,7 @@ impl ModelFrontend {
 
     /// What it takes to tokenise a text, which counts until it is dropped; an error where others take that.
     pub(crate) fn working_memory(&self, text: &str) -> Result<MemoryShare, ApiError> {
-        let mut working = self.preparing.share();
+        let mut working = self.common.preparing.share();
         working.reach(self.model.text.tokenizer().working_bytes(text))?;
         Ok(working)
     }
@@ -441,7 +455,7 @@ impl ModelFrontend {
                 let prompt = self.render(chat)?;
                 let shown = prompt.text();
                 self.check_length(&shown)?;
-                let mut working = self.preparing.share();
+                let mut working = self.common.preparing.share();
                 working.reach(text.tokenizer().prompt_working_bytes(&prompt))?;
                 Ok(TokenizedPrompt {
                     tokens: text.tokenizer().encode_prompt(&prompt)?,
@@ -498,7 +512,7 @@ impl ModelFrontend {
         let prompt_tokens = prepared.prompts.iter().map(|prompt| prompt.tokens.len()).sum();
         let choices = answers / prepared.prompts.len();
         let (adapter, tenant, priority) = (prepared.adapter, prepared.tenant, prepared.priority);
-        let (mut jobs, sinks) = Jobs::new(self.model.service.clone(), Arc::clone(&self.metrics));
+        let (mut jobs, sinks) = Jobs::new(self.model.service.clone(), Arc::clone(&self.common.metrics));
         let mut parsers = Vec::with_capacity(answers);
         for PreparedPrompt { tokens, parser, one_call, generations } in prepared.prompts {
             for generation in generations {
@@ -522,12 +536,12 @@ impl ModelFrontend {
 
     /// Counts a request for the adapters that it uses.
     pub(crate) fn count(&self, adapter: Option<&AdapterHandle>) {
-        adapter.iter().for_each(|adapter| self.metrics.adapter_requests.count(adapter.names()));
+        adapter.iter().for_each(|adapter| self.common.metrics.adapter_requests.count(adapter.names()));
     }
 
     /// When a request that comes now must have been answered.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        Instant::now().checked_add(self.answer_time)
+        Instant::now().checked_add(self.common.answer_time)
     }
 
     /// A number that clients cannot predict.

@@ -302,6 +302,7 @@ mod tests {
     use tokio::task::{JoinHandle, yield_now};
 
     use super::*;
+    use crate::model::frontend::Common;
     use crate::observe::metrics::Metrics;
     use crate::options::Limits;
 
@@ -333,8 +334,9 @@ mod tests {
             };
             let models = vec![model("a"), model("b")];
             let offered = OnDemandModels { models, together, keep_alive: KeepAlive(keep_alive) };
-            let slot =
-                |model| ModelSlot::new(model, &["gpt".to_owned()], Arc::new(Metrics::default()), Limits::default());
+            let metrics = Arc::new(Metrics::default());
+            let common = Common::new(&["gpt".to_owned()], metrics, &Limits::default(), 2);
+            let slot = |model| ModelSlot::new(model, common);
             let models = OnDemand::start(offered, slot, 10 * MINUTE).expect("the first model is loaded");
             let models = Arc::new(models);
             tokio::spawn(Arc::clone(&models).run());

@@ -2,33 +2,28 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::frontend::{ModelFrontend, ServedModel};
-use crate::observe::metrics::Metrics;
-use crate::options::Limits;
+use super::frontend::{Common, ModelFrontend, ServedModel};
 
 /// Where requests find the model. A request looks once and keeps what it finds until its last token.
 #[derive(Clone)]
 pub struct ModelSlot {
     current: Arc<RwLock<Arc<ModelFrontend>>>,
-    /// What clients may call any model here.
-    aliases: Arc<[String]>,
-    metrics: Arc<Metrics>,
-    limits: Limits,
+    /// For every model that comes here.
+    common: Common,
 }
 
 /// A model that another has replaced.
 pub struct Replaced(Arc<ModelFrontend>);
 
 impl ModelSlot {
-    pub(crate) fn new(model: ServedModel, aliases: &[String], metrics: Arc<Metrics>, limits: Limits) -> ModelSlot {
-        let aliases: Arc<[String]> = aliases.into();
-        let frontend = Arc::new(ModelFrontend::new(model, Arc::clone(&aliases), Arc::clone(&metrics), &limits));
-        ModelSlot { current: Arc::new(RwLock::new(frontend)), aliases, metrics, limits }
+    pub(crate) fn new(model: ServedModel, common: Common) -> ModelSlot {
+        let frontend = Arc::new(ModelFrontend::new(model, common.clone()));
+        ModelSlot { current: Arc::new(RwLock::new(frontend)), common }
     }
 
     /// Whether clients may call any model here by this name.
     pub(crate) fn is_alias(&self, name: &str) -> bool {
-        self.aliases.iter().any(|alias| alias == name)
+        self.common.aliases.iter().any(|alias| alias == name)
     }
 
     /// The model that is served now.
@@ -38,8 +33,7 @@ impl ModelSlot {
 
     /// Gives new requests to another model. The service of the old one must run until no request uses it.
     pub fn replace(&self, model: ServedModel) -> Replaced {
-        let (aliases, metrics) = (Arc::clone(&self.aliases), Arc::clone(&self.metrics));
-        let frontend = Arc::new(ModelFrontend::new(model, aliases, metrics, &self.limits));
+        let frontend = Arc::new(ModelFrontend::new(model, self.common.clone()));
         Replaced(std::mem::replace(&mut *self.current.write().unwrap_or_else(PoisonError::into_inner), frontend))
     }
 }
