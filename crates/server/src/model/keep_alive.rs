@@ -25,12 +25,16 @@ impl KeepAlive {
             return Some(KeepAlive(None));
         }
         let (sign, mut rest) = text.strip_prefix('-').map_or((1.0, text), |rest| (-1.0, rest));
-        if let Ok(seconds) = rest.parse::<f64>() {
+        let begins = |text: &str| text.starts_with(|c: char| c.is_ascii_digit() || c == '.');
+        if let Some(seconds) = rest.parse::<f64>().ok().filter(|_| begins(rest)) {
             return KeepAlive::of_seconds(sign * seconds);
         }
         let mut seconds = 0.0;
         while !rest.is_empty() {
             let (number, after) = rest.split_at(rest.find(|c: char| c.is_ascii_alphabetic())?);
+            if !begins(number) {
+                return None;
+            }
             let (unit, after) = after.split_at(after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len()));
             let factor = match unit {
                 "ms" => 0.001,
@@ -67,7 +71,7 @@ mod tests {
         for text in ["-1", "-1m", "forever"] {
             assert_eq!(seconds(text), Some(None), "{text}");
         }
-        for text in ["", "m", "5 m", "5x", "5m3", "nan", "inf", "1e30", "5mm", "--1"] {
+        for text in ["", "m", "5 m", "5x", "5m3", "nan", "inf", "1e30", "5mm", "--1", "5m-3s", "+1"] {
             assert_eq!(seconds(text), None, "{text}");
         }
     }
