@@ -229,10 +229,13 @@ fn arguments_without_types_get_those_of_the_schema() {
 #[test]
 fn a_call_that_was_cut_off_leaves_no_marks() {
     let answer = AnswerFormat { calls: Some(format("hermes")), ..AnswerFormat::default() };
-    let text = "See.\n<tool_call>\n{\"name\": \"get\", \"arguments\": {\"a\": 1}}\n</tool_call>";
+    let call = "<tool_call>\n{\"name\": \"get\", \"arguments\": {\"a\": 1}}\n</tool_call>";
+    let (text, first) = (format!("See.\n{call}\n{call}"), "See.\n".len() + 1);
     for (at, _) in text.char_indices() {
         let read = read_every_way(&answer, &text[..at]);
-        assert!(!read.content.contains("<t") && !read.content.contains('{'), "{:?}: {read:?}", &text[..at]);
+        // One sign after a text may be a part of it; after a call it is not.
+        let allowed = if at <= first { "See.\n<" } else { "See." };
+        assert!(allowed.starts_with(read.content.trim_end()), "{:?}: {read:?}", &text[..at]);
     }
     // Signs that only look like the beginning of a mark.
     for text in ["a < b", "1 <", "x <table>"] {

@@ -13,11 +13,11 @@ pub(crate) fn output_format(field: &'static str, requested: Option<&Value>) -> R
     let text = |name: &str| requested[name].as_str().map(str::to_owned);
     match requested["type"].as_str() {
         Some("text") => Ok(None),
-        // A schema beside it is what llama.cpp's clients send.
-        Some("json_object") if requested["schema"].is_object() => {
-            Ok(Some(OutputFormat::JsonSchema(requested["schema"].clone())))
+        Some("json_object" | "json") => {
+            // A schema beside it is what clients of llama.cpp send, a value those of text-generation-inference.
+            let schema = [&requested["schema"], &requested["value"]].into_iter().find(|schema| schema.is_object());
+            Ok(Some(schema.map_or(OutputFormat::JsonObject, |schema| OutputFormat::JsonSchema(schema.clone()))))
         }
-        Some("json_object") => Ok(Some(OutputFormat::JsonObject)),
         Some("json_schema") => {
             // The newer interface has the schema one level higher.
             let schemas = [&requested["json_schema"]["schema"], &requested["schema"]];
@@ -105,6 +105,23 @@ fn structured_output(field: &'static str, fields: &Map<String, Value>) -> Result
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_schema_lies_in_many_places() {
+        let schema = json!({"type": "object"});
+        for requested in [
+            json!({"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}),
+            json!({"type": "json_schema", "schema": schema}),
+            json!({"type": "json_object", "schema": schema}),
+            json!({"type": "json_object", "value": schema}),
+            json!({"type": "json", "value": schema}),
+        ] {
+            let found = output_format("response_format", Some(&requested)).ok().flatten();
+            assert_eq!(found.as_ref().map(OutputFormat::name), Some("JSON schema"), "{requested}");
+        }
+        let any = output_format("response_format", Some(&json!({"type": "json_object"}))).ok().flatten();
+        assert_eq!(any.as_ref().map(OutputFormat::name), Some("JSON object"));
+    }
 
     #[test]
     fn formats_have_many_names() {

@@ -119,8 +119,10 @@ impl AnswerParser {
                 self.out.content(if self.trims { held.trim_start() } else { &held });
             }
             State::AfterCall => {
-                let held = self.without_cut_mark(&held).trim().to_owned();
-                self.out.content(&held);
+                // Nearly always the mark that ends the call, or begins another.
+                let is_cut = self.markers().iter().any(|marker| marker.starts_with(held.trim()));
+                let held = if is_cut { "" } else { self.without_cut_mark(&held).trim() };
+                self.out.content(held);
             }
         }
         self.out.take()
