@@ -417,7 +417,7 @@ def pressure(findings, long):
     """K7: more work than `--memory` has room for, in a control group where one can be made."""
     limit = 216 * MIB  # next to the least that this model can do with
     with serving.Server("--memory", f"{limit // MIB}MiB", "--parallel", 64, "--queue", 4, tenants=4) as server:
-        kills, remove_group, _ = control_group(server.process.pid, int(limit * 1.1))
+        kills, remove_group, _, _ = control_group(server.process.pid, int(limit * 1.1))
         run = server.load("--clients", 80, "--prompt", "100..200", "--answer", "8..32", "--duration", 20 if long else 1)
         peak = server.memory("VmHWM")
         told = sum(r["status"] in (429, 503) and r["retry_after"] is None for r in run["requests"])
@@ -439,16 +439,14 @@ def balloon(findings):
     limit = 640 * MIB
     with serving.Server("--memory", "216MiB", tenants=1) as server:
         one_token(server)
-        _, remove_group, add = control_group(server.process.pid, limit)
-        # Beside what the server has, it takes all but 2 % of the group.
-        size = int(0.98 * limit) - server.memory("VmRSS")
-        hold = "import sys; held = bytearray(int(sys.argv[1])); held[::4096] = b'x' * len(held[::4096]); print('full', flush=True); input()"
-        filler = subprocess.Popen([sys.executable, "-c", "input();" + hold, str(size)], stdin=subprocess.PIPE,
-                                  stdout=subprocess.PIPE, text=True)
+        _, remove_group, add, used = control_group(server.process.pid, limit)
+        hold = "held = bytearray(int(input())); held[::4096] = b'x' * len(held[::4096]); print('full', flush=True); input()"
+        filler = subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         has_group = add(filler.pid)
         full, again = "no group here", "no group here"
         if has_group:
-            filler.stdin.write("\n")
+            # All but 3 % of the group. What the server took before it came there does not count there.
+            filler.stdin.write(f"{int(0.97 * limit) - used()}\n")
             filler.stdin.flush()
             filler.stdout.readline()
             full = wait_for_status(server, 503)
@@ -470,7 +468,7 @@ def wait_for_status(server, wanted):
 
 
 def control_group(pid, limit):
-    """Puts a process under a limit of memory; returns how to count kills there, how to remove it, and how to add another."""
+    """Puts a process under a limit of memory; how to count kills there, to remove it, to add another, and to ask what is used."""
     root = pathlib.Path("/sys/fs/cgroup")
     first = (root / "memory") if (root / "memory").is_dir() else root
     folder = first / f"cascadia-check-{pid}"
@@ -480,10 +478,11 @@ def control_group(pid, limit):
         (folder / name).write_text(str(limit))
         (folder / "cgroup.procs").write_text(str(pid))
     except OSError:
-        return lambda: "no group here", lambda: folder.is_dir() and folder.rmdir(), lambda pid: False
+        return lambda: "no group here", lambda: folder.is_dir() and folder.rmdir(), lambda pid: False, lambda: 0
     events = folder / ("memory.oom_control" if first != root else "memory.events")
     count_kills = lambda: int(re.search(r"oom_kill (\d+)", events.read_text())[1])
-    return count_kills, folder.rmdir, lambda pid: (folder / "cgroup.procs").write_text(str(pid)) > 0
+    used = lambda: int((folder / ("memory.usage_in_bytes" if first != root else "memory.current")).read_text())
+    return count_kills, folder.rmdir, lambda pid: (folder / "cgroup.procs").write_text(str(pid)) > 0, used
 
 
 # Attacks that a program outside cannot show, or not in a minute, and the tests that do.
