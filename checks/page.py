@@ -18,6 +18,8 @@ import page_adapters
 import page_fleet
 import page_markdown
 import page_pictures
+import page_real
+import program
 from browser import Browser, becomes, until
 from serving import Server
 
@@ -337,9 +339,14 @@ def main():
                 scene(function)
             scene(fits_a_phone, address)
             if "--screenshots" in sys.argv:
-                scene(page_pictures.make, address)
+                scene(page_pictures.make_dashboard, address)
         with Server(tenants=1) as server:
             scene(asks_for_a_key, server.url + "/", server.keys[0], allowed=["401"])
+        if real := program.stored_model(page_real.MODEL):
+            with page_real.server(real) as server:
+                scene(page_real.talks_with_two_models, server, check)
+                if "--screenshots" in sys.argv:
+                    scene(page_pictures.make_chat, server.url + "/")
         with page_adapters.ServerWithAdapters() as server:
             scene(page_adapters.answers_with_adapters, server, check)
         with page_fleet.Fleet() as fleet:

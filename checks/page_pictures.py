@@ -7,33 +7,38 @@ import urllib.request
 import program
 from browser import until
 
-QUESTION = "How do I create a workflow? Show an example in YAML."
+QUESTION = "Why is the sky blue?"
 PROMPTS = ["What is a Pod?", "Tell me about the sea.", "Explain how to configure a Deployment, step by step.",
            "Repeat this word for word: the ship lay at anchor, and the ship lay at rest, and the ship lay at anchor."]
 BUSY_SECONDS = 75
 FLEET_SECONDS = 3
 
 
-def make(page, address):
+def make_chat(page, address):
     page.size(1280, 820, scale=1.25)
     page.prefer("light")
     page.open(address)
     page.run("localStorage.clear(); localStorage.setItem('cascadia.settings', JSON.stringify("
-             "{seed: 3, temperature: 0.6, min_p: 0.05, max_tokens: 250}))")
+             "{temperature: 0, max_tokens: 300}))")
     for title in ["A letter to the neighbours", "Packing for two days in the mountains"]:
         conversation = {"id": title, "title": title, "updated": int(time.time() * 1000) - 90_000_000, "settings": {},
                         "messages": [{"role": "user", "content": title}]}
         page.run("localStorage.setItem(arguments[0], arguments[1])", f"cascadia.conversation.{title}",
                  json.dumps(conversation))
     page.open(address + "?chat")
-    until(lambda: "rainier" in page.text("#model"), "the name of the model")
+    until(lambda: "SmolLM2" in page.text("#model"), "the name of the model")
     page.write(QUESTION)
     page.press("enter")
-    # While the answer comes, with its first example complete.
+    # While the answer comes.
     until(lambda: len(page.text(".message.assistant .body")) > 350, "the answer", seconds=60)
     page.screenshot(program.ROOT / "docs" / "page-chat.png")
     page.press("escape")
-    page.size(1280, 1130)
+
+
+def make_dashboard(page, address):
+    page.open(address)
+    until(lambda: "rainier" in page.text("#model"), "the name of the model")
+    page.size(1280, 1130, scale=1.25)
     page.prefer("dark")
     page.run("location.hash = '#dashboard'")
     clients = [threading.Thread(target=keep_asking, args=(address, number)) for number in range(6)]
