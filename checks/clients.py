@@ -12,6 +12,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.request
@@ -328,6 +329,20 @@ def keys():
             assert anthropic.Anthropic(base_url=url, api_key=key).messages.create(model="default", messages=QUESTION, max_tokens=1)
 
 
+def no_template():
+    """A model that was not made for conversations says so, without a word about where its file lies."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "plain.gguf"
+        command = ["-m", "gguf.scripts.gguf_new_metadata", "--force", "--remove-metadata", "tokenizer.chat_template"]
+        subprocess.run([sys.executable, *command, program.EMBEDDED_MODEL, path], check=True, capture_output=True)
+        with serving(path) as url:
+            client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+            ask = lambda: client.chat.completions.create(model="default", messages=QUESTION)
+            error = fails(openai.BadRequestError, ask, code="unsupported", param="messages")
+            assert "no chat template" in error.message and folder not in error.message, error.message
+            assert client.completions.create(model="default", prompt="The sea", max_tokens=2).usage.completion_tokens == 2
+
+
 def main():
     with serving() as url:
         client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
@@ -345,6 +360,7 @@ def main():
             "ollama": lambda: ollama_doors(url),
             "openai of JavaScript": lambda: javascript(url),
             "tools": tools,
+            "no template": no_template,
             "keys": keys,
         }
         for name, check in checks.items():

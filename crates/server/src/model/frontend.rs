@@ -486,6 +486,11 @@ impl ModelFrontend {
             return Err(ApiError::unsupported("tools", message));
         }
         let messages = Value::Array(chat.messages.clone());
+        if text.template().is_none() {
+            let message = "this model has no chat template; send a text to /v1/completions, or serve a chat model";
+            return Err(ApiError::unsupported("messages", message));
+        }
+        // If there is none of it, this says why.
         let Some(template) = &self.template else { return Ok(text.render(&text.conversation(&messages))?) };
         let messages = template.prepare_messages(&messages)?;
         let prefill = match &chat.beginning {
