@@ -234,7 +234,8 @@ impl OnDemand {
         });
         let loaded = loaded.map_err(|problem| {
             tracing::error!(model = name, problem, "cannot load a model");
-            ApiError::new(ErrorKind::Unavailable, format!("cannot load the model `{name}`: {problem}"))
+            // The problem names files of this machine, which are not for clients.
+            ApiError::new(ErrorKind::Unavailable, format!("cannot load the model `{name}`; see the server's log"))
         });
         for waiting in take(&mut place.waiting) {
             // One that no longer waits needs no answer.
@@ -418,7 +419,7 @@ mod tests {
         let pair = Pair::start(false, None);
         pair.is_broken.store(true, Ordering::SeqCst);
         let error = pair.models.get(1).await.err().expect("it cannot be loaded");
-        assert_eq!(error.message, "cannot load the model `b`: its file is gone");
+        assert_eq!(error.message, "cannot load the model `b`; see the server's log");
         assert_eq!(error.kind, ErrorKind::Unavailable);
         assert_eq!(pair.models.get(0).await.expect("it loads again").model.name, "a");
         pair.is_broken.store(false, Ordering::SeqCst);
