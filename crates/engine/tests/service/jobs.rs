@@ -7,7 +7,7 @@ use cascadia_engine::service::{Job, Score, Service, Task, TokenLogprobs, Update}
 use cascadia_engine::{EngineError, FinishReason, Flow, Sampling};
 use cascadia_model::CachePages;
 
-use crate::harness::{Leave, Request, Setup, fixture, hear, job, long, request, text};
+use crate::harness::{Held, Leave, Request, Setup, fixture, hear, hold, job, long, request, text};
 
 fn setup() -> Setup {
     Setup::new(long("llama3"), 512, CachePages::full(40))
@@ -203,7 +203,8 @@ fn long_job() -> (Job, Receiver<Update>) {
 }
 
 /// Runs a job of one page, and calls `at_token` with the pages that were held before each of its tokens.
-fn observe(service: &Service, at_token: impl FnMut(u64) + Send + 'static) {
+/// It begins in one step with what was submitted while `held` held the service.
+fn observe(service: &Service, held: Held, at_token: impl FnMut(u64) + Send + 'static) {
     let (own, updates) = job(&Request { stop_tokens: Vec::new(), ..request(prompt(20), 0.0, 30) }, Leave::Never);
     let (mut sink, mut at_token, handle) = (own.sink, at_token, service.handle());
     let observing = move |update: Update| {
@@ -213,17 +214,24 @@ fn observe(service: &Service, at_token: impl FnMut(u64) + Send + 'static) {
         sink(update)
     };
     service.handle().submit(Job { sink: Box::new(observing), ..own }).unwrap();
+    drop(held.release);
     hear(&updates);
+}
+
+/// Holds a service with a job that ends in its first step.
+fn hold_service(service: &Service) -> Held {
+    hold(&service.handle(), &request(prompt(1), 0.0, 1), Leave::Never)
 }
 
 #[test]
 fn a_reader_that_is_gone_holds_no_page_after_the_next_step() {
     let service = setup().start();
+    let hold = hold_service(&service);
     let (long, updates) = long_job();
     let (handle, id) = (service.handle(), service.handle().submit(long).unwrap());
     let held = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&held);
-    observe(&service, move |pages| {
+    observe(&service, hold, move |pages| {
         let mut seen = seen.lock().unwrap();
         seen.push(pages);
         if seen.len() == 10 {
@@ -240,6 +248,7 @@ fn a_reader_that_is_gone_holds_no_page_after_the_next_step() {
 #[test]
 fn a_reader_that_stops_holds_no_page_after_that_step() {
     let service = setup().start();
+    let hold = hold_service(&service);
     let (long, updates) = long_job();
     let (held, left) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(None)));
     let (mut sink, mut tokens, seen, leaves) = (long.sink, 0, Arc::clone(&held), Arc::clone(&left));
@@ -253,7 +262,7 @@ fn a_reader_that_stops_holds_no_page_after_that_step() {
     };
     service.handle().submit(Job { sink: Box::new(stopping), ..long }).unwrap();
     let seen = Arc::clone(&held);
-    observe(&service, move |pages| seen.lock().unwrap().push(pages));
+    observe(&service, hold, move |pages| seen.lock().unwrap().push(pages));
     let (held, left) = (held.lock().unwrap().clone(), left.lock().unwrap().expect("it left"));
     assert!(left > 0 && left + 2 < held.len() && held[left - 1] > 5, "left after {left} of {held:?}");
     // The next token may be one of the same step.
