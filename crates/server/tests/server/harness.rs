@@ -4,8 +4,8 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::thread::{JoinHandle, sleep};
+use std::time::{Duration, Instant};
 
 use cascadia_engine::service::{Service, ServiceOptions};
 use cascadia_engine::{AdapterLimits, AdapterStore, Engine, ModelText, OpenOptions, Source};
@@ -224,6 +224,15 @@ impl Reply {
     /// The data of every event.
     pub(crate) fn events(&self) -> Vec<String> {
         self.text().lines().filter_map(|line| line.strip_prefix("data: ").map(str::to_owned)).collect()
+    }
+}
+
+/// Waits until something is so.
+pub(crate) fn until(what: &str, mut reached: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !reached() {
+        assert!(begin.elapsed() < PATIENCE, "not so: {what}");
+        sleep(Duration::from_millis(10));
     }
 }
 

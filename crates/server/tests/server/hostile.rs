@@ -2,14 +2,13 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cascadia_server::fuzzing::{Routes, Unread};
 use cascadia_server::{Limits, ServerOptions};
 use serde_json::json;
 
-use crate::harness::{CONTEXT, LONGEST_CONTEXT, Running, model, read_reply};
+use crate::harness::{CONTEXT, LONGEST_CONTEXT, Running, model, read_reply, until};
 
 const CHAT: &str = "POST /v1/chat/completions";
 
@@ -101,15 +100,6 @@ fn heads_have_limits() {
         stream.shutdown(std::net::Shutdown::Write).unwrap();
         let status = read_reply(&mut stream).status;
         assert!([0, 400, 505].contains(&status), "{wrong:?}: {status}");
-    }
-}
-
-/// Waits until something is so.
-fn until(what: &str, mut reached: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !reached() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "not so: {what}");
-        sleep(Duration::from_millis(10));
     }
 }
 

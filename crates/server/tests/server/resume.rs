@@ -4,12 +4,12 @@ use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cascadia_server::{ResumeLogOptions, ServerOptions};
 use serde_json::{Value, json};
 
-use crate::harness::{CONTEXT, Running, model, model_with_template, read_reply};
+use crate::harness::{CONTEXT, Running, model, model_with_template, read_reply, until};
 
 /// A model of this template writes calls between tags.
 const CALLING: &str =
@@ -85,7 +85,7 @@ fn break_off(server: &Running, body: &Value, events: usize) -> BrokenStream {
             text += &String::from_utf8_lossy(&bytes[..count]);
         }
         drop(stream);
-        until(|| number("running") == 0.0);
+        until("nothing runs", || number("running") == 0.0);
         // On a busy machine everything may be sent before we disconnect.
         if number("jobs_cancelled_total") > cancelled {
             let whole = &text[..text.rfind("\n\n").unwrap()];
@@ -116,7 +116,7 @@ fn whole_tokens(mut log: &[u8]) -> usize {
 /// What the log has of a stream once all of it is there, which a thread of its own sees to in its own time.
 fn written(folder: &Path, stream: &BrokenStream) -> Vec<u8> {
     let read = || fs::read(file(folder, &stream.last)).unwrap_or_default();
-    until(|| whole_tokens(&read()) == stream.tokens);
+    until("all of it is in the log", || whole_tokens(&read()) == stream.tokens);
     read()
 }
 
@@ -128,14 +128,6 @@ fn count(server: &Running, name: &str) -> u64 {
 
 fn file(folder: &Path, last: &str) -> PathBuf {
     folder.join(format!("{}.tokens", last.split_once('-').expect("a name").0))
-}
-
-fn until(reached: impl Fn() -> bool) {
-    let begin = Instant::now();
-    while !reached() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "it was waited for in vain");
-        thread::sleep(Duration::from_millis(20));
-    }
 }
 
 #[test]
@@ -171,7 +163,7 @@ fn a_stream_resumes_from_the_log_with_the_same_events() {
         let (known, generated) = (count(&server, "known") as usize, count(&server, "recomputed") as usize);
         assert_eq!(known, expected_known, "{name}: of {tokens}");
         assert!(generated <= tokens - known && (known > 0 || generated >= 40), "{name}: {generated} generated again");
-        until(|| !path.exists());
+        until("the log is gone", || !path.exists());
     }
     assert_eq!(resume(&with_log(folder.path()), &body, &last), expected, "without a file");
 }
@@ -217,7 +209,7 @@ fn a_stream_that_breaks_off_twice_is_kept_as_one() {
         asked.into_iter().map(|asked| asked.join().unwrap()).collect()
     });
     twice.iter().for_each(|events| assert_eq!(*events, expected));
-    until(|| !file(folder.path(), &last).exists());
+    until("the log is gone", || !file(folder.path(), &last).exists());
 }
 
 #[test]

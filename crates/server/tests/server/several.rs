@@ -3,7 +3,7 @@
 use cascadia_server::{KeepAlive, OnDemandModel, OnDemandModels, ServerOptions};
 use serde_json::{Value, json};
 
-use crate::harness::{Running, loaded};
+use crate::harness::{Running, loaded, until};
 
 /// Two models that are in memory together, or one at a time.
 fn start(together: bool) -> Running {
@@ -60,9 +60,14 @@ fn numbers_name_the_model() {
         200
     );
     assert_eq!(status(&server)[1]["loaded"], true);
+    let generated = |model: &str, tokens: u32| {
+        let line = format!("cascadia_generated_tokens_total{{model=\"{model}\"}} {tokens}");
+        server.get("/metrics").text().lines().any(|found| found == line)
+    };
+    // An answer is sent before its step is counted.
+    until("both tokens are counted", || generated("small", 2));
+    assert!(generated("large", 0));
     let metrics = server.get("/metrics").text();
-    assert!(metrics.contains("\ncascadia_generated_tokens_total{model=\"large\"} 0\n"), "{metrics}");
-    assert!(metrics.contains("\ncascadia_generated_tokens_total{model=\"small\"} 2\n"), "{metrics}");
     assert_eq!(metrics.matches("# TYPE cascadia_running ").count(), 1);
     for path in ["/health", "/readyz", "/livez", "/props", "/slots", "/debug/kv"] {
         assert_eq!(server.get(path).status, 200, "{path}");
