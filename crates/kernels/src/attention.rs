@@ -5,7 +5,8 @@ use std::ops::Range;
 use crate::Pool;
 use crate::cached_rows::{CachedRows, Stored};
 use crate::kv_codes::{QueryCodes, rotate};
-use crate::ops::{Ops, Queries};
+use crate::ops::{Ops, Queries, Softmax};
+use crate::scalar::float::LANES;
 
 /// Shape of one attention layer and how far a query looks back.
 #[derive(Clone, Debug)]
@@ -59,12 +60,13 @@ pub struct KvPage<'a> {
     pub values: CachedRows<'a>,
 }
 
-/// What one thread needs besides its output: scaled queries and scores of one group of heads.
+/// What one thread needs besides its output: scaled queries, scores and softmaxes of one group of heads.
 pub struct AttentionScratch {
     queries: Vec<f32>,
     scores: Vec<f32>,
     context: usize,
     codes: QueryCodes,
+    softmaxes: Vec<Softmax>,
 }
 
 impl AttentionScratch {
@@ -76,6 +78,7 @@ impl AttentionScratch {
             scores: vec![0.0; group * context],
             context,
             codes: QueryCodes::with_capacity(group, shape.head),
+            softmaxes: Vec::with_capacity(group),
         }
     }
 }
@@ -144,7 +147,7 @@ impl Attention {
         page: impl Fn(usize) -> KvPage<'a>,
         (ops, scratch): (&Ops, &mut AttentionScratch),
     ) {
-        let AttentionScratch { queries: scaled, scores, context, codes } = scratch;
+        let AttentionScratch { queries: scaled, scores, context, codes, softmaxes } = scratch;
         let scaled = &mut scaled[..query.numbers.len()];
         scaled.iter_mut().zip(query.numbers).for_each(|(scaled, number)| *scaled = number * self.scale);
         let [first, last] = [query.visible.start, query.visible.end - 1].map(|position| position / self.page_tokens);
@@ -164,13 +167,20 @@ impl Attention {
             );
             rows = next;
         }
-        // The sums wait where the scaled queries were.
-        for ((head, scores), sum) in query.heads.clone().zip(scores.chunks_mut(*context)).zip(&mut *scaled) {
-            *sum = self.weigh(head, &mut scores[..query.visible.len()], ops);
+        let seen = query.visible.len();
+        softmaxes.clear();
+        for (head, scores) in query.heads.clone().zip(scores.chunks_mut(*context)) {
+            softmaxes.push(self.softmax(head, &mut scores[..seen], ops));
         }
         out.fill(0.0);
-        let mut rotated = false;
+        let (mut rotated, mut weighed) = (false, 0);
         for part in self.pages(&query.visible) {
+            // Page by page, because exponentials are computed while the values come from memory.
+            let wanted = (part.offset + part.tokens.len()).next_multiple_of(LANES).min(seen);
+            for (softmax, scores) in softmaxes.iter_mut().zip(scores.chunks_mut(*context)) {
+                ops.attention.weigh(softmax, &mut scores[weighed..wanted]);
+            }
+            weighed = wanted;
             let is_rotated = matches!(rows.stored(), Stored::Codes(_));
             if rotated && !is_rotated {
                 self.rotate_back(out);
@@ -184,8 +194,9 @@ impl Attention {
         if rotated {
             self.rotate_back(out);
         }
-        for (head, sum) in out.chunks_mut(self.value_head).zip(scaled) {
-            head.iter_mut().for_each(|value| *value /= *sum);
+        for (head, softmax) in out.chunks_mut(self.value_head).zip(softmaxes) {
+            let sum = softmax.sum();
+            head.iter_mut().for_each(|value| *value /= sum);
         }
     }
 
@@ -194,9 +205,8 @@ impl Attention {
         out.chunks_exact_mut(self.value_head).for_each(rotate);
     }
 
-    /// Turns the scores of one query head, oldest first, into weights that are still to be divided by the sum it
-    /// returns.
-    fn weigh(&self, head: usize, scores: &mut [f32], ops: &Ops) -> f32 {
+    /// Bends the scores of one query head, oldest first, as this layer does; returns how they become weights.
+    fn softmax(&self, head: usize, scores: &mut [f32], ops: &Ops) -> Softmax {
         if let Some(cap) = self.soft_cap {
             ops.rows.soft_cap(cap, scores);
         }
@@ -204,7 +214,7 @@ impl Attention {
             let distances = (0..scores.len()).rev();
             scores.iter_mut().zip(distances).for_each(|(score, distance)| *score -= slopes[head] * distance as f32);
         }
-        ops.attention.exp_weights(scores, self.sinks.as_ref().map_or(f32::NEG_INFINITY, |sinks| sinks[head]))
+        ops.attention.softmax(scores, self.sinks.as_ref().map_or(f32::NEG_INFINITY, |sinks| sinks[head]))
     }
 
     /// The pages that hold `visible`, oldest first.

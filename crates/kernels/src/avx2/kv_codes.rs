@@ -5,9 +5,7 @@ use std::ops::Range;
 
 use super::attention::store_wanted;
 use super::lanes::{Lanes16, load, load16, prefetch_from, reduce4};
-use crate::kv_codes::{
-    CodeBits, Codes, KeyCodes, MOST, MOST_TOKENS, Rounded, VECTOR, ValueCodes, WeightCodes, byte_factor,
-};
+use crate::kv_codes::{CodeBits, Codes, KeyCodes, MOST, MOST_TOKENS, VECTOR, ValueCodes, byte_factor};
 use crate::scalar::float::padded;
 use crate::vector::kv_codes::{TwoSixteens, kv_code_kernels};
 
@@ -26,7 +24,7 @@ impl Codes64 {
     /// Two sixteens of lanes.
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn two<const BITS: usize>(two: TwoSixteens<'_>) -> (Codes64, Codes64) {
+    fn two<const BITS: usize, const VALUES: bool>(two: TwoSixteens<'_>) -> (Codes64, Codes64) {
         let halves = |bytes: &[u8; VECTOR]| {
             let [low, high] = bytes.as_chunks::<32>().0 else { unreachable!("sixty-four bytes are twice thirty-two") };
             [load(low), load(high)]
@@ -75,19 +73,29 @@ impl Sums16 {
     /// Adds the products with four factors. Two products of 127 at most fit into sixteen bits.
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn add_products(self, codes: Codes64, factors: [i8; 4]) -> Sums16 {
+    fn add_products<const VALUES: bool>(self, codes: Codes64, factors: [i8; 4]) -> Sums16 {
         let factors = _mm256_set1_epi32(i32::from_le_bytes(factors.map(i8::cast_unsigned)));
         let add = |sum: __m256i, codes: __m256i| {
-            let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(factors, codes));
+            // One factor is unsigned; weights are never negative.
+            let pairs = match VALUES {
+                true => _mm256_maddubs_epi16(factors, codes),
+                false => _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(factors, codes)),
+            };
             _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
         };
         Sums16([add(self.0[0], codes.0[0]), add(self.0[1], codes.0[1])])
     }
 
-    /// The sums as they are: numbers have their signs already.
+    /// The sums as they are: keys have their signs already.
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn floats(self, _total: i32) -> Lanes16 {
+    fn floats_of_keys(self, _total: i32) -> Lanes16 {
+        self.floats_of_values()
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn floats_of_values(self) -> Lanes16 {
         Lanes16(_mm256_cvtepi32_ps(self.0[0]), _mm256_cvtepi32_ps(self.0[1]))
     }
 }

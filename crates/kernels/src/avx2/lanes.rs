@@ -91,15 +91,14 @@ impl Lanes16 {
         _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
     }
 
-    /// The nearest integers of all numbers times a factor, which fit into bytes, and their sum.
+    /// The nearest integers of all numbers times a factor, which fit into bytes.
     #[inline]
     #[target_feature(enable = "avx2")]
-    pub(crate) fn to_bytes(four: [Lanes16; 4], factor: Lanes16) -> ([i8; 64], i32) {
+    pub(crate) fn to_bytes(four: [Lanes16; 4], factor: Lanes16, bytes: &mut [i8; 64]) {
         let integers = |numbers: __m256, factor: __m256| _mm256_cvtps_epi32(_mm256_mul_ps(numbers, factor));
         let words = |lanes: Lanes16| _mm256_packs_epi32(integers(lanes.0, factor.0), integers(lanes.1, factor.1));
         // Packing works within halves of a register: this is the order of fours that it leaves.
         let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-        let mut bytes = [0; 64];
         for (lanes, bytes) in four.as_chunks::<2>().0.iter().zip(bytes.as_chunks_mut::<32>().0) {
             let packed = _mm256_packs_epi16(words(lanes[0]), words(lanes[1]));
             // SAFETY: the reference guarantees thirty-two writable bytes.
@@ -107,8 +106,6 @@ impl Lanes16 {
                 _mm256_storeu_si256(bytes.as_mut_ptr().cast(), _mm256_permutevar8x32_epi32(packed, order));
             }
         }
-        let total = bytes.iter().fold(0i32, |total, byte: &i8| total.wrapping_add(i32::from(*byte)));
-        (bytes, total)
     }
 }
 

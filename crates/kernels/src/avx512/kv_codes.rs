@@ -6,16 +6,15 @@ use std::ops::Range;
 use super::attention::store_wanted;
 use super::lanes::{Lanes16, reduce4};
 use crate::avx2::lanes::{load16, prefetch_from};
-use crate::kv_codes::{
-    CodeBits, Codes, KeyCodes, MOST, MOST_TOKENS, Rounded, VECTOR, ValueCodes, WeightCodes, byte_factor,
-};
+use crate::kv_codes::{CodeBits, Codes, KeyCodes, MOST, MOST_TOKENS, VECTOR, ValueCodes, byte_factor};
 use crate::scalar::float::padded;
 use crate::vector::kv_codes::{TwoSixteens, kv_code_kernels};
 
 /// Query heads that share one pass, as many as there are registers for.
 const HEADS: usize = 8;
 
-/// Four numbers of each of sixteen lanes, each with 128 added: one factor of a product is unsigned.
+/// Four numbers of each of sixteen lanes. One factor of a product is unsigned: keys have 128 added, and values do not need it,
+/// because weights are never negative.
 #[derive(Clone, Copy)]
 struct Codes64(__m512i);
 
@@ -27,16 +26,18 @@ impl Codes64 {
     /// Two sixteens of lanes.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
-    fn two<const BITS: usize>(two: TwoSixteens<'_>) -> (Codes64, Codes64) {
+    fn two<const BITS: usize, const VALUES: bool>(two: TwoSixteens<'_>) -> (Codes64, Codes64) {
         // SAFETY: the references guarantee sixty-four readable bytes.
         let load = |bytes: &[u8; VECTOR]| unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) };
         let shifted = |codes: __m512i, by: u32| _mm512_srl_epi16(codes, _mm_cvtsi32_si128(by as i32));
         let only = |codes: __m512i, bits: i8| _mm512_and_si512(codes, _mm512_set1_epi8(bits));
-        let table = _mm512_broadcast_i32x4(load16(&const { CodeBits::table(BITS, true) }));
+        let table = _mm512_broadcast_i32x4(load16(&const { CodeBits::table(BITS, !VALUES) }));
+        let signed =
+            |codes: __m512i| Codes64(if VALUES { _mm512_xor_si512(codes, _mm512_set1_epi8(-128)) } else { codes });
         let values = |codes: __m512i| Codes64(_mm512_shuffle_epi8(table, codes));
         let first = load(two.first);
         match BITS {
-            8 => (Codes64(first), Codes64(load(two.second))),
+            8 => (signed(first), signed(load(two.second))),
             4 => (values(only(first, 15)), values(only(_mm512_srli_epi16::<4>(first), 15))),
             _ => {
                 let codes = shifted(first, two.shift);
@@ -62,16 +63,24 @@ impl Sums16 {
     /// Adds the products with four factors.
     #[inline]
     #[target_feature(enable = "avx512f,avx512vnni")]
-    fn add_products(self, codes: Codes64, factors: [i8; 4]) -> Sums16 {
+    fn add_products<const VALUES: bool>(self, codes: Codes64, factors: [i8; 4]) -> Sums16 {
         let factors = _mm512_set1_epi32(i32::from_le_bytes(factors.map(i8::cast_unsigned)));
-        Sums16(_mm512_dpbusd_epi32(self.0, codes.0, factors))
+        let (unsigned, signed) = if VALUES { (factors, codes.0) } else { (codes.0, factors) };
+        Sums16(_mm512_dpbusd_epi32(self.0, unsigned, signed))
     }
 
-    /// The sums of products with what the codes stand for, if all factors add up to `total`.
+    /// The sums of products of keys with factors that add up to `total`.
     #[inline]
     #[target_feature(enable = "avx512f")]
-    fn floats(self, total: i32) -> Lanes16 {
+    fn floats_of_keys(self, total: i32) -> Lanes16 {
         Lanes16::from_integers(_mm512_sub_epi32(self.0, _mm512_set1_epi32(128 * total)))
+    }
+
+    /// The sums of weighted values.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn floats_of_values(self) -> Lanes16 {
+        Lanes16::from_integers(self.0)
     }
 }
 

@@ -81,18 +81,15 @@ impl Lanes16 {
         _mm512_reduce_max_ps(_mm512_max_ps(greater(a, b), greater(c, d)))
     }
 
-    /// The nearest integers of all numbers times a factor, which fit into bytes, and their sum.
+    /// The nearest integers of all numbers times a factor, which fit into bytes.
     #[inline]
     #[target_feature(enable = "avx512f")]
-    pub(super) fn to_bytes(four: [Lanes16; 4], factor: Lanes16) -> ([i8; 64], i32) {
-        let (mut bytes, mut total) = ([0; 64], _mm512_setzero_si512());
+    pub(super) fn to_bytes(four: [Lanes16; 4], factor: Lanes16, bytes: &mut [i8; 64]) {
         for (lanes, bytes) in four.iter().zip(bytes.as_chunks_mut::<16>().0) {
             let integers = _mm512_cvtps_epi32(_mm512_mul_ps(lanes.0, factor.0));
-            total = _mm512_add_epi32(total, integers);
             // SAFETY: the reference guarantees sixteen writable bytes.
             unsafe { _mm_storeu_si128(bytes.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(integers)) };
         }
-        (bytes, _mm512_reduce_add_epi32(total))
     }
 }
 

@@ -44,7 +44,8 @@ pub(crate) const OPS: Ops = Ops {
         quantize_blocks256: elementwise::quantize_blocks256,
     },
     attention: AttentionOps {
-        exp_weights: elementwise::exp_weights,
+        greatest: elementwise::greatest,
+        exp_weights: attention::exp_weights,
         scores_f32: attention::scores_f32,
         scores_f16: attention::scores_f16,
         scores_bf16: attention::scores_bf16,

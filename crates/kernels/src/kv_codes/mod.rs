@@ -218,12 +218,6 @@ impl KeyCodes<'_> {
     }
 }
 
-/// Weights of the tokens of a page as integers.
-pub(crate) struct WeightCodes {
-    codes: [i8; MOST_TOKENS],
-    pub(crate) rounded: Rounded,
-}
-
 impl ValueCodes<'_> {
     /// The scales of all tokens; zero beyond the last.
     #[inline(always)]
@@ -233,9 +227,10 @@ impl ValueCodes<'_> {
         scales
     }
 
-    /// The weights of the wanted tokens, times the scales of those tokens, as integers.
+    /// The weights of the wanted tokens, times the scales of those tokens, as integers, and what those are to be multiplied
+    /// with. Nothing of it is negative.
     #[inline(always)]
-    pub(crate) fn weigh(&self, weights: &[f32], scales: &[f32; MOST_TOKENS]) -> WeightCodes {
+    pub(crate) fn weigh(&self, weights: &[f32], scales: &[f32; MOST_TOKENS]) -> ([i8; MOST_TOKENS], f32) {
         let mut scaled = [0f32; MOST_TOKENS];
         let tokens = self.tokens.clone();
         for ((scaled, weight), scale) in scaled[tokens.clone()].iter_mut().zip(weights).zip(&scales[tokens]) {
@@ -243,25 +238,7 @@ impl ValueCodes<'_> {
         }
         let mut codes = [0; MOST_TOKENS];
         let rounded = to_bytes(&scaled, &mut codes);
-        WeightCodes { codes, rounded }
-    }
-}
-
-impl WeightCodes {
-    /// No weights.
-    pub(crate) const NONE: WeightCodes =
-        WeightCodes { codes: [0; MOST_TOKENS], rounded: Rounded { scale: 0.0, total: 0 } };
-
-    /// These integers, and what they are to be multiplied with.
-    #[inline(always)]
-    pub(crate) fn new(codes: [i8; MOST_TOKENS], rounded: Rounded) -> WeightCodes {
-        WeightCodes { codes, rounded }
-    }
-
-    /// The integers of four tokens each.
-    #[inline(always)]
-    pub(crate) fn quads(&self) -> &[[i8; 4]] {
-        self.codes.as_chunks().0
+        (codes, rounded.scale)
     }
 }
 

@@ -6,6 +6,7 @@ use super::lanes::{Lanes16, prefetch_from, reduce4};
 use crate::blocks::{brain_to_f32, byte_to_f32, half_to_f32};
 use crate::cached_rows::{Keys, TokenRows};
 use crate::scalar;
+use crate::scalar::elementwise::exp;
 use crate::scalar::float::padded;
 use crate::vector::attention::{PART, attention_kernels};
 use crate::vector::row_scores::row_score_kernels;

@@ -6,9 +6,7 @@ use std::ops::Range;
 use super::attention::store_wanted;
 use super::lanes::{Lanes16, dot, load_bytes, prefetch_from, reduce4, shifted};
 use super::words::splat_bytes;
-use crate::kv_codes::{
-    CodeBits, Codes, KeyCodes, MOST, MOST_TOKENS, Rounded, VECTOR, ValueCodes, WeightCodes, byte_factor,
-};
+use crate::kv_codes::{CodeBits, Codes, KeyCodes, MOST, MOST_TOKENS, VECTOR, ValueCodes, byte_factor};
 use crate::scalar::float::padded;
 use crate::vector::kv_codes::{TwoSixteens, kv_code_kernels};
 
@@ -27,7 +25,7 @@ impl Codes64 {
     /// Two sixteens of lanes.
     #[inline]
     #[target_feature(enable = "neon")]
-    fn two<const BITS: usize>(two: TwoSixteens<'_>) -> (Codes64, Codes64) {
+    fn two<const BITS: usize, const VALUES: bool>(two: TwoSixteens<'_>) -> (Codes64, Codes64) {
         let (first, second, third) = (fours(two.first), fours(two.second), fours(two.third));
         let (mut a, mut b) = ([vdupq_n_s8(0); 4], [vdupq_n_s8(0); 4]);
         for at in 0..4 {
@@ -92,7 +90,7 @@ impl Sums16 {
     /// Adds the products with four factors.
     #[inline]
     #[target_feature(enable = "neon,dotprod")]
-    fn add_products(self, codes: Codes64, factors: [i8; 4]) -> Sums16 {
+    fn add_products<const VALUES: bool>(self, codes: Codes64, factors: [i8; 4]) -> Sums16 {
         let factors = vreinterpretq_s8_s32(splat_bytes(&factors));
         let mut sums = self.0;
         for part in 0..4 {
@@ -101,10 +99,16 @@ impl Sums16 {
         Sums16(sums)
     }
 
-    /// The sums as they are: numbers have their signs already.
+    /// The sums as they are: keys have their signs already.
     #[inline]
     #[target_feature(enable = "neon")]
-    fn floats(self, _total: i32) -> Lanes16 {
+    fn floats_of_keys(self, _total: i32) -> Lanes16 {
+        self.floats_of_values()
+    }
+
+    #[inline]
+    #[target_feature(enable = "neon")]
+    fn floats_of_values(self) -> Lanes16 {
         let [a, b, c, d] = self.0;
         Lanes16([vcvtq_f32_s32(a), vcvtq_f32_s32(b), vcvtq_f32_s32(c), vcvtq_f32_s32(d)])
     }

@@ -100,21 +100,18 @@ impl Lanes16 {
         vmaxnmvq_f32(greatest)
     }
 
-    /// The nearest integers of all numbers times a factor, which fit into bytes, and their sum.
+    /// The nearest integers of all numbers times a factor, which fit into bytes.
     #[inline]
     #[target_feature(enable = "neon")]
-    pub(super) fn to_bytes(four: [Lanes16; 4], factor: Lanes16) -> ([i8; 64], i32) {
-        let (mut bytes, mut total) = ([0; 64], 0);
+    pub(super) fn to_bytes(four: [Lanes16; 4], factor: Lanes16, bytes: &mut [i8; 64]) {
         for (lanes, bytes) in four.iter().zip(bytes.as_chunks_mut::<16>().0) {
             let [a, b, c, d] = lanes.times(factor).0;
             let integers = |numbers| vqmovn_s32(vcvtnq_s32_f32(numbers));
             let (low, high) = (vcombine_s16(integers(a), integers(b)), vcombine_s16(integers(c), integers(d)));
             let codes = vcombine_s8(vqmovn_s16(low), vqmovn_s16(high));
-            total += i32::from(vaddlvq_s8(codes));
             // SAFETY: the reference guarantees sixteen writable bytes.
             unsafe { vst1q_s8(bytes.as_mut_ptr(), codes) };
         }
-        (bytes, total)
     }
 }
 

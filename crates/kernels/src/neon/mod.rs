@@ -56,6 +56,7 @@ pub(crate) const FLOAT_OPS: Ops = Ops {
         ..scalar::OPS.products
     },
     attention: AttentionOps {
+        exp_weights: attention::exp_weights,
         scores_f32: attention::scores_f32,
         scores_f16: attention::scores_f16,
         scores_bf16: attention::scores_bf16,

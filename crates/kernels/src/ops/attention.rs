@@ -5,6 +5,8 @@ use std::ops::Range;
 
 use crate::cached_rows::{CachedRows, Keys, Stored, TokenRows};
 use crate::kv_codes::{KeyCodes, MOST_TOKENS, QueryCodes, ValueCodes};
+use crate::scalar::elementwise::exp;
+use crate::scalar::float::{LANES, reduce};
 
 /// The scaled queries of one group of heads, in every form that pages meet.
 pub(crate) struct Queries<'a> {
@@ -13,9 +15,26 @@ pub(crate) struct Queries<'a> {
     pub(crate) codes: &'a QueryCodes,
 }
 
+/// A softmax whose scores become weights part by part, oldest first; they are still to be divided by their sum.
+pub(crate) struct Softmax {
+    greatest: f32,
+    /// One more score, which has no value.
+    sink: f32,
+    /// Of the weights so far.
+    sums: [f32; LANES],
+}
+
+impl Softmax {
+    /// The sum of all weights.
+    pub(crate) fn sum(&self) -> f32 {
+        reduce(&self.sums) + exp(self.sink - self.greatest)
+    }
+}
+
 /// Attention kernels of one instruction set.
 pub struct AttentionOps {
-    pub(crate) exp_weights: unsafe fn(&mut [f32], f32) -> f32,
+    pub(crate) greatest: unsafe fn(&[f32], f32) -> f32,
+    pub(crate) exp_weights: unsafe fn(&mut [f32], f32, &mut [f32; LANES]),
     pub(crate) scores_f32: unsafe fn(&[f32], Keys<'_, f32>, &mut [f32], usize),
     pub(crate) scores_f16: unsafe fn(&[f32], Keys<'_, u16>, &mut [f32], usize),
     pub(crate) scores_bf16: unsafe fn(&[f32], Keys<'_, u16>, &mut [f32], usize),
@@ -37,8 +56,22 @@ impl AttentionOps {
     /// Replaces scores by exp(score − greatest score) and returns their sum. `sink` is one more score, which counts
     /// in both; minus infinity where there is none.
     pub fn exp_weights(&self, scores: &mut [f32], sink: f32) -> f32 {
+        let mut softmax = self.softmax(scores, sink);
+        self.weigh(&mut softmax, scores);
+        softmax.sum()
+    }
+
+    /// A softmax over all these scores and a sink, of which none is a weight yet.
+    pub(crate) fn softmax(&self, scores: &[f32], sink: f32) -> Softmax {
         // SAFETY: a table is reachable only through `Ops::available`, which has checked the CPU.
-        unsafe { (self.exp_weights)(scores, sink) }
+        let greatest = unsafe { (self.greatest)(scores, sink) };
+        Softmax { greatest, sink, sums: [0.0; LANES] }
+    }
+
+    /// Turns the next scores into weights: any number of sixteens, or the last ones.
+    pub(crate) fn weigh(&self, softmax: &mut Softmax, scores: &mut [f32]) {
+        // SAFETY: a table is reachable only through `Ops::available`, which has checked the CPU.
+        unsafe { (self.exp_weights)(scores, softmax.greatest, &mut softmax.sums) }
     }
 
     /// Query · key for every query row and wanted token of a page of keys, stored at `query × stride + token` and

@@ -11,7 +11,7 @@ mod rows;
 mod slot;
 
 pub use attention::AttentionOps;
-pub(crate) use attention::Queries;
+pub(crate) use attention::{Queries, Softmax};
 pub use ceilings::CeilingOps;
 pub(crate) use products::Multiply;
 pub use products::{InterleavedRows, ProductOps, WeightRows};

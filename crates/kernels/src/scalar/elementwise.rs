@@ -172,24 +172,13 @@ pub(crate) fn match_magnitude(like: &[f32], least: f32, values: &mut [f32]) {
 }
 
 #[inline(always)]
-pub(crate) fn exp_weights(scores: &mut [f32], sink: f32) -> f32 {
-    let greatest = greatest_of_many(scores, sink);
-    let mut lanes = [0.0; LANES];
-    let (chunks, rest) = scores.as_chunks_mut::<LANES>();
-    // In one pass: each addition waits for the one before, and exponentials are computed meanwhile.
-    for chunk in chunks {
-        for score in chunk.iter_mut() {
+pub(crate) fn exp_weights(scores: &mut [f32], greatest: f32, lanes: &mut [f32; LANES]) {
+    for chunk in scores.chunks_mut(LANES) {
+        for (score, lane) in chunk.iter_mut().zip(&mut *lanes) {
             *score = exp(*score - greatest);
-        }
-        for lane in 0..LANES {
-            lanes[lane] += chunk[lane];
+            *lane += *score;
         }
     }
-    for (score, lane) in rest.iter_mut().zip(&mut lanes) {
-        *score = exp(*score - greatest);
-        *lane += *score;
-    }
-    reduce(&lanes) + exp(sink - greatest)
 }
 
 /// Σ values over sixteen lanes.
@@ -220,7 +209,7 @@ fn greatest(values: &[f32], least: f32, key: impl Fn(f32) -> f32) -> f32 {
 
 /// The same for many values as they are: four sixteens at a time, none of which waits for another.
 #[inline(always)]
-fn greatest_of_many(values: &[f32], least: f32) -> f32 {
+pub(crate) fn greatest_of_many(values: &[f32], least: f32) -> f32 {
     let mut lanes = [least; 4 * LANES];
     let (chunks, rest) = values.as_chunks::<{ 4 * LANES }>();
     for chunk in chunks {

@@ -23,10 +23,10 @@ pub(super) fn scores(page: &KeyCodes<'_>, out: &mut [f32], stride: usize) {
 pub(super) fn mix((weights, stride): (&[f32], usize), page: &ValueCodes<'_>, out: &mut [f32]) {
     let scales = page.scales();
     for (row, out) in out.chunks_exact_mut(page.head).enumerate() {
-        let weights = page.weigh(&weights[row * stride..][..page.tokens.len()], &scales);
+        let (weights, scale) = page.weigh(&weights[row * stride..][..page.tokens.len()], &scales);
         for (at, out) in out.iter_mut().enumerate() {
-            let sum = sum(&page.values, weights.quads(), |token| (token, at), page.head);
-            *out = (sum as f32).mul_add(weights.rounded.scale, *out);
+            let sum = sum(&page.values, weights.as_chunks().0, |token| (token, at), page.head);
+            *out = (sum as f32).mul_add(scale, *out);
         }
     }
 }

@@ -39,6 +39,7 @@ pub(crate) const OPS: Ops = Ops {
         quantize_blocks256: elementwise::quantize_blocks256,
     },
     attention: AttentionOps {
+        greatest: elementwise::greatest_of_many,
         exp_weights: elementwise::exp_weights,
         scores_f32: attention::scores_f32,
         scores_f16: attention::scores_f16,

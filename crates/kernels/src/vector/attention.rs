@@ -253,6 +253,22 @@ macro_rules! attention_kernels {
             mix((weights, stride), &values, out, (|value| Lanes16::load_bytes(value), byte_to_f32));
         }
 
+        /// The sums stay in a register, and are added as the specification does: each waits for the one before, and
+        /// exponentials are computed meanwhile.
+        #[target_feature(enable = $features)]
+        pub(super) fn exp_weights(scores: &mut [f32], greatest: f32, lanes: &mut [f32; 16]) {
+            let (sixteens, rest) = scores.as_chunks_mut::<16>();
+            let mut sums = Lanes16::load(lanes);
+            for sixteen in sixteens {
+                for score in &mut *sixteen {
+                    *score = exp(*score - greatest);
+                }
+                sums = sums.add_product(Lanes16::load(sixteen), Lanes16::splat(1.0));
+            }
+            sums.store(lanes);
+            scalar::elementwise::exp_weights(rest, greatest, lanes);
+        }
+
         #[target_feature(enable = $features)]
         pub(super) fn to_f16(row: &[f32], out: &mut [u16]) {
             scalar::attention::to_f16(row, out);

@@ -67,27 +67,28 @@ macro_rules! kv_code_kernels {
             first: usize,
             (out, stride): (&mut [f32], usize),
         ) -> usize {
-            let tokens = page.keys.scales.len();
-            let mut factors = [(page.query(first), Rounded::default()); H];
-            let mut queries = [page.exact_query(first); H];
+            let (tokens, rounded) = (page.keys.scales.len(), &page.query_codes.rounded[first..first + H]);
+            let (mut factors, mut queries) = ([page.query(first); H], [page.exact_query(first); H]);
             for row in 0..H {
-                factors[row] = (page.query(first + row), page.query_codes.rounded[first + row]);
-                queries[row] = page.exact_query(first + row);
+                (factors[row], queries[row]) = (page.query(first + row), page.exact_query(first + row));
+            }
+            for halves in [page.keys.scales, page.keys.means, page.keys.apart] {
+                prefetch_from(halves, page.ahead, size_of_val(halves));
             }
             let common = dots(&queries, page.keys.means);
             let mut side = page.tokens.start / 32;
             while side * 32 < page.tokens.end {
-                let sums = products::<BITS, H>(&page.keys, (tokens, page.ahead), side, &factors);
+                let sums = products::<BITS, false, H>(&page.keys, (tokens, page.ahead), side, &factors);
                 for (sixteen, sums) in sums.iter().enumerate() {
                     let token = 32 * side + 16 * sixteen;
                     let Some(scales) = page.keys.scales.get(token..).and_then(|scales| scales.first_chunk()) else {
                         break;
                     };
                     let scales = Lanes16::load_halves(scales);
-                    for (row, sums) in sums.iter().enumerate() {
-                        let scale = Lanes16::splat(factors[row].1.scale);
-                        let scale = Lanes16::zero().add_product(scales, scale);
-                        let scores = Lanes16::splat(common[row]).add_product(*sums, scale);
+                    for (row, (sums, rounded)) in sums.iter().zip(rounded).enumerate() {
+                        let scale = scales.times(Lanes16::splat(rounded.scale));
+                        let sums = sums.floats_of_keys(rounded.total);
+                        let scores = Lanes16::splat(common[row]).add_product(sums, scale);
                         store_wanted(&scores, token, &page.tokens, &mut out[row * stride..]);
                     }
                 }
@@ -168,22 +169,22 @@ macro_rules! kv_code_kernels {
             (page, scales): (&ValueCodes<'_>, &[f32; MOST_TOKENS]),
             out: &mut [f32],
         ) -> usize {
-            let mut codes = [const { WeightCodes::NONE }; H];
-            for (row, codes) in codes.iter_mut().enumerate() {
-                *codes = weigh(&weights[row * stride..], &page.tokens, scales);
+            let (mut codes, mut factors) = ([[0; MOST_TOKENS]; H], [0.0; H]);
+            for (row, (codes, factor)) in codes.iter_mut().zip(&mut factors).enumerate() {
+                *factor = weigh((&weights[row * stride..], &page.tokens), scales, codes);
             }
-            let mut factors = [(codes[0].quads(), codes[0].rounded); H];
-            for row in 0..H {
-                factors[row] = (codes[row].quads(), codes[row].rounded);
+            let mut quads = [codes[0].as_chunks().0; H];
+            for (quads, codes) in quads.iter_mut().zip(&codes) {
+                *quads = codes.as_chunks().0;
             }
+            prefetch_from(page.values.scales, page.ahead, size_of_val(page.values.scales));
             for side in 0..page.head.div_ceil(32) {
-                let sums = products::<BITS, H>(&page.values, (page.head, page.ahead), side, &factors);
+                let sums = products::<BITS, true, H>(&page.values, (page.head, page.ahead), side, &quads);
                 for (sixteen, sums) in sums.iter().enumerate() {
                     let column = 32 * side + 16 * sixteen;
                     for (row, sums) in sums.iter().enumerate() {
-                        let scale = Lanes16::splat(factors[row].1.scale);
                         let Some(out) = out[row * page.head..][..page.head].get_mut(column..) else { break };
-                        add_to(out, *sums, scale);
+                        add_to(out, sums.floats_of_values(), Lanes16::splat(factors[row]));
                     }
                 }
             }
@@ -201,13 +202,18 @@ macro_rules! kv_code_kernels {
             all
         }
 
-        /// The weights of the wanted tokens, times the scales of those tokens, as integers.
+        /// Stores the weights of the wanted tokens, times the scales of those tokens, as integers; says what those are to be
+        /// multiplied with. They are stored where they are read: a copy would wait for its parts.
         #[inline]
         #[target_feature(enable = $features)]
-        fn weigh(weights: &[f32], tokens: &Range<usize>, scales: &[f32; MOST_TOKENS]) -> WeightCodes {
+        fn weigh(
+            (weights, tokens): (&[f32], &Range<usize>),
+            scales: &[f32; MOST_TOKENS],
+            codes: &mut [i8; MOST_TOKENS],
+        ) -> f32 {
             match weights.first_chunk() {
-                Some(weights) if *tokens == (0..MOST_TOKENS) => weigh_page(weights, scales),
-                _ => weigh_some(weights, tokens, scales),
+                Some(weights) if *tokens == (0..MOST_TOKENS) => weigh_page(weights, scales, codes),
+                _ => weigh_some((weights, tokens), scales, codes),
             }
         }
 
@@ -215,25 +221,28 @@ macro_rules! kv_code_kernels {
         #[cold]
         #[inline(never)]
         #[target_feature(enable = $features)]
-        fn weigh_some(weights: &[f32], tokens: &Range<usize>, scales: &[f32; MOST_TOKENS]) -> WeightCodes {
+        fn weigh_some(
+            (weights, tokens): (&[f32], &Range<usize>),
+            scales: &[f32; MOST_TOKENS],
+            codes: &mut [i8; MOST_TOKENS],
+        ) -> f32 {
             let mut all = [0.0; MOST_TOKENS];
             all[tokens.clone()].copy_from_slice(&weights[..tokens.len()]);
-            weigh_page(&all, scales)
+            weigh_page(&all, scales, codes)
         }
 
         /// The same for all tokens of a page.
         #[inline]
         #[target_feature(enable = $features)]
-        fn weigh_page(weights: &[f32; MOST_TOKENS], scales: &[f32; MOST_TOKENS]) -> WeightCodes {
+        fn weigh_page(weights: &[f32; MOST_TOKENS], scales: &[f32; MOST_TOKENS], codes: &mut [i8; MOST_TOKENS]) -> f32 {
             let mut scaled = [Lanes16::zero(); 4];
             let (weights, scales) = (weights.as_chunks::<16>().0, scales.as_chunks::<16>().0);
             for (scaled, (weights, scales)) in scaled.iter_mut().zip(weights.iter().zip(scales)) {
                 *scaled = Lanes16::load(weights).times(Lanes16::load(scales));
             }
             let greatest = Lanes16::greatest(scaled);
-            let inverse = byte_factor(greatest);
-            let (codes, total) = Lanes16::to_bytes(scaled, Lanes16::splat(inverse));
-            WeightCodes::new(codes, Rounded { scale: greatest / MOST, total })
+            Lanes16::to_bytes(scaled, Lanes16::splat(byte_factor(greatest)), codes);
+            greatest / MOST
         }
 
         /// Adds products to the first sixteen numbers, or to as many as there are.
@@ -260,12 +269,12 @@ macro_rules! kv_code_kernels {
         /// Sums of products for two sixteens of lanes, those from `32 × side` on; the second may lie beyond the last lane.
         #[inline]
         #[target_feature(enable = $features)]
-        fn products<const BITS: usize, const H: usize>(
+        fn products<const BITS: usize, const VALUES: bool, const H: usize>(
             codes: &Codes<'_>,
             (lanes, ahead): (usize, usize),
             side: usize,
-            factors: &[(&[[i8; 4]], Rounded); H],
-        ) -> [[Lanes16; H]; 2] {
+            factors: &[&[[i8; 4]]; H],
+        ) -> [[Sums16; H]; 2] {
             let ((low, third), vectors) = (codes.parts(), codes.bits.vectors(lanes));
             // Two sixteens are two vectors of bytes, one of half bytes, or half of one of two bits a number.
             let (first, second) = match BITS {
@@ -275,13 +284,12 @@ macro_rules! kv_code_kernels {
             };
             let pair = side as u32 % 2;
             let quads = low.len() / vectors;
-            let mut rows = [&factors[0].0[..quads]; H];
-            for row in 0..H {
-                rows[row] = &factors[row].0[..quads];
+            let mut rows = [&factors[0][..quads]; H];
+            for (row, factors) in rows.iter_mut().zip(factors) {
+                *row = &factors[..quads];
             }
-            let mut sums = [[Sums16::zero(); 2]; H];
-            for quad in 0..quads {
-                let of_quad = &low[quad * vectors..][..vectors];
+            let mut sums = [[Sums16::zero(); H]; 2];
+            for (quad, of_quad) in low.chunks_exact(vectors).enumerate() {
                 let two = TwoSixteens {
                     first: &of_quad[first],
                     second: &of_quad[second],
@@ -296,20 +304,14 @@ macro_rules! kv_code_kernels {
                 if BITS == 3 {
                     prefetch_from(two.third, ahead, VECTOR);
                 }
-                let (a, b) = Codes64::two::<BITS>(two);
-                for (sums, factors) in sums.iter_mut().zip(&rows) {
-                    let factor = factors[quad];
-                    sums[0] = sums[0].add_products(a, factor);
-                    sums[1] = sums[1].add_products(b, factor);
+                let (a, b) = Codes64::two::<BITS, VALUES>(two);
+                for row in 0..H {
+                    let factor = rows[row][quad];
+                    sums[0][row] = sums[0][row].add_products::<VALUES>(a, factor);
+                    sums[1][row] = sums[1][row].add_products::<VALUES>(b, factor);
                 }
             }
-            let mut floats = [[Lanes16::zero(); H]; 2];
-            for (row, sums) in sums.iter().enumerate() {
-                let total = factors[row].1.total;
-                floats[0][row] = sums[0].floats(total);
-                floats[1][row] = sums[1].floats(total);
-            }
-            floats
+            sums
         }
     };
 }

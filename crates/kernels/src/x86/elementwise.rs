@@ -53,8 +53,8 @@ macro_rules! elementwise_kernels {
         }
 
         #[target_feature(enable = $features)]
-        pub(super) fn exp_weights(scores: &mut [f32], sink: f32) -> f32 {
-            specification::exp_weights(scores, sink)
+        pub(super) fn greatest(values: &[f32], least: f32) -> f32 {
+            specification::greatest_of_many(values, least)
         }
     };
 }
