@@ -94,6 +94,11 @@ class Browser:
         found = self.send("POST", "/element", {"using": "css selector", "value": selector})
         self.send("POST", f"/element/{found[ELEMENT]}/click")
 
+    def choose(self, selector, path):
+        """Gives a file to a field for files."""
+        found = self.send("POST", "/element", {"using": "css selector", "value": selector})
+        self.send("POST", f"/element/{found[ELEMENT]}/value", {"text": str(path)})
+
     def press(self, *keys, held=None):
         """Keys pressed one after the other, wherever the focus is; words of several letters name keys."""
         steps = [{"type": kind, "value": KEYS.get(key, key)} for key in keys for kind in ("keyDown", "keyUp")]

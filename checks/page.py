@@ -14,7 +14,9 @@ import tempfile
 import time
 
 import browser
+import page_access
 import page_adapters
+import page_chat
 import page_fleet
 import page_markdown
 import page_pictures
@@ -88,6 +90,7 @@ def streams(page):
 
 
 def retries_and_edits(page):
+    """Versions are page_chat's; here the keys for the last ones."""
     first = page.text(LAST_ANSWER)
     page.press("r", held="alt")
     check(answered(page) == first and page.count(".message") == 2, "the same seed gave another answer, or two")
@@ -310,7 +313,7 @@ def check_quiet(page, address, allowed=()):
     """No errors in the console, and no request to anywhere else."""
     errors = [line["message"] for line in page.log("browser") if line["level"] in ("SEVERE", "WARNING")]
     errors = [line for line in errors if not any(word in line for word in allowed)]
-    check(errors == [], f"the console says {errors}")
+    check(errors == [], f"the console says {errors[:3]}")
     elsewhere = [url for url in page.requests() if not url.startswith((address, "data:", f"blob:{address}"))]
     check(elsewhere == [], f"requests to {elsewhere}")
 
@@ -337,9 +340,17 @@ def main():
             scene(keeps, scene(stops))
             for function in [shows_numbers, follows_the_theme, stays_inert, folds_thoughts, says_when_full]:
                 scene(function)
+            for function in [page_chat.keeps_versions, page_chat.takes_files, page_chat.searches_and_imports]:
+                scene(function, check)
+            scene(page_chat.draws_formulas, check, show_messages)
+            scene(page_access.can_be_used_by_all, address, check, show_messages)
             scene(fits_a_phone, address)
             if "--screenshots" in sys.argv:
+                scene(page_pictures.make_formulas, show_messages)
                 scene(page_pictures.make_dashboard, address)
+        with page_chat.MortalServer() as server:
+            picture = program.ROOT / "docs" / "page-resume.png" if "--screenshots" in sys.argv else None
+            scene(page_chat.goes_on_after_a_kill, server, check, picture, allowed=["ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED"])
         with Server(tenants=1) as server:
             scene(asks_for_a_key, server.url + "/", server.keys[0], allowed=["401"])
         if real := program.stored_model(page_real.MODEL):

@@ -12,6 +12,9 @@ HOSTILE = [
     "| <img src=x onerror=hacked=1> | b |\n|---|---|\n| [x](javascript:y) | <b>bold</b> |",
     "<style>body { display: none }</style><a href=\"https://evil.example\" style=\"position:fixed\">x</a>",
     "# <svg onload=window.hacked=1>\n\n> <form action=https://evil.example><input autofocus onfocus=hacked=1>\n- <b>x",
+    r"$\href{javascript:window.hacked=1}{x}$ \(\htmlStyle{position:fixed}{y}\) $$\includegraphics{https://evil.example/x.png}$$",
+    r"$\html@mathml{<img src=x onerror=window.hacked=1>}{y}$ $\text{<script>window.hacked=1</script>}$ [^<b>x</b>]",
+    "```html\n<script>window.hacked=1</script><!-- <img src=x onerror=window.hacked=1> -->\n```",
     "\u202e<math><mi xlink:href=\"javascript:hacked=1\">x</mi></math>&lt;script&gt;&#x3C;script&#x3E;",
 ]
 
@@ -19,11 +22,14 @@ HOSTILE = [
 FIND_DANGER = """
     const words = (text) => text.trim().split(/ +/);
     const elements = words('P BR EM STRONG DEL CODE PRE FIGURE FIGCAPTION SPAN BUTTON svg use A UL OL LI ' +
-        'INPUT TABLE THEAD TBODY TR TH TD DIV BLOCKQUOTE H3 H4 H5 H6 HR');
+        'INPUT TABLE THEAD TBODY TR TH TD DIV BLOCKQUOTE H3 H4 H5 H6 HR SUP');
     const attributes = words('class href title target rel type aria-label aria-hidden tabindex role');
     const apart = (link) => link.rel === 'noopener noreferrer' && link.target === '_blank';
     const leads = (link) => /^https?:$/.test(link.protocol) && apart(link);
-    const wrong = (node) => !elements.includes(node.tagName) ||
+    // What KaTeX draws has elements and styles of its own, but nothing that leads, loads or runs.
+    const ofFormula = (node) => /^(a|img|image|script|iframe|object|form|style)$/i.test(node.tagName) ||
+        [...node.attributes].some(({ name }) => /^(on|href|src|xlink)/i.test(name));
+    const wrong = (node) => node.closest('.katex') ? ofFormula(node) : !elements.includes(node.tagName) ||
         [...node.attributes].some(({ name }) => !attributes.includes(name)) ||
         (node.tagName === 'A' && !leads(node)) || (node.tagName === 'BUTTON' && node.ariaLabel !== 'Copy this code');
     return [...document.querySelectorAll('.message .body *')].filter(wrong).map((node) => node.outerHTML);
@@ -49,7 +55,14 @@ CASES = [
      '<li class="task"><input type="checkbox" disabled="">b</li></ul>'),
     ("> a\n> > b\n\n---", "<blockquote><p>a</p><blockquote><p>b</p></blockquote></blockquote><hr>"),
     ("```rust\nfn a() {}\n\n    b\n```\nafter", '<figure class="code"><figcaption><span>rust</span></figcaption>'
-     "<pre><code>fn a() {}\n\n    b</code></pre></figure><p>after</p>"),
+     '<pre><code><span class="code-word">fn</span> a() {}\n\n    b</code></pre></figure><p>after</p>'),
+    ("```js\nlet a = 'x'; // y <b>\n```", '<figure class="code"><figcaption><span>js</span></figcaption><pre><code>'
+     '<span class="code-word">let</span> a = <span class="code-text">\'x\'</span>; '
+     '<span class="code-comment">// y &lt;b&gt;</span></code></pre></figure>'),
+    ("$5 and $10, $ b$, $$", "<p>$5 and $10, $ b$, $$</p>"),
+    ("\\$x\\$ and $5", "<p>$x$ and $5</p>"),
+    ("one[^a] two\n\n[^a]: its *source*\n  goes on", "<p>one<sup>a</sup> two</p>"
+     '<p class="note-text"><sup>a</sup> its <em>source</em><br>goes on</p>'),
     ("~~~\n```\nopen", '<figure class="code"><figcaption><span>text</span></figcaption>'
      "<pre><code>```\nopen</code></pre></figure>"),
     ("| a | b |\n|---|--:|\n| `x|y` | 1 |\n| only |",
@@ -63,4 +76,5 @@ CASES = [
 
 # Long texts that a careless reader would take forever for, or fall over.
 HEAVY = ["**a " * 30000, "[" * 60000, "> " * 30000 + "a", "`" * 3 + "a `" * 30000, "- " * 30000, "*_" * 30000,
-         "|" * 60000 + "\n|-|-|", " " * 60000 + "#", "(" * 60000, "[a](" * 20000, "- a\n" * 20000]
+         "|" * 60000 + "\n|-|-|", " " * 60000 + "#", "(" * 60000, "[a](" * 20000, "- a\n" * 20000,
+         "$a " * 30000, "\\(" * 30000, "$$\n" * 20000, "[^a]" * 20000, "```js\n" + "/*" * 30000, "```py\n" + "\"'" * 30000]

@@ -14,6 +14,40 @@ BUSY_SECONDS = 75
 FLEET_SECONDS = 3
 
 
+FORMULAS = r"""The area under $f(x) = x^2$ from 0 to 1 is an integral:
+
+$$
+\int_0^1 x^2\,dx = \left[\frac{x^3}{3}\right]_0^1 = \frac{1}{3}
+$$
+
+A sum of $n$ thin rectangles comes close to it, and the closer the more there are:
+
+```python
+def area(n):
+    width = 1 / n  # of a rectangle
+    return sum((at * width) ** 2 * width for at in range(n))
+
+print(area(1_000_000))  # 0.3333328...
+```
+"""
+
+
+def make_formulas(page, show_messages):
+    page.size(1280, 820, scale=1.25)
+    page.prefer("light")
+    page.run("localStorage.clear()")
+    show_messages(page, ("user", "How large is the area under a parabola, and how would I compute it?"), ("assistant", FORMULAS))
+    until(lambda: page.count(".katex") == 3, "the formulas")
+    page.run("return document.fonts.ready.then(() => true)")
+    page.screenshot(program.ROOT / "docs" / "page-formulas.png")
+    page.size(390, 760, scale=2)
+    page.prefer("dark")
+    until(lambda: page.run("return sidebar.getBoundingClientRect().right") <= 0, "the sidebar to make way")
+    page.screenshot(program.ROOT / "docs" / "page-phone.png")
+    page.size(1280, 820)
+    page.prefer("light")
+
+
 def make_chat(page, address):
     page.size(1280, 820, scale=1.25)
     page.prefer("light")

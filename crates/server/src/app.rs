@@ -14,6 +14,7 @@ use crate::model::on_demand::{OfferedModel, OnDemand};
 use crate::model::slot::ModelSlot;
 use crate::observe::fleet_board::FleetBoard;
 use crate::observe::metrics::Metrics;
+use crate::observe::recent::Recent;
 use crate::observe::traces::Traces;
 use crate::options::ServerOptions;
 use crate::protocols::openai::responses::store::ResponseStore;
@@ -25,6 +26,8 @@ pub(crate) struct App {
     /// Where there are several models, all of them.
     pub(crate) on_demand: Option<Arc<OnDemand>>,
     pub(crate) metrics: Arc<Metrics>,
+    /// What charts begin with.
+    pub(crate) recent: Arc<Recent>,
     pub(crate) bodies: Bodies,
     /// How many requests may be rendered and tokenised at once.
     pub(crate) workers: Arc<Turns>,
@@ -92,6 +95,7 @@ impl App {
             keys,
             origins: options.origins.clone(),
             traces,
+            recent: Arc::default(),
             fleet: options.fleet.clone(),
             responses: Arc::new(ResponseStore::new(limits.responses_bytes)),
             resume_log: options.resume_log.clone().map(ResumeLog::start).transpose()?,

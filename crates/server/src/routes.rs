@@ -15,7 +15,7 @@ use utoipa::openapi::{RefOr, Schema};
 use crate::app::App;
 use crate::error::{ApiError, ErrorKind};
 use crate::http::guard::guard;
-use crate::observe::{health, kv, status};
+use crate::observe::{health, kv, recent, status};
 use crate::protocols::anthropic::messages::{self, MessagesProtocol, MessagesRequest};
 use crate::protocols::ggml::infill::InfillProtocol;
 use crate::protocols::ggml::props;
@@ -87,6 +87,9 @@ pub const ROUTES: &[Route] = &[
     Route::get("/status", "The same metrics as JSON, with percentiles, and the machines of a fleet.", || {
         get(status::status)
     }),
+    Route::get("/status/recent", "A few numbers of it in the last five minutes, second by second.", || {
+        get(recent::show)
+    }),
     Route::get("/debug/kv", "How the KV cache is stored, who holds it, and what happened to it lately.", || {
         get(kv::show)
     }),
@@ -95,7 +98,7 @@ pub const ROUTES: &[Route] = &[
     Route::get("/livez", "Whether the process is alive.", || get(health::live)).open(),
     // The page has to load before it can ask for a key. Its files are the same on every server and hold no data.
     Route::get("/", "The web page.", || get(page::file)).open(),
-    Route::get("/page/{file}", "A file of the web page.", || get(page::file)).open(),
+    Route::get("/page/{*file}", "A file of the web page.", || get(page::file)).open(),
 ];
 
 /// Who may use a route when keys are configured.

@@ -15,6 +15,8 @@ use crate::http::tls;
 use crate::model::Models;
 use crate::model::on_demand::OnDemand;
 use crate::model::slot::ModelSlot;
+use crate::observe::metrics::Metrics;
+use crate::observe::recent::Recent;
 use crate::observe::traces::{self, Collector, Exporter};
 use crate::options::{Limits, ServerOptions};
 use crate::{os, routes};
@@ -33,6 +35,8 @@ pub struct Server {
     is_encrypted: bool,
     model: ModelSlot,
     on_demand: Option<Arc<OnDemand>>,
+    metrics: Arc<Metrics>,
+    recent: Arc<Recent>,
 }
 
 /// Stops a running server.
@@ -66,10 +70,23 @@ impl Server {
         let (spans, exporter) = collector.map(traces::traces).unzip();
         let app = Arc::new(App::new(models.into(), options, keys, spans)?);
         let (metrics, limits, is_encrypted) = (Arc::clone(&app.metrics), options.limits.clone(), tls.is_some());
-        let (model, on_demand) = (app.model.clone(), app.on_demand.clone());
-        let acceptor = Acceptor { router: routes::router(app), tls, limits: limits.clone(), metrics };
+        let (model, on_demand, recent) = (app.model.clone(), app.on_demand.clone(), Arc::clone(&app.recent));
+        let router = routes::router(app);
+        let acceptor = Acceptor { router, tls, limits: limits.clone(), metrics: Arc::clone(&metrics) };
         let stop = watch::Sender::new(false);
-        Ok(Server { listener, address, acceptor, limits, exporter, stop, is_encrypted, model, on_demand })
+        Ok(Server {
+            listener,
+            address,
+            acceptor,
+            limits,
+            exporter,
+            stop,
+            is_encrypted,
+            model,
+            on_demand,
+            metrics,
+            recent,
+        })
     }
 
     /// Where it listens.
@@ -100,7 +117,7 @@ impl Server {
             .thread_name("cascadia-http")
             .enable_all()
             .build()?;
-        let Server { listener, acceptor, exporter, stop, on_demand, .. } = self;
+        let Server { listener, acceptor, exporter, stop, on_demand, model, metrics, recent, .. } = self;
         let served = runtime.block_on(async move {
             let listener = tokio::net::TcpListener::from_std(listener)?;
             let stopped = stop.subscribe();
@@ -109,9 +126,11 @@ impl Server {
                 tracing::info!("shutting down; waiting for answers in progress");
                 stop.send_replace(true);
             });
+            let sampling = tokio::spawn(recent.run(model, metrics));
             let loading = on_demand.map(|models| tokio::spawn(models.run()));
             let exporting = exporter.map(|exporter| tokio::spawn(exporter.run()));
             let served = acceptor.run(listener, stopped).await;
+            sampling.abort();
             loading.iter().for_each(JoinHandle::abort);
             if let Some(exporting) = exporting {
                 // The last spans are sent too, if the collector is quick.

@@ -1,9 +1,11 @@
 // Puts the page together: which conversation is shown, what keys and buttons do, which view is open.
 
 import { models, onKeyNeeded, status } from "./api.js";
+import { choose, fork } from "./branches.js";
 import { Dashboard } from "./dashboard.js";
 import { askForKey, open } from "./dialogs.js";
 import { byId, element } from "./elements.js";
+import { addFiles, hasFiles, setFiles, takeFiles } from "./files.js";
 import {
   fillModels,
   fitMessage,
@@ -17,13 +19,13 @@ import {
 } from "./frame.js";
 import { answer, isRunning, running, runningConversation, stop } from "./run.js";
 import { drawSettings, suggest } from "./settings.js";
-import { drawSidebar, exportAll } from "./sidebar.js";
+import { drawSidebar, exportAll, importFiles } from "./sidebar.js";
 import * as store from "./store.js";
 import { Transcript } from "./transcript.js";
 
 const message = byId("message");
 const dashboard = new Dashboard(byId("dashboard"));
-const transcript = new Transcript({ retry, edit: startEditing, example: (text) => send(text) });
+const transcript = new Transcript({ retry, edit: startEditing, choose: chooseVersion, example: (text) => send(text) });
 const onPhone = matchMedia("(pointer: coarse)").matches;
 const sidebarActions = { renamed, removed };
 
@@ -32,10 +34,18 @@ const PLACE_MS = 3000;
 
 let current = store.fresh();
 let placeTimer;
-let editing = false;
+/** The message that is being edited. */
+let editing = null;
 
 /** Shortcuts with Alt, by the code of their key: letters differ between keyboards. */
-const SHORTCUTS = { KeyN: newChat, KeyS: openSettings, KeyR: retry, KeyB: toggleDashboard, KeyT: switchTheme };
+const SHORTCUTS = {
+  KeyN: newChat,
+  KeyS: openSettings,
+  KeyR: () => retry(),
+  KeyB: toggleDashboard,
+  KeyT: switchTheme,
+  KeyF: () => byId("search").focus(),
+};
 
 const KEYS = [
   ["Enter", "Send"],
@@ -47,6 +57,7 @@ const KEYS = [
   ["Alt + S", "Settings"],
   ["Alt + B", "Dashboard"],
   ["Alt + T", "Theme: light, dark or system"],
+  ["Alt + F", "Search conversations"],
   ["/", "Focus the message field"],
   ["?", "Show this list"],
 ];
@@ -85,30 +96,49 @@ function keep(conversation) {
 }
 
 function send(text) {
-  if (text.trim() === "" || isRunning(current)) return;
-  if (editing) current.messages.splice(lastOfUser(), Infinity);
+  if ((text.trim() === "" && !hasFiles()) || isRunning(current)) return;
+  const edited = editing;
+  const versions = edited ? fork(current.messages, current.messages.indexOf(edited)) : undefined;
+  const files = takeFiles();
   cancelEditing();
-  current.messages.push({ role: "user", content: text });
-  current.title ||= store.titleFrom(text);
+  const role = edited?.role ?? "user";
+  current.messages.push({ role, content: text, files, edited: role === "assistant" || undefined, versions });
+  current.title ||= store.titleFrom(text || files[0].name);
   message.value = "";
   fitMessage();
-  run();
+  if (role === "user") run();
+  else changed();
 }
 
-function retry() {
-  if (isRunning(current) || lastOfUser() < 0) return;
-  current.messages.splice(lastOfUser() + 1, Infinity);
-  run();
+/** Answers again, as another version: in the place of an answer, or after what the user said. */
+function retry(said = current.messages[lastOfUser()]) {
+  if (isRunning(current) || !said) return;
+  const at = current.messages.indexOf(said) + (said.role === "user" ? 1 : 0);
+  run(fork(current.messages, at));
 }
 
-async function run() {
+function chooseVersion(said, version) {
+  if (isRunning(current)) return;
+  choose(current.messages, current.messages.indexOf(said), version);
+  changed();
+}
+
+/** Keeps and shows a conversation whose messages are others now. */
+function changed() {
+  current.updated = Date.now();
+  keep(current);
+  transcript.show(current, false);
+  refresh();
+}
+
+async function run(versions) {
   const conversation = current;
   conversation.updated = Date.now();
   keep(conversation);
   location.hash = `#chat/${conversation.id}`;
   followPlace();
   let begun = false;
-  await answer(conversation, (grown) => {
+  await answer(conversation, versions, (grown) => {
     const shown = conversation === current;
     if (!begun && shown) {
       transcript.show(current, true);
@@ -127,18 +157,23 @@ function lastOfUser() {
   return current.messages.findLastIndex(({ role }) => role === "user");
 }
 
-function startEditing() {
-  if (isRunning(current) || lastOfUser() < 0) return;
-  editing = true;
+function startEditing(said = current.messages[lastOfUser()]) {
+  if (isRunning(current) || !said) return;
+  editing = said;
   byId("editing").hidden = false;
-  message.value = current.messages[lastOfUser()].content;
+  byId("editing-what").textContent = said.role === "user" ? "Editing your message" : "Editing the answer";
+  message.value = said.content;
+  setFiles(said.files ?? []);
   fitMessage();
   message.focus();
 }
 
 function cancelEditing() {
-  if (editing) message.value = "";
-  editing = false;
+  if (editing) {
+    message.value = "";
+    setFiles([]);
+  }
+  editing = null;
   byId("editing").hidden = true;
   fitMessage();
 }
@@ -263,7 +298,34 @@ async function connect() {
   }
 }
 
+/** Files come from the button, by dropping them on the conversation, or with what is pasted. */
+function listenForFiles() {
+  const add = (list) => addFiles(list, current.model);
+  const chooser = byId("file-chooser");
+  byId("attach").addEventListener("click", () => chooser.click());
+  chooser.addEventListener("change", () => {
+    add([...chooser.files]);
+    chooser.value = "";
+  });
+  const carriesFiles = ({ dataTransfer }) => dataTransfer?.types.includes("Files");
+  byId("chat").addEventListener("dragover", (event) => carriesFiles(event) && event.preventDefault());
+  byId("chat").addEventListener("drop", (event) => {
+    if (!carriesFiles(event)) return;
+    event.preventDefault();
+    add([...event.dataTransfer.files]);
+  });
+  message.addEventListener("paste", ({ clipboardData }) => add([...clipboardData.files]));
+  const importer = byId("import-chooser");
+  byId("import").addEventListener("click", () => importer.click());
+  importer.addEventListener("change", async () => {
+    notice("import", await importFiles([...importer.files]));
+    importer.value = "";
+    refresh();
+  });
+}
+
 function listen() {
+  listenForFiles();
   const clicks = {
     "new-chat": newChat,
     "open-settings": openSettings,
@@ -272,6 +334,7 @@ function listen() {
     "cancel-edit": cancelEditing,
     scrim: closeSidebar,
     "open-help": () => open(byId("help")),
+    "export-all": exportAll,
   };
   for (const [id, click] of Object.entries(clicks)) byId(id).addEventListener("click", click);
   byId("open-sidebar").addEventListener("click", () => {
@@ -287,6 +350,7 @@ function listen() {
   byId("settings").addEventListener("close", () => current.messages.length > 0 && keep(current));
   message.addEventListener("keydown", onMessageKey);
   message.addEventListener("input", fitMessage);
+  byId("search").addEventListener("input", () => drawSidebar(current, sidebarActions));
   addEventListener("keydown", onKey);
   addEventListener("hashchange", route);
   addEventListener("popstate", route);

@@ -1,6 +1,6 @@
 // The dashboard: polls the server's status every second while it is open, and draws it.
 
-import { cache, status } from "./api.js";
+import { cache, recent, status } from "./api.js";
 import { duration, poolMap, rangeRow, rangeScale, short, timeChart } from "./charts.js";
 import { element } from "./elements.js";
 import { FleetCard } from "./fleet.js";
@@ -26,6 +26,7 @@ export class Dashboard {
     this.history = new History();
     this.fleet = new FleetCard();
     this.controller = null;
+    this.isNew = true;
     this.parts = {};
   }
 
@@ -34,10 +35,11 @@ export class Dashboard {
     if (this.controller) return;
     if (this.node.childElementCount === 0) this.build();
     this.controller = new AbortController();
+    this.isNew = true;
     this.ask(this.controller.signal);
   }
 
-  /** Stops polling; the samples stay. */
+  /** Stops polling. */
   close() {
     this.controller?.abort();
     this.controller = null;
@@ -54,6 +56,9 @@ export class Dashboard {
   async sample(signal) {
     try {
       const now = await status(signal);
+      // What was while nobody looked.
+      if (this.isNew) this.history.begin(await recent(signal), now);
+      this.isNew = false;
       this.history.add(now);
       showPlace(now);
       this.parts.problem.hidden = true;
@@ -216,11 +221,13 @@ export class Dashboard {
   }
 
   drawLatencies(latencies) {
+    const hidden = (text) => element("span", { class: "hidden-label" }, text);
     const head = element(
       "tr",
       {},
-      ...["", "p50", "p95", "p99"].map((text) => element("th", { scope: "col", class: text }, text)),
-      element("th", { class: "range-cell" }, rangeScale()),
+      element("th", { scope: "col" }, hidden("What")),
+      ...["p50", "p95", "p99"].map((text) => element("th", { scope: "col", class: text }, text)),
+      element("th", { scope: "col", class: "range-cell" }, hidden("Range"), rangeScale()),
     );
     const rows = LATENCIES.map(([name, text]) => {
       const { count, p50, p95, p99 } = latencies[name];

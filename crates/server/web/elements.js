@@ -73,6 +73,6 @@ function filled(node, properties, children) {
     else if (value !== false && value !== null && value !== undefined)
       node.setAttribute(name, value === true ? "" : value);
   }
-  node.append(...children.filter((child) => child !== null && child !== undefined));
+  node.append(...children.filter((child) => child !== null && child !== undefined && child !== ""));
   return node;
 }

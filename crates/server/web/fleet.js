@@ -15,6 +15,7 @@ const ROLES = {
   gone: "disconnected from stage",
   quarantined: "is quarantined: it was lost too often",
 };
+const HEADS = ["Stage", "Layers", "Worker", "Standbys", "Lost", "Step", "Expected", "Where the time goes"];
 /** Time of a step outside the stages. */
 const REST = "Other";
 
@@ -128,13 +129,12 @@ export class FleetCard {
       expected: plan?.ends_seconds,
     });
     const longest = Math.max(...rows.flatMap((row) => [total(row.times), row.expected ?? 0]));
-    const heads = ["Stage", "Layers", "Worker", "Standbys", "Lost", "Step", "Expected", "Where the time goes"];
     this.planned.hidden = !plan;
     this.table.replaceChildren(
       element(
         "table",
         { class: "stages" },
-        element("thead", {}, element("tr", {}, ...heads.map((text) => element("th", { scope: "col" }, text)))),
+        element("thead", {}, element("tr", {}, ...HEADS.map((text) => element("th", { scope: "col" }, text)))),
         element("tbody", {}, ...rows.map((row) => timeRow(row, longest))),
       ),
     );
@@ -156,8 +156,11 @@ function timeRow({ texts: [name, ...texts], times, expected }, longest) {
     "tr",
     {},
     element("th", { scope: "row" }, name),
-    ...[...texts, duration(known ? total(times) : null), duration(expected)].map((text) => element("td", {}, text)),
-    element("td", { class: "time-cell" }, known ? timeBar({ times, expected, longest }) : null),
+    // On a phone a row is a list, in which every cell says what it is.
+    ...[...texts, duration(known ? total(times) : null), duration(expected)].map((text, column) =>
+      element("td", { "data-head": HEADS[column + 1] }, text),
+    ),
+    element("td", { class: "time-cell", "data-head": HEADS.at(-1) }, known ? timeBar({ times, expected, longest }) : null),
   );
 }
 

@@ -34,10 +34,13 @@ export function showModel(conversation) {
   byId("model").value = conversation.model ?? byId("model").options[0].value;
 }
 
+/** The most tokens of a conversation with the selected model, if that is known. */
+export const contextLength = () => contexts.get(byId("model").value);
+
 /** Shows how much of the context is used. */
 export function showContextUse(conversation) {
   const used = conversation.messages.findLast(({ usage }) => usage)?.usage.total_tokens;
-  const context = contexts.get(byId("model").value);
+  const context = contextLength();
   const text = used && context ? `${used.toLocaleString("en")} of ${context.toLocaleString("en")} tokens` : "";
   byId("context-use").textContent = text;
 }

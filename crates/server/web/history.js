@@ -19,18 +19,28 @@ export class History {
     this.clear();
   }
 
-  /** Adds a status of the server. */
-  add(status) {
+  /** Adds a status of the server, and when it was. */
+  add(status, at = Date.now()) {
     // A restarted server counts from zero.
     if (this.before && status.uptime_seconds < this.before.uptime_seconds) this.clear();
-    const sample = { at: Date.now(), running: status.service.running, waiting: status.service.waiting };
+    const sample = { at, running: status.service.running, waiting: status.service.waiting };
     const seconds = this.before ? status.uptime_seconds - this.before.uptime_seconds : 0;
     for (const [name, counter] of Object.entries(RATES)) {
       const grown = this.before ? status.service[counter] - this.before.service[counter] : 0;
-      sample[name] = seconds > 0 ? grown / seconds : 0;
+      // A model that took the place of another counts from zero too.
+      sample[name] = seconds > 0 ? Math.max(0, grown) / seconds : 0;
     }
     this.samples = [...this.samples, sample].slice(-LENGTH);
     this.before = status;
+  }
+
+  /** Begins with what the server kept of the time before, up to the status of now. */
+  begin(samples, { uptime_seconds: uptime }) {
+    this.clear();
+    const now = Date.now();
+    for (const sample of samples) {
+      if (sample.uptime_seconds < uptime) this.add(sample, now - (uptime - sample.uptime_seconds) * 1000);
+    }
   }
 
   /** Points of a line: seconds ago, value. */

@@ -1,14 +1,17 @@
 // Markdown within a line: emphasis, code, links. Everything becomes text nodes and a few known elements.
 
 import { element } from "./elements.js";
+import { formula } from "./math.js";
 
 /** Deeper nesting is shown as it was written. */
 const DEEPEST = 6;
 /** Longer labels are treated as text, so that many brackets do not cause repeated searches. */
 const LONGEST_LABEL = 1000;
 const LONGEST_ADDRESS = 2000;
+const LONGEST_FORMULA = 2000;
 
-const SPECIAL = /[\\`*_~[!<\n]|https?:\/\//g;
+const SPECIAL = /[\\`*_~[!<\n$]|https?:\/\//g;
+const NOTE_MARK = /\[\^([^\]\s]{1,40})\]/y;
 const BARE_ADDRESS = /https?:\/\/[^\s<>"'`\\]+/y;
 const BRACKETED = /<(https?:\/\/[^\s<>]{1,2000})>/y;
 const BREAK = /<br ?\/?>/iy;
@@ -67,12 +70,16 @@ function special(place) {
   switch (text[at]) {
     case "\n":
       return { node: element("br"), end: at + 1 };
+    case "$":
+      return text[at + 1] === "$" ? enclosed(place, "$$", "$$", true) : inDollars(place);
     case "\\":
+      if (text[at + 1] === "(") return enclosed(place, "\\(", "\\)", false);
+      if (text[at + 1] === "[") return enclosed(place, "\\[", "\\]", true);
       return PUNCTUATION.test(text[at + 1] ?? "") ? { plain: text[at + 1], end: at + 2 } : null;
     case "`":
       return code(place);
     case "[":
-      return link(place, at);
+      return noteMark(text, at) ?? link(place, at);
     // An image would be loaded from another server; its name and address are shown instead.
     case "!":
       return text[at + 1] === "[" ? link(place, at + 1) : null;
@@ -102,6 +109,37 @@ function code({ text, at, endless }) {
   const inner = text.slice(at + run, end).replaceAll("\n", " ");
   const padded = inner.length > 2 && inner.startsWith(" ") && inner.endsWith(" ") && inner.trim() !== "";
   return { node: element("code", {}, padded ? inner.slice(1, -1) : inner), end: end + run };
+}
+
+/** A formula between two marks; the first mark as it is if there is no second. */
+function enclosed({ text, at, endless }, opening, closing, display) {
+  const from = at + opening.length;
+  const end = endless.has(closing) ? -1 : text.indexOf(closing, from);
+  if (end < 0) endless.add(closing);
+  if (end <= from || end - from > LONGEST_FORMULA) return { plain: opening, end: from };
+  return { node: formula(text.slice(from, end).trim(), display), end: end + closing.length };
+}
+
+/** A formula between dollar signs, which amounts of money have too: a formula touches both of its signs, and no digit follows. */
+function inDollars({ text, at, endless }) {
+  const literal = { plain: "$", end: at + 1 };
+  if (endless.has("$") || /^\s?$/.test(text[at + 1] ?? "")) return literal;
+  const last = Math.min(text.length, at + LONGEST_FORMULA);
+  for (let end = at + 1; end < last; end += 1) {
+    if (text[end] === "\\") end += 1;
+    else if (text[end] === "$") {
+      if (/\s/.test(text[end - 1]) || /\d/.test(text[end + 1] ?? "")) return literal;
+      return { node: formula(text.slice(at + 1, end), false), end: end + 1 };
+    }
+  }
+  if (last === text.length) endless.add("$");
+  return literal;
+}
+
+function noteMark(text, at) {
+  NOTE_MARK.lastIndex = at;
+  const name = NOTE_MARK.exec(text)?.[1];
+  return name ? { node: element("sup", {}, name), end: NOTE_MARK.lastIndex } : null;
 }
 
 function emphasis({ text, at, depth, endless }) {

@@ -2,11 +2,15 @@
 
 import { copyButton, element } from "./elements.js";
 import { inline } from "./inline.js";
+import { formula } from "./math.js";
+import { coloured } from "./syntax.js";
 
 /** Deeper nesting is shown as it was written. */
 const DEEPEST = 8;
 /** Longer texts are shown as plain text. */
 const LONGEST = 400_000;
+/** The most lines of a formula. */
+const FORMULA_LINES = 100;
 
 const FENCE = /^ {0,3}(`{3,}|~{3,}) *([^`\s]{0,40})[^`]*$/;
 const HEADING = /^ {0,3}(#{1,6})(?:\s(.*))?$/;
@@ -14,6 +18,7 @@ const RULE = /^ {0,3}([-*_])( *\1){2,} *$/;
 const QUOTE = /^ {0,3}> ?/;
 const ITEM = /^( *)([-*+]|\d{1,9}[.)])( +|$)(.*)$/;
 const TASK = /^\[([ xX])\] /;
+const NOTE = /^ {0,3}\[\^([^\]\s]{1,40})\]: ?(.*)$/;
 const DELIMITERS = /^ {0,3}\|?( *:?-+:? *\|)+( *:?-+:? *)?$/;
 
 /** A growing text shown in an element. */
@@ -65,6 +70,14 @@ const READERS = [
   { begins: (lines, at) => QUOTE.test(lines[at]), read: readQuote },
   { begins: (lines, at) => ITEM.test(lines[at]), read: readList },
   { begins: isTable, read: readTable },
+  { begins: (lines, at) => formulaEnd(lines, at) !== null, read: readFormula },
+  { begins: (lines, at) => NOTE.test(lines[at]), read: readNote },
+];
+
+/** What encloses formulas that stand on lines of their own. */
+const FORMULA_MARKS = [
+  ["$$", "$$"],
+  ["\\[", "\\]"],
 ];
 
 function readParagraph(lines, at, depth) {
@@ -89,6 +102,40 @@ function readFence(lines, at) {
     .map((line) => line.slice(Math.min(indent, indentOf(line))))
     .join("\n");
   return { block: { kind: "code", language, text }, end: end + 1 };
+}
+
+/** Where the formula that begins here ends, and its marks; null if none begins or it has no end yet. */
+function formulaEnd(lines, at) {
+  const first = lines[at].trim();
+  const marks = FORMULA_MARKS.find(([opening]) => first.startsWith(opening));
+  if (!marks) return null;
+  const [opening, closing] = marks;
+  if (first.length > opening.length && first.indexOf(closing, opening.length) === first.length - closing.length) {
+    return { marks, end: at };
+  }
+  if (first.indexOf(closing, opening.length) >= 0) return null;
+  const last = Math.min(lines.length, at + FORMULA_LINES);
+  for (let end = at + 1; end < last; end += 1) {
+    if (lines[end].trim().endsWith(closing)) return { marks, end };
+  }
+  return null;
+}
+
+function readFormula(lines, at) {
+  const {
+    marks: [opening, closing],
+    end,
+  } = formulaEnd(lines, at);
+  const text = lines.slice(at, end + 1).join("\n").trim();
+  return { block: { kind: "formula", text: text.slice(opening.length, -closing.length).trim() }, end: end + 1 };
+}
+
+function readNote(lines, at) {
+  const [, name, first] = NOTE.exec(lines[at]);
+  let end = at + 1;
+  while (end < lines.length && lines[end].trim() !== "" && indentOf(lines[end]) >= 2) end += 1;
+  const text = [first, ...lines.slice(at + 1, end)].map((line) => line.trim()).join("\n");
+  return { block: { kind: "note", name, text }, end };
 }
 
 function readHeading(lines, at) {
@@ -200,6 +247,8 @@ const DRAW = {
   rule: () => element("hr"),
   quote: ({ blocks }) => element("blockquote", {}, ...blocks.map(draw)),
   code: drawCode,
+  formula: ({ text }) => element("p", { class: "formula", tabindex: "0" }, formula(text, true)),
+  note: ({ name, text }) => element("p", { class: "note-text" }, element("sup", {}, name), " ", ...inline(text)),
   list: drawList,
   table: drawTable,
 };
@@ -215,7 +264,7 @@ function drawCode({ language, text }) {
     element("span", {}, language || "text"),
     copyButton("Copy this code", () => text),
   );
-  const body = element("pre", { tabindex: "0", "aria-label": "Code" }, element("code", {}, text));
+  const body = element("pre", { tabindex: "0", "aria-label": "Code" }, element("code", {}, ...coloured(text, language)));
   return element("figure", { class: "code" }, head, body);
 }
 

@@ -1,11 +1,12 @@
-// One message on the page: text, reasoning, error and actions.
+// One message on the page: text, files, reasoning, error and actions.
 
 import { announce, copyButton, element, iconButton } from "./elements.js";
+import { fileList } from "./files.js";
 import { Markdown } from "./markdown.js";
 
 /** A message and its element. */
 export class MessageView {
-  /** `actions` holds `retry` and `edit`, where they are possible. */
+  /** `actions` holds `retry`, `edit` and `choose`, each called with a message. */
   constructor(message, actions) {
     this.message = message;
     this.actions = actions;
@@ -18,13 +19,16 @@ export class MessageView {
       element("summary", {}, "Thoughts"),
       this.thoughts,
     );
+    this.waiting = element("p", { class: "waiting", role: "status", hidden: true }, "The connection is lost. Trying again…");
     this.foot = element("div", { class: "foot" });
     const ofUser = message.role === "user";
     this.node = element(
       "article",
       { class: `message ${message.role}`, "aria-label": ofUser ? "You said" : "The model said" },
       ofUser ? null : this.folded,
+      message.files ? fileList(message.files) : null,
       this.body,
+      this.waiting,
       this.foot,
     );
     this.answer = new Markdown(this.body);
@@ -34,9 +38,11 @@ export class MessageView {
 
   /** Shows the message as it is now. */
   update() {
-    const { role, content, reasoning } = this.message;
+    const { role, content, reasoning, waiting } = this.message;
+    this.waiting.hidden = !waiting;
     if (role === "user") {
       this.body.textContent = content;
+      this.body.hidden = content === "";
     } else {
       const complete = this.answer.update(content);
       if (this.answering) complete.forEach((node) => announce(node.textContent));
@@ -59,13 +65,14 @@ export class MessageView {
     this.update();
   }
 
-  /** Draws the line below the message; only the last ones can be changed. */
-  drawFoot({ last, lastOfUser }) {
-    const { role, content, error, stopped, usage, seconds, cut } = this.message;
+  /** Draws the line below the message. While an answer is under way, nothing can be changed. */
+  drawFoot({ last, busy }) {
+    const { role, content, error, stopped, edited, usage, seconds, cut } = this.message;
     this.foot.replaceChildren();
     this.node.classList.toggle("last", last);
     if (this.answering) return;
     const notes = [
+      edited ? "Edited" : null,
       stopped ? "Stopped" : null,
       cut ? "Length limit reached" : null,
       usage ? counted(usage.completion_tokens, "token") : null,
@@ -74,10 +81,34 @@ export class MessageView {
     if (error) this.foot.append(element("p", { class: "error", role: "alert" }, error));
     const tools = element("div", { class: "tools" });
     if (content) tools.append(copyButton("Copy this message", () => content));
-    if (lastOfUser) tools.append(iconButton("edit", "Edit this message", this.actions.edit));
-    if (last) tools.append(iconButton("retry", role === "user" ? "Answer this" : "Regenerate", this.actions.retry));
+    if (!busy) tools.append(...this.changes(role));
     const note = notes.filter((text) => text !== null).join(" · ");
     this.foot.append(element("div", { class: "foot-row" }, tools, note && element("span", { class: "note" }, note)));
+  }
+
+  /** What changes the conversation from this message on. */
+  changes(role) {
+    const { message, actions } = this;
+    const retry = role === "user" ? "Answer this" : "Regenerate";
+    return [
+      iconButton("edit", "Edit this message", () => actions.edit(message)),
+      iconButton("retry", retry, () => actions.retry(message)),
+      ...this.versions(),
+    ];
+  }
+
+  /** Leads to the other versions of this message, if it has some. */
+  versions() {
+    const { message, actions } = this;
+    if (!message.versions) return [];
+    const { shown, others } = message.versions;
+    const step = (name, label, version) =>
+      iconButton(name, label, () => actions.choose(message, version), { disabled: !(version in others) });
+    return [
+      step("left", "Version before", shown - 1),
+      element("span", { class: "note", role: "status" }, `${shown + 1} of ${others.length}`),
+      step("right", "Version after", shown + 1),
+    ];
   }
 }
 

@@ -1,6 +1,7 @@
 // A running answer: requests it and appends its chunks to a message until it ends or is stopped.
 
 import { chat } from "./api.js";
+import { sentText } from "./files.js";
 import { requestFields } from "./settings.js";
 
 const THOUGHT_BEGINS = "<think>";
@@ -23,14 +24,16 @@ export function stop(conversation) {
   runs.get(conversation.id)?.controller.abort();
 }
 
-/** Answers a conversation: adds a message to it and calls `changed` whenever it has grown. */
-export async function answer(conversation, changed) {
+/**
+ * Answers a conversation: adds a message to it, which is one of these versions, and calls `changed` whenever it has grown.
+ */
+export async function answer(conversation, versions, changed) {
   const sent = conversation.messages
-    .filter(({ content }) => content !== "")
-    .map(({ role, content }) => ({ role, content }));
+    .map((message) => ({ role: message.role, content: sentText(message) }))
+    .filter(({ content }) => content !== "");
   const system = conversation.settings.system.trim();
   const messages = system === "" ? sent : [{ role: "system", content: system }, ...sent];
-  const message = { role: "assistant", content: "" };
+  const message = { role: "assistant", content: "", versions };
   const controller = new AbortController();
   conversation.messages.push(message);
   runs.set(conversation.id, { conversation, controller });
@@ -38,20 +41,22 @@ export async function answer(conversation, changed) {
   try {
     const body = { messages, ...requestFields(conversation.settings) };
     if (conversation.model) body.model = conversation.model;
-    await receive(body, message, controller.signal, () => changed(message));
+    const waits = (waiting) => changed(Object.assign(message, { waiting }));
+    await receive(message, chat(body, { signal: controller.signal, waits }), () => changed(message));
   } catch (error) {
     if (error.name === "AbortError") message.stopped = true;
     else message.error = error.message;
   } finally {
+    delete message.waiting;
     runs.delete(conversation.id);
     conversation.updated = Date.now();
     changed(message);
   }
 }
 
-async function receive(body, message, signal, changed) {
+async function receive(message, chunks, changed) {
   let [said, thought, firstAt] = ["", "", null];
-  for await (const chunk of chat(body, signal)) {
+  for await (const chunk of chunks) {
     if (chunk.usage) {
       message.usage = chunk.usage;
       message.seconds = firstAt === null ? 0 : (performance.now() - firstAt) / 1000;

@@ -1,7 +1,7 @@
 // The list of conversations, with their actions: rename, export, delete.
 
 import { ask } from "./dialogs.js";
-import { byId, download, element, iconButton } from "./elements.js";
+import { announce, byId, download, element, iconButton } from "./elements.js";
 import { running } from "./run.js";
 import * as store from "./store.js";
 
@@ -9,18 +9,24 @@ const DAY_MS = 86_400_000;
 
 /** Draws the list; `actions` holds `renamed` and `removed`, called with a conversation. */
 export function drawSidebar(current, actions) {
-  const kept = store.all();
-  const open = running().filter((conversation) => !kept.some(({ id }) => id === conversation.id));
-  const groups = Object.entries(Object.groupBy([...open, ...kept], ({ updated }) => age(updated)));
-  const nodes = groups.map(([name, conversations]) =>
+  const wanted = byId("search").value.trim();
+  const groups = wanted === "" ? byAge() : [["Found", store.search(wanted)]];
+  const nodes = groups.map(([name, found]) =>
     element(
       "section",
       {},
-      element("h2", {}, name),
-      element("ul", {}, ...conversations.map((conversation) => drawEntry(conversation, current, actions))),
+      element("h2", {}, found.length === 0 ? "Nothing found" : name),
+      element("ul", {}, ...found.map((entry) => drawEntry(entry, current, actions))),
     ),
   );
   byId("conversations").replaceChildren(...nodes);
+}
+
+function byAge() {
+  const kept = store.all();
+  const open = running().filter((conversation) => !kept.some(({ id }) => id === conversation.id));
+  const entries = [...open, ...kept].map((conversation) => ({ conversation, around: "" }));
+  return Object.entries(Object.groupBy(entries, ({ conversation }) => age(conversation.updated)));
 }
 
 /** Saves all conversations as one file. */
@@ -28,12 +34,29 @@ export function exportAll() {
   download("cascadia-conversations.json", store.all());
 }
 
-function drawEntry(conversation, current, actions) {
+/** Takes in exported conversations; returns what went wrong, if anything did. */
+export async function importFiles(files) {
+  const problems = [];
+  for (const file of files) {
+    try {
+      const count = store.importFrom(await file.text());
+      if (count === 0) problems.push(`${file.name} has no conversations.`);
+      else announce(`${count} conversations imported`);
+    } catch (error) {
+      const full = error instanceof store.StorageFull;
+      problems.push(full ? "The browser’s storage is full." : `${file.name} is no file that this page exported.`);
+    }
+  }
+  return problems.join(" ") || null;
+}
+
+function drawEntry({ conversation, around }, current, actions) {
   const { id, title } = conversation;
   const link = element(
     "a",
     { href: `#chat/${id}`, "aria-current": id === current.id ? "page" : null },
     title || "Untitled",
+    around && element("small", {}, around),
   );
   const more = iconButton("more", `Actions for ${title}`, () => openMenu(more, conversation, actions), {
     "aria-haspopup": "menu",

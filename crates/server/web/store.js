@@ -1,5 +1,6 @@
 // Conversations in the browser's storage: one entry each, so that two tabs do not overwrite each other.
 
+import { areVersions } from "./branches.js";
 import { DEFAULTS } from "./settings.js";
 
 const PREFIX = "cascadia.conversation.";
@@ -29,6 +30,30 @@ export function all() {
     .map((key) => valid(read(key)))
     .filter((conversation) => conversation !== null);
   return found.sort((one, other) => other.updated - one.updated);
+}
+
+/** Conversations in which a text occurs, each with the words around it, or with nothing if it is in the title. */
+export function search(text) {
+  const wanted = text.toLowerCase();
+  return all().flatMap((conversation) => {
+    if (conversation.title.toLowerCase().includes(wanted)) return [{ conversation, around: "" }];
+    const said = conversation.messages.find(({ content }) => content.toLowerCase().includes(wanted))?.content;
+    if (said === undefined) return [];
+    const at = said.toLowerCase().indexOf(wanted);
+    return [{ conversation, around: `${at > 20 ? "…" : ""}${said.slice(Math.max(0, at - 20), at + 60)}` }];
+  });
+}
+
+/** Stores the conversations of an exported file; says how many those are. Those that are here already get new ids. */
+export function importFrom(text) {
+  const stored = JSON.parse(text);
+  const found = (Array.isArray(stored) ? stored : [stored]).map(valid).filter((conversation) => conversation !== null);
+  for (const conversation of found) {
+    const here = find(conversation.id);
+    if (here && JSON.stringify(here) === JSON.stringify(conversation)) continue;
+    save(here ? { ...conversation, id: fresh().id } : conversation);
+  }
+  return found.length;
 }
 
 /** A conversation, or null. */
@@ -92,9 +117,15 @@ function write(key, text) {
 
 /** Stored data may come from another version or have been edited: it is used only if it has the right shape. */
 function valid(conversation) {
-  const isMessage = (message) => typeof message?.role === "string" && typeof message.content === "string";
+  const isFile = (file) => typeof file?.name === "string" && typeof file.text === "string";
+  const isMessage = (message) =>
+    typeof message?.role === "string" &&
+    typeof message.content === "string" &&
+    (message.files === undefined || (Array.isArray(message.files) && message.files.every(isFile))) &&
+    areVersions(message.versions, isMessage);
   const fits =
     typeof conversation?.id === "string" &&
+    typeof conversation.title === "string" &&
     Array.isArray(conversation.messages) &&
     conversation.messages.every(isMessage);
   return fits ? { ...conversation, settings: { ...DEFAULTS, ...conversation.settings } } : null;

@@ -14,7 +14,7 @@ const NEAR_THE_END = 80;
 
 /** Shows one conversation at a time. */
 export class Transcript {
-  /** `actions` holds `retry`, `edit` and `example`. */
+  /** `actions` holds `retry`, `edit`, `choose` and `example`. */
   constructor(actions) {
     this.actions = actions;
     this.scroller = byId("scroller");
@@ -55,12 +55,8 @@ export class Transcript {
   }
 
   drawFeet() {
-    const lastOfUser = this.views.findLast((view) => view.message.role === "user");
-    const answering = this.views.at(-1)?.answering;
-    this.views.forEach((view, index) => {
-      const last = !answering && index === this.views.length - 1;
-      view.drawFoot({ last, lastOfUser: !answering && view === lastOfUser });
-    });
+    const busy = this.views.at(-1)?.answering ?? false;
+    this.views.forEach((view, index) => view.drawFoot({ last: !busy && index === this.views.length - 1, busy }));
   }
 
   scrollToEnd() {
@@ -79,7 +75,7 @@ export class Transcript {
     return element(
       "section",
       { class: "empty" },
-      element("h1", {}, "What is on your mind?"),
+      element("h2", {}, "What is on your mind?"),
       element("div", { class: "examples" }, ...EXAMPLES.map(example)),
     );
   }

@@ -19,7 +19,9 @@ fn inspect_shows_what_was_measured() {
     let kernels = || json(&cascadia(&cache, &["inspect", model, "--json"]))["kernels"].clone();
     let kind = "Q8_0 1536x512 rows";
     assert_eq!(kernels()[kind], serde_json::json!([]));
-    let report = cascadia(&cache, &["inspect", model]).stdout;
+    let short = cascadia(&cache, &["inspect", model]).stdout;
+    assert!(short.lines().count() <= 10 && short.contains("Q8_0 (") && short.contains("runs here      yes"), "{short}");
+    let report = cascadia(&cache, &["inspect", model, "--verbose"]).stdout;
     assert!(report.contains(kind) && report.contains("not measured on this machine yet"), "{report}");
     assert!(!cache.join("cascadia").exists(), "inspect measures nothing");
 
@@ -27,7 +29,7 @@ fn inspect_shows_what_was_measured() {
     assert_eq!(cascadia(&cache, &arguments).code, 0);
     let measured = kernels()[kind].clone();
     assert_eq!((measured[0]["threads"].as_u64(), measured.as_array().map(Vec::len)), (Some(2), Some(1)), "{measured}");
-    let report = cascadia(&cache, &["inspect", model]).stdout;
+    let report = cascadia(&cache, &["inspect", model, "-v"]).stdout;
     let shown = format!("{} (2 threads, ", measured[0]["reading"].as_str().expect("a way"));
     assert!(report.contains(&shown), "{shown} {report}");
 }

@@ -90,3 +90,25 @@ fn a_reader_that_leaves_early_is_no_failure() {
     assert!(child.wait().unwrap().success(), "{complaint}");
     assert!(complaint.is_empty(), "{complaint}");
 }
+
+#[test]
+fn shells_and_manuals_know_all_commands() {
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let done = cascadia(&["completions", shell]);
+        assert!(done.code == 0 && done.stdout.contains("keep-alive"), "{shell}: {}", done.stderr);
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let pages = folder.path().join("man1");
+    let done = cascadia(&["man", pages.to_str().expect("a UTF-8 path")]);
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    for page in ["cascadia.1", "cascadia-serve.1", "cascadia-keys-new.1"] {
+        let text = std::fs::read_to_string(pages.join(page)).expect(page);
+        assert!(text.contains(".SH NAME"), "{page}");
+    }
+}
+
+#[test]
+fn more_threads_than_processors_are_remarked() {
+    let done = cascadia(&["run", "-p", "Hello", "-n", "1", "--threads", "500"]);
+    assert!(done.code == 0 && done.stderr.contains("--threads 500 is more than the"), "{}", done.stderr);
+}

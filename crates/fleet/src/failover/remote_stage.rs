@@ -54,6 +54,8 @@ pub struct RemoteStage {
 
 struct State {
     current: Option<WorkerLink>,
+    /// The name of the machine that computed last.
+    last: Option<String>,
     /// Who computes along with it.
     standbys: StandbyState,
     /// Who computes some of it again where there is no standby.
@@ -96,6 +98,7 @@ impl RemoteStage {
                 &clock,
                 State {
                     current: None,
+                    last: None,
                     standbys: StandbyState::default(),
                     recheck: None,
                     served: None,
@@ -168,6 +171,7 @@ impl RemoteStage {
     fn take(&self, worker: WorkerLink, state: &mut State) {
         self.workers.note(Verb::StageTaken, &worker.node, self.describe());
         self.note(|status| status.node = Some(worker.node.clone()));
+        state.last = Some(worker.node.clone());
         state.current = Some(worker);
         let now = self.now();
         (state.seen, state.asked) = (now, now);
@@ -210,7 +214,10 @@ impl RemoteStage {
                 return Ok(());
             }
         }
-        Err("no machine holds their shard; start a worker for it".to_owned())
+        Err(match &state.last {
+            Some(node) => format!("{node} is offline; turn it on, or add a machine"),
+            None => "no machine has them; add one, or start its worker".to_owned(),
+        })
     }
 
     /// Sends a step and waits for its rows; says how many microseconds it was computed.

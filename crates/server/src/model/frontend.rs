@@ -17,6 +17,7 @@ use super::adapters::ServedAdapters;
 use super::constraints::OutputConstraints;
 use super::keep_alive::KeepAlive;
 use super::reply_format::ReplyFormat;
+use super::short_name::is_short_for;
 use crate::answer::answer_stream::{AnswerStream, ChoiceParser};
 use crate::answer::jobs::Jobs;
 use crate::answer::resume_log::Recorder;
@@ -284,6 +285,9 @@ impl ModelFrontend {
     /// What follows the name of this model: nothing, or adapters. Clients of vLLM give the name of an adapter alone. `None` in
     /// the name of another model.
     fn selection<'a>(&self, name: &'a str) -> Option<&'a str> {
+        if is_short_for(name, &self.model.name) {
+            return Some("");
+        }
         let names =
             [self.model.name.as_str(), DEFAULT].into_iter().chain(self.common.aliases.iter().map(String::as_str));
         let after_model = names.into_iter().find_map(|base| match name.strip_prefix(base)? {

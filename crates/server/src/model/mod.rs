@@ -6,6 +6,7 @@ pub(crate) mod frontend;
 pub(crate) mod keep_alive;
 pub(crate) mod on_demand;
 mod reply_format;
+mod short_name;
 pub(crate) mod slot;
 
 use frontend::ServedModel;

@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::frontend::{DEFAULT, LATEST, ModelDetails, ModelFrontend, ServedModel, unix_seconds};
 use super::keep_alive::KeepAlive;
+use super::short_name::is_short_for;
 use super::slot::ModelSlot;
 use crate::error::{ApiError, ErrorKind, ServerError};
 use crate::request::validate::shortened;
@@ -125,10 +126,13 @@ impl OnDemand {
     /// The number of the model that a request names.
     pub(crate) fn find(&self, name: Option<&str>) -> Result<usize, ApiError> {
         let Some(name) = name else { return Ok(0) };
-        let position = |name: &str| self.offered.models.iter().position(|model| model.name == name);
+        let models = self.offered.models.iter();
+        let mut meant = models.clone().enumerate().filter(|(_, model)| is_short_for(name, &model.name));
+        let found = models.clone().position(|model| model.name == name);
+        // A short name that two models have is neither of them.
+        let found = found.or_else(|| meant.next().filter(|_| meant.next().is_none()).map(|(position, _)| position));
         let plain = || name.strip_suffix(LATEST)?.strip_suffix(':');
         let is_first = |name: &str| name == DEFAULT || self.slot.is_alias(name);
-        let found = position(name).or_else(|| position(plain()?));
         let found = found.or_else(|| (is_first(name) || plain().is_some_and(is_first)).then_some(0));
         found.ok_or_else(|| {
             let names: Vec<String> = self.offered.models.iter().map(|model| format!("`{}`", model.name)).collect();

@@ -6,5 +6,6 @@ pub(crate) mod health;
 pub(crate) mod kv;
 pub(crate) mod logs;
 pub(crate) mod metrics;
+pub(crate) mod recent;
 pub(crate) mod status;
 pub(crate) mod traces;

@@ -146,7 +146,7 @@ pub(crate) async fn status(State(app): State<Arc<App>>, Extension(caller): Exten
     let frontend = app.model.current();
     let service = &frontend.model.service;
     let (snapshot, work, metrics) = (service.snapshot(), frontend.format_work(), &app.metrics);
-    let numbers = values(NUMBERS, &snapshot).chain(values(FORMAT_NUMBERS, &work));
+    let numbers = numbers(&snapshot).chain(values(FORMAT_NUMBERS, &work));
     let numbers = numbers.map(|(name, value)| (name.to_owned(), value.into())).collect::<serde_json::Map<_, _>>();
     let latencies = DURATIONS.iter().map(|(name, _, find)| ((*name).to_owned(), quantiles(find(metrics))));
     json(&json!({
@@ -169,6 +169,11 @@ pub(crate) async fn status(State(app): State<Arc<App>>, Extension(caller): Exten
         "prefix_hit_rate":
             ratio(snapshot.reused_tokens as f64, snapshot.reused_tokens as f64 + snapshot.prompt_tokens as f64),
     }))
+}
+
+/// The numbers of a service by their names.
+pub(super) fn numbers(snapshot: &Snapshot) -> impl Iterator<Item = (&'static str, f64)> {
+    values(NUMBERS, snapshot)
 }
 
 /// A model that requests may name, and what it is doing.

@@ -7,12 +7,16 @@ use crate::harness::{Running, loaded, until};
 
 /// Two models that are in memory together, or one at a time.
 fn start(together: bool) -> Running {
+    start_named(&["large", "small"], together)
+}
+
+fn start_named(names: &[&str], together: bool) -> Running {
     let model = |name: &str| {
         let own = name.to_owned();
         let (details, load) = (Default::default(), Box::new(move || Ok(loaded(&own))));
         OnDemandModel { name: name.to_owned(), details, load }
     };
-    let models = vec![model("large"), model("small")];
+    let models = names.iter().map(|name| model(name)).collect();
     Running::serve(OnDemandModels { models, together, keep_alive: KeepAlive(None) }, ServerOptions::default())
 }
 
@@ -48,6 +52,21 @@ fn requests_are_answered_by_the_model_that_they_name() {
         assert_eq!(unknown.status, 404);
         assert!(unknown.text().contains("this server has `large`, `small`"), "{}", unknown.text());
     }
+}
+
+#[test]
+fn short_names_mean_the_model_that_has_them() {
+    let server = start_named(&["qwen3:4b-q4_k_m", "qwen3:8b-q4_k_m", "smol:135m-q8_0"], false);
+    let ask = |name: &str| {
+        let reply = server.post("/v1/completions", &json!({"model": name, "prompt": "Snow", "max_tokens": 1})).json();
+        reply["model"].as_str().map(str::to_owned).ok_or(reply["error"]["code"].clone())
+    };
+    for (name, model) in
+        [("smol", "smol:135m-q8_0"), ("qwen3:8b", "qwen3:8b-q4_k_m"), ("smol:latest", "smol:135m-q8_0")]
+    {
+        assert_eq!(ask(name), Ok(model.to_owned()), "{name}");
+    }
+    assert_eq!(ask("qwen3"), Err(json!("model_not_found")), "two have this name");
 }
 
 #[test]

@@ -113,10 +113,14 @@ pub enum Command {
     Worker(WorkerCommand),
     /// Show the tokens of a text or a conversation.
     Tokenize(TokenizeFlags),
+    /// Print a script that lets a shell complete commands and flags.
+    Completions(CompletionsFlags),
+    /// Write the manual pages.
+    Man(ManFlags),
 }
 
 /// Flags of `run`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(after_help = "Examples:\n  cascadia run smollm2 \"Why is the sky blue?\"\n  cascadia run qwen3:4b\n  \
     cascadia run org/name:Q4_K_M -p \"Describe a lighthouse at night.\" --seed 7\n  \
     cascadia run model.gguf --raw -p \"Once upon a time\" -n 64 --temp 0\n  echo \"Hello\" | cascadia run org/name --json\n  \
@@ -170,7 +174,7 @@ pub struct RunFlags {
 }
 
 /// Flags for sampling.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Sampling")]
 pub struct SamplingFlags {
     /// Temperature. 0 always picks the most likely token (greedy) [default: the model's, or 0.8].
@@ -328,16 +332,36 @@ pub struct MachineFlags {
 
 /// Flags of `inspect`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  cascadia inspect model.gguf --ctx 8192")]
+#[command(after_help = "Examples:\n  cascadia inspect model.gguf --ctx 8192\n  cascadia inspect qwen3:4b --verbose")]
 pub struct InspectFlags {
     /// A short name (qwen3:4b), org/name on the Hugging Face Hub, a .gguf file or a model folder.
     pub model: String,
     /// Context length to compute the memory for [default: the model's limit].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub ctx: Option<u32>,
-    /// Print the result as one JSON object.
+    /// Print everything that the files say, and every tensor.
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// Print all of it as one JSON object.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Flags of `completions`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  cascadia completions bash > ~/.local/share/bash-completion/completions/cascadia\n  \
+    cascadia completions zsh > \"${fpath[1]}/_cascadia\"\n  cascadia completions fish > ~/.config/fish/completions/cascadia.fish")]
+pub struct CompletionsFlags {
+    /// The shell.
+    pub shell: clap_complete::Shell,
+}
+
+/// Flags of `man`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  cascadia man ~/.local/share/man/man1")]
+pub struct ManFlags {
+    /// The folder for the pages; it is made if need be.
+    pub folder: PathBuf,
 }
 
 /// Flags of `bench`.

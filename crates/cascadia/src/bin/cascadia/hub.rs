@@ -70,6 +70,11 @@ pub(crate) fn cache_folder() -> Option<PathBuf> {
     folder("XDG_CACHE_HOME", ".cache")
 }
 
+/// Where programs keep what they did: `XDG_STATE_HOME`, or `.local/state` in the home folder.
+pub(crate) fn state_folder() -> Option<PathBuf> {
+    folder("XDG_STATE_HOME", ".local/state")
+}
+
 /// Where people keep their settings: `XDG_CONFIG_HOME`, or `.config` in the home folder.
 fn config_folder() -> Option<PathBuf> {
     folder("XDG_CONFIG_HOME", ".config")

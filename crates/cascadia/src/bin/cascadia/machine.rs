@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread::available_parallelism;
 
 use anyhow::Context;
 use cascadia::{Kernels, Threads, interleave_memory};
@@ -13,6 +14,16 @@ use crate::flags::{ComputeFlags, KernelChoice, MachineFlags, NumaChoice, PageFla
 use crate::hub;
 use crate::output::remark;
 
+/// Says so where more threads are asked for than can run at once: each of them waits for the slowest.
+pub(crate) fn warn_of_threads(asked: Option<u32>) {
+    let cores = available_parallelism().map_or(u32::MAX, |cores| cores.get() as u32);
+    if let Some(asked) = asked.filter(|asked| *asked > cores) {
+        remark(&format!(
+            "--threads {asked} is more than the {cores} processors that this process may use; {cores} or fewer are faster."
+        ));
+    }
+}
+
 impl ThreadFlags {
     /// The threads that were asked for.
     pub(crate) fn threads(&self) -> Threads {
@@ -21,6 +32,7 @@ impl ThreadFlags {
 
     /// Starts them.
     pub(crate) fn pool(&self) -> Arc<Pool> {
+        warn_of_threads(self.threads);
         self.threads().pool()
     }
 }

@@ -20,3 +20,14 @@ pub(crate) fn print_json(object: &Value) -> io::Result<()> {
 pub(crate) fn remark(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
+
+/// Writes a remark beside what matters, such as speed: dim on a terminal, unless `NO_COLOR` is set.
+pub(crate) fn aside(text: &str) {
+    remark(&console::style(text).for_stderr().dim().to_string());
+}
+
+/// The columns of the terminal to which results go, if it is one.
+pub(crate) fn columns() -> Option<usize> {
+    let out = console::Term::stdout();
+    out.is_term().then(|| out.size().1.into())
+}

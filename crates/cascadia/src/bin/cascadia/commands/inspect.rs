@@ -10,6 +10,7 @@ use cascadia_weights::{FileKind, MetadataValue, ModelFiles};
 use serde_json::{Map, Value, json};
 
 use crate::flags::InspectFlags;
+use crate::human::size;
 use crate::machine::choices_folder;
 use crate::output::{print, print_json};
 use crate::source::find;
@@ -21,7 +22,7 @@ pub(crate) fn inspect(flags: &InspectFlags) -> anyhow::Result<()> {
     if flags.json {
         print_json(&object)?;
     } else {
-        print(&report(&object))?;
+        print(&if flags.verbose { report(&object) } else { summary(&object) })?;
     }
     Ok(())
 }
@@ -151,7 +152,62 @@ fn shapes(files: &ModelFiles) -> Value {
     files.tensors().iter().map(describe).collect()
 }
 
-/// The same for people: one line per fact, nested facts indented.
+/// What most people want to know, in about ten lines.
+fn summary(object: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or("unknown").to_owned();
+    let number = |value: &Value| value.as_u64().unwrap_or_default();
+    let mut lines = vec![("file", text(&object["path"])), ("kind", text(&object["kind"]))];
+    let mut architecture = text(&object["architecture"]);
+    if object["runs_here"] == true {
+        let [layers, width, vocabulary] = ["layers", "width", "vocabulary"].map(|name| grouped(number(&object[name])));
+        architecture += &format!(", {layers} layers of width {width}, vocabulary of {vocabulary}");
+    }
+    lines.push(("architecture", architecture));
+    let formats = object["formats"].as_object().into_iter().flatten();
+    let formats = formats.map(|(name, format)| format!("{name} ({})", size(number(&format["bytes"]))));
+    let formats = formats.collect::<Vec<_>>().join(", ");
+    lines.push(("parameters", format!("{} in {formats}", count(number(&object["parameters"])))));
+    if object["runs_here"] == true {
+        let memory = &object["memory"];
+        let context = grouped(number(&memory["context"]));
+        let [weights, cache] = ["weights_bytes", "cache_bytes"].map(|name| size(number(&memory[name])));
+        lines.push(("context", format!("{} tokens", grouped(number(&object["context"])))));
+        lines.push(("memory", format!("{weights} for weights, {cache} for the KV cache of {context} tokens")));
+    }
+    let tokenizer = &object["tokenizer"];
+    let missing = || format!("none: {}", text(&tokenizer["missing"]));
+    lines.push(("tokenizer", tokenizer["kind"].as_str().map_or_else(missing, str::to_owned)));
+    let template = if object["chat_template"].is_string() { "yes" } else { "no: it continues texts" };
+    lines.push(("chat template", template.to_owned()));
+    let runs = if object["runs_here"] == true { "yes".to_owned() } else { format!("no: {}", text(&object["reason"])) };
+    lines.push(("runs here", runs));
+    let line = |(name, fact): &(&str, String)| format!("{name:<14} {fact}\n");
+    lines.iter().map(line).chain(["Everything, and every tensor: --verbose\n".to_owned()]).collect()
+}
+
+/// A number with a comma between thousands.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A number of parameters as people say it.
+fn count(parameters: u64) -> String {
+    match parameters as f64 {
+        number if number >= 1e9 => format!("{:.1} billion", number / 1e9),
+        number if number >= 1e6 => format!("{:.0} million", number / 1e6),
+        _ => grouped(parameters),
+    }
+}
+
+/// Everything for people: one line per fact, nested facts indented.
 fn report(object: &Value) -> String {
     let mut text = String::new();
     for (key, value) in object.as_object().into_iter().flatten() {

@@ -4,6 +4,7 @@ mod adapter;
 mod audit;
 mod bench;
 mod chat;
+mod documents;
 mod embed;
 mod eval;
 mod export;
@@ -69,5 +70,7 @@ pub(crate) fn execute(flags: Flags) -> anyhow::Result<()> {
         Command::Worker(WorkerCommand::Head(flags)) => audit::worker_head(&flags),
         Command::Worker(WorkerCommand::Limits(flags)) => worker_limits::limits(&flags),
         Command::Tokenize(flags) => tokenize::tokenize(&flags),
+        Command::Completions(flags) => documents::completions(&flags),
+        Command::Man(flags) => documents::man(&flags),
     }
 }

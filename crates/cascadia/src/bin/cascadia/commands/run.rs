@@ -23,7 +23,7 @@ pub(crate) fn run(flags: &RunFlags) -> anyhow::Result<()> {
     let runner = Runner::open(flags)?;
     match prompt {
         Some(prompt) => answer_once(runner, flags, &prompt),
-        None => Chat::new(runner, flags.system.clone())?.talk(),
+        None => Chat::new(runner, flags)?.talk(),
     }
 }
 
@@ -66,6 +66,29 @@ impl Runner {
             draft_tokens: flags.draft_tokens,
             stop: flags.stop.clone(),
         })
+    }
+
+    /// What the model is called.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How tokens are chosen.
+    pub(crate) fn sampling(&self) -> &Sampling {
+        &self.sampling
+    }
+
+    pub(crate) fn sampling_mut(&mut self) -> &mut Sampling {
+        &mut self.sampling
+    }
+
+    /// The most tokens of an answer.
+    pub(crate) fn max_tokens(&self) -> u32 {
+        self.max_tokens
+    }
+
+    pub(crate) fn set_max_tokens(&mut self, tokens: u32) {
+        self.max_tokens = tokens;
     }
 
     /// The text side of the model.

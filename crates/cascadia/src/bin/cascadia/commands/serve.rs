@@ -14,6 +14,7 @@ use cascadia_server::{KeepAlive, Limits, LogFormat, ResumeLogOptions, ServerOpti
 use super::serve_settings::merged;
 use crate::flags::{KernelChoice, LogChoice, PageFlags, ServeFlags, WireChoice, parse_bytes};
 use crate::home::home;
+use crate::machine::warn_of_threads;
 use crate::output::remark;
 use crate::source::{find, find_or_embedded_by, in_format};
 
@@ -96,6 +97,7 @@ fn serve_fleet(
 
 /// How models are opened.
 fn model_builder(flags: &ServeFlags) -> anyhow::Result<ModelBuilder> {
+    warn_of_threads(flags.threads);
     let threads = Threads { count: flags.threads, pin: flags.pin };
     let kernels = flags.kernels.unwrap_or(KernelChoice::Auto).kernels();
     let activations = flags.activations.unwrap_or_default().into();
