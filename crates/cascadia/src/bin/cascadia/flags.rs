@@ -349,8 +349,10 @@ pub struct InspectFlags {
 
 /// Flags of `completions`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  cascadia completions bash > ~/.local/share/bash-completion/completions/cascadia\n  \
-    cascadia completions zsh > \"${fpath[1]}/_cascadia\"\n  cascadia completions fish > ~/.config/fish/completions/cascadia.fish")]
+#[command(
+    after_help = "Examples:\n  cascadia completions bash > ~/.local/share/bash-completion/completions/cascadia\n  \
+    cascadia completions zsh > \"${fpath[1]}/_cascadia\"\n  cascadia completions fish > ~/.config/fish/completions/cascadia.fish"
+)]
 pub struct CompletionsFlags {
     /// The shell.
     pub shell: clap_complete::Shell,
