@@ -19,7 +19,7 @@ fn without_a_key_only_open_routes_answer() {
     let server = Running::start(ServerOptions { keys: Some(path), ..ServerOptions::default() });
     let (bearer, wrong) = (format!("Bearer {key}"), format!("Bearer {key}0"));
     for route in ROUTES {
-        let path = route.path.replace("{id}", "default").replace("{file}", "app.js").replace("{name}", "nobody");
+        let path = route.path.replace("{id}", "default").replace("{*file}", "app.js").replace("{name}", "nobody");
         let head = format!("{} {path}", route.method);
         let expected = if route.access == Access::Open { 200 } else { 401 };
         for headers in [&[][..], &[("authorization", wrong.as_str())], &[("x-api-key", "csk-")]] {
