@@ -350,7 +350,7 @@ def main():
                 scene(page_pictures.make_dashboard, address)
         with page_chat.MortalServer() as server:
             picture = program.ROOT / "docs" / "page-resume.png" if "--screenshots" in sys.argv else None
-            scene(page_chat.goes_on_after_a_kill, server, check, picture, allowed=["ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED"])
+            scene(page_chat.goes_on_after_a_kill, server, check, picture, allowed=["net::ERR_"])
         with Server(tenants=1) as server:
             scene(asks_for_a_key, server.url + "/", server.keys[0], allowed=["401"])
         if real := program.stored_model(page_real.MODEL):

@@ -35,7 +35,7 @@ pub use membership::{
     KeyPair, KeyStatement, KnownKeys, Listener, Member, Members, PendingIdentity, PendingMember, Quarantine, Rotation,
     join, look_around,
 };
-pub use os::{Probe, Sandbox, SandboxPlaces, lower_priority};
+pub use os::{Probe, Sandbox, SandboxPlaces, host_name, lower_priority};
 pub use planning::{
     Candidate, Cost, FleetPlan, MOST_MACHINES, ModelCosts, PlannedStage, ReplanTimer, StageSplit, Suggestion, Task,
     holds_ends, layer_names, plan, plan_with_stages, possible_starts, predict, suggestions, tells_stage,

@@ -139,7 +139,8 @@ impl TestFleet {
             let listen = if number == 0 { &listen[..] } else { &[] };
             let init = Running::start(&[&["fleet", "init", "--home", &home], listen].concat());
             let line = init.line("cas1-");
-            let done = cascadia(&["join", line.trim(), "--home", &test_fleet.home(number)]);
+            let name = format!("node-{number:02}");
+            let done = cascadia(&["join", line.trim(), "--home", &test_fleet.home(number), "--name", &name]);
             assert_eq!(done.code, 0, "{}", done.stderr);
             init.succeeds();
         }

@@ -488,14 +488,16 @@ impl Content {
         self.members.push(Member { distrusted, issued: Some(now), ..Member::new(name, key) });
     }
 
-    /// The name that a machine would like to have, or the next that is free.
+    /// The name that a machine would like to have, with a number if another has it, or else the next that is free.
     fn free_name(&self, wanted: &str) -> String {
         let members = self.members.iter().map(|member| &member.name);
         let taken: Vec<&String> = members.chain(self.pending.iter().map(|pending| &pending.name)).collect();
         let is_free = |name: &String| !taken.contains(&name);
-        let wanted = Some(wanted.to_owned()).filter(|name| is_name(name) && is_free(name));
+        let mut wanted =
+            [wanted.to_owned()].into_iter().chain((2..MOST_ALIKE).map(|number| format!("{wanted}-{number}")));
         let mut numbered = (0..).map(|number| format!("node-{number:02}"));
-        wanted.or_else(|| numbered.find(is_free)).unwrap_or_default()
+        let found = wanted.find(|name| is_name(name) && is_free(name));
+        found.or_else(|| numbered.find(is_free)).unwrap_or_default()
     }
 
     /// Lets another machine join in place of one that was not approved: not for ever, because all of it is recorded.
@@ -530,6 +532,9 @@ impl OpenInvitation {
 
 /// Names that stand for something else where machines are listed.
 const RESERVED: [&str; 2] = [HERE, "all"];
+
+/// The most machines that want the same name and get it with a number.
+const MOST_ALIKE: u32 = 100;
 
 /// Whether a machine may be called this.
 fn is_name(name: &str) -> bool {

@@ -129,8 +129,11 @@ fn an_invitation_is_used_once_and_strangers_hear_nothing() {
     assert!(join(&expired, &other, "other").unwrap_err().to_string().contains("expired"));
     assert_eq!(join(&office.invite(60), &other, "other").expect("it was invited"), "other");
     assert!(matches!(office.next(), Arrival::Joined { node } if node == "other"));
+    let third = key(office.folder.path(), "third");
+    assert_eq!(join(&office.invite(60), &third, "other").expect("it was invited"), "other-2", "two have this name");
+    assert!(matches!(office.next(), Arrival::Joined { node } if node == "other-2"));
     let names: Vec<String> = office.members.all().unwrap().into_iter().map(|member| member.name).collect();
-    assert_eq!(names, ["node-00", "other"]);
+    assert_eq!(names, ["node-00", "other", "other-2"]);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::bail;
 use cascadia::{Kernels, WorkerBuilder};
-use cascadia_fleet::{FleetHome, Sandbox, WorkerProcess, lower_priority};
+use cascadia_fleet::{FleetHome, Sandbox, WorkerProcess, host_name, lower_priority};
 
 use crate::flags::{ComputeFlags, JoinFlags, LeaveFlags, Priority, WorkerFlags};
 use crate::home::home;
@@ -13,7 +13,8 @@ use crate::output::remark;
 /// Joins a fleet with a key of its own.
 pub(crate) fn join(flags: &JoinFlags) -> anyhow::Result<()> {
     let worker = WorkerBuilder::from_home(home(flags.home.home.as_deref())?);
-    let node = worker.join(&flags.invitation.parse()?, &flags.name)?;
+    let name = flags.name.clone().unwrap_or_else(host_name);
+    let node = worker.join(&flags.invitation.parse()?, &name)?;
     remark(&format!("This machine is {node} now. Start it with:  cascadia worker start"));
     Ok(())
 }

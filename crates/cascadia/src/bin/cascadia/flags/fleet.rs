@@ -371,9 +371,9 @@ pub struct WorkerFlags {
 pub struct JoinFlags {
     /// The invitation that `fleet init` printed.
     pub invitation: String,
-    /// Node name [default: node-00, node-01 and so on].
-    #[arg(long, default_value = "", hide_default_value = true)]
-    pub name: String,
+    /// Node name [default: the name of this machine].
+    #[arg(long)]
+    pub name: Option<String>,
     /// Where keys are stored.
     #[command(flatten)]
     pub home: HomeFlags,
