@@ -496,7 +496,10 @@ impl Content {
         let mut wanted =
             [wanted.to_owned()].into_iter().chain((2..MOST_ALIKE).map(|number| format!("{wanted}-{number}")));
         let mut numbered = (0..).map(|number| format!("node-{number:02}"));
-        let found = wanted.find(|name| is_name(name) && is_free(name));
+        let found = wanted
+            .next()
+            .filter(|name| is_name(name))
+            .and_then(|first| [first].into_iter().chain(wanted).find(|name| is_name(name) && is_free(name)));
         found.or_else(|| numbered.find(is_free)).unwrap_or_default()
     }
 
