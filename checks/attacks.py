@@ -343,7 +343,7 @@ def connections(server, findings, long):
 def keys(server, findings, long):
     """H7: requests without a key, with wrong ones, and with one that was revoked."""
     routes = json.loads(server.request("GET", "/openapi.json")[2])["paths"]
-    asked = [(method.upper(), path.replace("{id}", "default").replace("{file}", "app.js"))
+    asked = [(method.upper(), path.replace("{id}", "default").replace("{*file}", "app.js"))
              for path, methods in routes.items() for method in methods]
     shown = {}
     for method, path in asked:
