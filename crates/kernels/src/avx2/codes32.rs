@@ -11,8 +11,8 @@ use crate::activations::{Int8Block32, Rows};
 use crate::codes::{self, Format32, Scale, with_format32};
 use crate::ops::{Multiply, WeightRows};
 use crate::pool::TileMut;
-use crate::vector::{field, pair};
-use crate::x86::codes32::codes32_kernels;
+use crate::vector::{LEAST_TURNED, field, pair};
+use crate::x86::codes32::{codes32_kernels, few_codes32_kernels};
 
 codes32_kernels!("avx2,fma,f16c");
 

@@ -2,15 +2,18 @@
 
 use std::arch::x86_64::*;
 
-use super::sixteen_rows::{MOST, ROWS};
-use super::{codes32, four_blocks, interleaved32, sixteen_rows};
+use super::runs32::{Q40, Q80, ROWS, Runs};
+use super::sixteen_rows::MOST;
+use super::{codes32, four_blocks, many_columns32, sixteen_rows};
 use crate::Dtype;
 use crate::activations::{Int8Block32, Rows};
+use crate::avx2;
 use crate::avx2::lanes::{four_halves, load, read_ahead, store4};
-use crate::blocks::q8_0;
+use crate::blocks::{int4_group128, q4_0, q4_1, q8_0};
+use crate::codes::{Format32, Int4Group128, Q4With1, with_format32};
 use crate::ops::{Multiply, WeightRows};
 use crate::pool::TileMut;
-use crate::vector::{field, pair};
+use crate::vector::{LEAST_TURNED, field, pair};
 
 /// Multiplies weight rows, four at a time, with `N` columns; a lane of the float sums belongs to a row.
 #[inline]
@@ -96,27 +99,6 @@ fn join(low: __m256i, high: __m256i) -> __m512i {
     _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high)
 }
 
-/// The multiply takes unsigned × signed, so few columns add 128 to the weights and take 128 × Σ x away again.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
-pub(super) fn multiply_q8_0(weights: WeightRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
-    match x.count() {
-        1 => multiply_columns::<1>(weights, x, out),
-        2 => multiply_columns::<2>(weights, x, out),
-        3 => multiply_columns::<3>(weights, x, out),
-        ..=MOST if weights.count() >= ROWS => sixteen_rows::multiply_q8_0(weights, x, out),
-        _ => interleaved32::turned_q8_0(weights, x, out),
-    }
-}
-
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
-pub(super) fn multiply_q4_0(weights: WeightRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
-    match x.count() {
-        ..4 => four_blocks::multiply_q4_0(weights, x, out),
-        ..=MOST if weights.count() >= ROWS => sixteen_rows::multiply_q4_0(weights, x, out),
-        _ => interleaved32::turned_q4_0(weights, x, out),
-    }
-}
-
 /// The sums of the quarters of four vectors: those of the first quarters in the first quarter.
 #[inline]
 #[target_feature(enable = "avx512f")]
@@ -126,29 +108,75 @@ pub(super) fn quarter_sums4([a, b, c, d]: [__m512i; 4]) -> __m512i {
     _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd))
 }
 
+/// The multiply takes unsigned × signed, so few columns add 128 to the weights and take 128 × Σ x away again.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+pub(super) fn multiply_q8_0(weights: WeightRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
+    match x.count() {
+        1 => multiply_columns::<1>(weights, x, out),
+        2 => multiply_columns::<2>(weights, x, out),
+        3 => multiply_columns::<3>(weights, x, out),
+        _ if weights.count() < ROWS => avx2::block32::multiply_q8_0(weights, x, out),
+        _ => multiply_many::<{ q8_0::BYTES }, Q80>(weights, x, out),
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+pub(super) fn multiply_q4_0(weights: WeightRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
+    match x.count() {
+        ..LEAST_TURNED => four_blocks::multiply_q4_0(weights, x, out),
+        _ => multiply_codes::<{ q4_0::BYTES }, Q40>(weights, x, out),
+    }
+}
+
 /// The kernel of any format with runs of 32 that the table does not name.
 pub(super) fn kernel(dtype: Dtype) -> Multiply<Int8Block32> {
     match dtype {
         Dtype::Q4_1 => multiply_q4_1,
         Dtype::Int4Group128 => multiply_int4,
-        _ => codes32::kernel(dtype),
+        _ => with_format32!(dtype, multiply_codes),
     }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
 fn multiply_q4_1(weights: WeightRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
     match x.count() {
-        ..4 => four_blocks::multiply_q4_1(weights, x, out),
-        ..=MOST if weights.count() >= ROWS => sixteen_rows::multiply_q4_1(weights, x, out),
-        _ => interleaved32::turned_q4_1(weights, x, out),
+        ..LEAST_TURNED => four_blocks::multiply_q4_1(weights, x, out),
+        _ => multiply_codes::<{ q4_1::BYTES }, Q4With1>(weights, x, out),
     }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
 fn multiply_int4(weights: WeightRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
     match x.count() {
-        ..4 => four_blocks::multiply_int4(weights, x, out),
-        ..=MOST if weights.count() >= ROWS => sixteen_rows::multiply_int4(weights, x, out),
-        _ => interleaved32::turned_int4(weights, x, out),
+        ..LEAST_TURNED => four_blocks::multiply_int4(weights, x, out),
+        _ => multiply_codes::<{ int4_group128::BYTES }, Int4Group128>(weights, x, out),
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+fn multiply_codes<const BYTES: usize, F: Format32<BYTES>>(
+    weights: WeightRows<'_>,
+    x: Rows<'_, Int8Block32>,
+    out: &mut TileMut<'_>,
+) {
+    match x.count() {
+        ..LEAST_TURNED => codes32::multiply_few::<BYTES, F>(weights, x, out),
+        _ if weights.count() < ROWS => avx2::codes32::multiply::<BYTES, F>(weights, x, out),
+        _ => multiply_many::<BYTES, F>(weights, x, out),
+    }
+}
+
+/// At least [`ROWS`] rows times at least [`LEAST_TURNED`] columns.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
+fn multiply_many<const BYTES: usize, F: Runs<BYTES>>(
+    weights: WeightRows<'_>,
+    x: Rows<'_, Int8Block32>,
+    out: &mut TileMut<'_>,
+) {
+    if x.count() <= MOST {
+        sixteen_rows::multiply::<BYTES, F>(weights, x, out);
+    } else {
+        many_columns32::multiply_rows::<BYTES, F>(weights, x, out);
     }
 }

@@ -14,7 +14,9 @@ mod interleaved256;
 mod interleaved32;
 mod kv_codes;
 mod lanes;
+mod many_columns32;
 mod peak;
+mod runs32;
 mod sixteen_rows;
 pub(crate) mod words;
 

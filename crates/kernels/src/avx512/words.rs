@@ -46,19 +46,33 @@ pub(super) type Floats = __m512;
 /// Sums of four products each, kept as 32-bit numbers.
 pub(super) type Products = __m512i;
 
+/// A word of sixteen rows.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn load_word(word: &[u8; GROUP_WORD]) -> Words {
+    // SAFETY: the reference guarantees sixty-four readable bytes.
+    unsafe { _mm512_loadu_si512(word.as_ptr().cast()) }
+}
+
+/// The half-precision numbers of sixteen rows.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn load_halves(halves: &[u8; GROUP_HALF]) -> Floats {
+    // SAFETY: the reference guarantees thirty-two readable bytes.
+    _mm512_cvtph_ps(unsafe { _mm256_loadu_si256(halves.as_ptr().cast()) })
+}
+
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(super) fn word<const W: usize>(groups: &[&[[u8; GROUP_WORD]; W]; GROUPS], word: usize, vector: usize) -> Words {
-    // SAFETY: the reference guarantees sixty-four readable bytes.
-    unsafe { _mm512_loadu_si512(groups[vector][word].as_ptr().cast()) }
+    load_word(&groups[vector][word])
 }
 
 /// The half-precision numbers of all rows of a register.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(super) fn halves(groups: &[&[u8; GROUP_HALF]; GROUPS], vector: usize) -> Floats {
-    // SAFETY: the reference guarantees thirty-two readable bytes.
-    _mm512_cvtph_ps(unsafe { _mm256_loadu_si256(groups[vector].as_ptr().cast()) })
+    load_halves(groups[vector])
 }
 
 /// The half-precision numbers in the lower halves of the lanes.

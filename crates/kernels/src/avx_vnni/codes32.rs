@@ -11,7 +11,7 @@ use crate::avx2::lanes::{four_halves, integer_sums4, load, read_ahead, store_flo
 use crate::codes::{Format32, with_format32};
 use crate::ops::{Multiply, WeightRows};
 use crate::pool::TileMut;
-use crate::vector::pair;
-use crate::x86::codes32::codes32_kernels;
+use crate::vector::{LEAST_TURNED, pair};
+use crate::x86::codes32::{codes32_kernels, few_codes32_kernels};
 
 codes32_kernels!("avxvnni,avx2,fma,f16c");

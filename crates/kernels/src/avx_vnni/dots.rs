@@ -6,6 +6,14 @@ use crate::x86::dots::vnni_dots;
 
 vnni_dots!("avxvnni,avx2", _mm256_dpbusd_avx_epi32, _mm256_dpwssd_avx_epi32);
 
+/// sum + a × b over four registers, in fours of unsigned a and signed b.
+#[inline]
+#[target_feature(enable = "avxvnni,avx2")]
+pub(super) fn add_small_fours(sum: __m256i, a: &[__m256i; 4], b: [__m256i; 4]) -> __m256i {
+    let first = add_fours(add_fours(sum, a[0], b[0]), a[1], b[1]);
+    add_fours(add_fours(first, a[2], b[2]), a[3], b[3])
+}
+
 /// Lower and upper nibbles of two blocks of 32, half a register each, times as many bytes: sums of eight products.
 #[inline]
 #[target_feature(enable = "avxvnni,avx2")]

@@ -9,7 +9,8 @@ use crate::layout::{GROUP_HALF, GROUP_ROWS, GROUP_WORD};
 use crate::ops::{InterleavedRows, WeightRows};
 use crate::pool::TileMut;
 use crate::reading::ReadAhead;
-use crate::vector::interleaved32::interleaved32_kernels;
+use crate::vector::interleaved32::{interleaved32_kernels, turned32_kernels};
 use crate::vector::{Ahead, MANY, WHOLE_ROWS, chunk, pair};
 
 interleaved32_kernels!("avxvnni,avx2,fma,f16c");
+turned32_kernels!("avxvnni,avx2,fma,f16c");

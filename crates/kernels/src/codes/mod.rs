@@ -11,11 +11,8 @@ mod small;
 pub(crate) use k_quants::{Iq4Xs, Q2K, Q3K, Tq1, Tq2};
 pub(crate) use lattice::{Iq1M, Iq1S, Iq2S, Iq2Xs, Iq2Xxs, Iq3S, Iq3Xxs, Lattice};
 pub(crate) use small::{
-    Format32, Int4Group128, Int4Zero32, Iq4Nl, Mxfp4, Nf4, Q4With1, Q5With0, Q5With1, Scale, codes, scale, zero,
+    Format32, Int4Group128, Int4Zero32, Iq4Nl, Mxfp4, Nf4, Q4With1, Q5With0, Q5With1, Scale, Zero, codes, scale, zero,
 };
-
-#[cfg(target_arch = "aarch64")]
-pub(crate) use small::Zero;
 
 use crate::blocks::{half_at, half_to_f32, word16};
 

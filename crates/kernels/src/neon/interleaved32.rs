@@ -8,7 +8,8 @@ use crate::layout::{GROUP_HALF, GROUP_ROWS, GROUP_WORD};
 use crate::ops::{InterleavedRows, WeightRows};
 use crate::pool::TileMut;
 use crate::reading::ReadAhead;
-use crate::vector::interleaved32::interleaved32_kernels;
+use crate::vector::interleaved32::{interleaved32_kernels, turned32_kernels};
 use crate::vector::{Ahead, MANY, WHOLE_ROWS, chunk, pair};
 
 interleaved32_kernels!("neon,dotprod");
+turned32_kernels!("neon,dotprod");

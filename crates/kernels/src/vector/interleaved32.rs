@@ -1,8 +1,9 @@
 //! Interleaved blocks of 32: every lane belongs to one weight row, and columns share unpacked quants.
 //!
-//! Weights that lie row by row are interleaved some blocks at a time on the way. A macro, because a function belongs to
-//! one instruction set. It expects the contents of that set's `words.rs` and `turn` in scope.
+//! Weights that lie row by row are interleaved some blocks at a time on the way. Macros, because a function belongs to
+//! one instruction set. They expect the contents of that set's `words.rs` and `turn` in scope.
 
+/// Interleaved rows; the functions `many_q8_0`, `many_q4_0` and `many_int4` multiply them with many columns.
 macro_rules! interleaved32_kernels {
     ($features:literal) => {
         /// Rows that are multiplied together.
@@ -103,77 +104,6 @@ macro_rules! interleaved32_kernels {
                     }
                     store_sums(&sums, column, first, out);
                 }
-            }
-        }
-
-        /// Multiplies rows that lie one after the other.
-        #[inline]
-        #[target_feature(enable = $features)]
-        fn multiply_turned<const C: usize, const BYTES: usize, const W: usize, K: Kind>(
-            rows: WeightRows<'_>,
-            x: Rows<'_, Int8Block32>,
-            out: &mut TileMut<'_>,
-            quants: &impl Fn(&Block<'_, W>, usize, usize) -> Words,
-        ) {
-            let last = rows.count() - 1;
-            let mut words = [[[[0; GROUP_WORD]; W]; SLAB]; GROUPS];
-            let mut halves = [[[0; GROUP_HALF]; SLAB]; GROUPS];
-            let mut minima = halves;
-            let chunk = chunk(x.count(), C, COLUMNS_TOGETHER);
-            for start in (0..x.count()).step_by(chunk) {
-                for first in (0..rows.count()).step_by(UNIT) {
-                    let mut sums = [[splat_float(0.0); VECTORS]; C];
-                    let sums = &mut sums[..(x.count() - start).min(chunk)];
-                    // Rows past the end repeat the last one and are dropped.
-                    let mut unit =
-                        [[&rows.row(first).as_chunks::<BYTES>().0[..x.length() / K::RUNS]; GROUP_ROWS]; GROUPS];
-                    for (index, blocks) in unit.as_flattened_mut().iter_mut().enumerate() {
-                        *blocks = &rows.row((first + index).min(last)).as_chunks::<BYTES>().0[..x.length() / K::RUNS];
-                    }
-                    for at in (0..x.length()).step_by(SLAB) {
-                        let end = x.length().min(at + SLAB);
-                        for group in 0..GROUPS {
-                            for block in at / K::RUNS..end / K::RUNS {
-                                // The rows that come next lie in one piece.
-                                let distance =
-                                    (UNIT + GROUP_ROWS * group) * rows.row_bytes + GROUP_ROWS * block * BYTES;
-                                prefetch_into(ReadAhead::L2(0), rows.row(first), (distance, GROUP_ROWS * BYTES));
-                                let mut blocks = [&unit[group][0][block]; GROUP_ROWS];
-                                for (bytes, row) in blocks.iter_mut().zip(unit[group]) {
-                                    *bytes = &row[block];
-                                }
-                                let (place, run) = (block - at / K::RUNS, K::RUNS * block - at);
-                                let words = words[group][run..run + K::RUNS].as_flattened_mut();
-                                turn(&blocks, BYTES - 4 * W * K::RUNS, words);
-                                turn_halves(&blocks, 0, &mut halves[group][place]);
-                                if let Some(minimum) = K::MINIMUM {
-                                    turn_halves(&blocks, minimum, &mut minima[group][place]);
-                                }
-                            }
-                        }
-                        let pieces = Slab {
-                            words: words.each_ref().map(|words| &words[..end - at]),
-                            halves: halves.each_ref().map(|halves| &halves[..end - at]),
-                            minima: K::MINIMUM.map(|_| minima.each_ref().map(|minima| &minima[..end - at])),
-                            runs: K::RUNS,
-                            ahead: None,
-                        };
-                        accumulate::<W, K>(&pieces, |column| &x.row(start + column)[at..end], sums, quants);
-                    }
-                    store_sums(sums, start, first, out);
-                }
-            }
-        }
-
-        /// The two bytes at `place` of sixteen blocks, side by side.
-        #[inline]
-        fn turn_halves<const BYTES: usize>(
-            blocks: &[&[u8; BYTES]; GROUP_ROWS],
-            place: usize,
-            out: &mut [u8; GROUP_HALF],
-        ) {
-            for (half, block) in out.as_chunks_mut::<2>().0.iter_mut().zip(blocks) {
-                *half = pair(block, place);
             }
         }
 
@@ -296,14 +226,10 @@ macro_rules! interleaved32_kernels {
             const OFFSET: i32;
             /// Runs of 32 in a stored block.
             const RUNS: usize;
-            /// Where the f16 lies that is added to every number.
-            const MINIMUM: Option<usize> = None;
         }
 
         struct Q80;
         struct Q40;
-        #[cfg(target_arch = "x86_64")]
-        struct Q41;
         struct Int4;
 
         impl Kind for Q80 {
@@ -316,14 +242,6 @@ macro_rules! interleaved32_kernels {
             const SIGNED: bool = false;
             const OFFSET: i32 = q4_0::OFFSET;
             const RUNS: usize = 1;
-        }
-
-        #[cfg(target_arch = "x86_64")]
-        impl Kind for Q41 {
-            const SIGNED: bool = false;
-            const OFFSET: i32 = 0;
-            const RUNS: usize = 1;
-            const MINIMUM: Option<usize> = Some(crate::blocks::q4_1::MINIMUM);
         }
 
         impl Kind for Int4 {
@@ -352,7 +270,7 @@ macro_rules! interleaved32_kernels {
             } else if x.count() <= WHOLE_ROWS {
                 multiply::<WHOLE_ROWS, 8, Q80>(rows, x, out, &quants);
             } else {
-                multiply::<MANY, 8, Q80>(rows, x, out, &quants);
+                many_q8_0(rows, x, out);
             }
         }
 
@@ -362,7 +280,7 @@ macro_rules! interleaved32_kernels {
             if x.count() <= WHOLE_ROWS {
                 multiply::<WHOLE_ROWS, 4, Q40>(rows, x, out, &quants);
             } else {
-                multiply::<MANY, 4, Q40>(rows, x, out, &quants);
+                many_q4_0(rows, x, out);
             }
         }
 
@@ -372,8 +290,130 @@ macro_rules! interleaved32_kernels {
             if x.count() <= WHOLE_ROWS {
                 multiply::<WHOLE_ROWS, 4, Int4>(rows, x, out, &quants);
             } else {
-                multiply::<MANY, 4, Int4>(rows, x, out, &quants);
+                many_int4(rows, x, out);
             }
+        }
+    };
+}
+
+/// Many columns times interleaved rows, and times rows that lie one after the other.
+macro_rules! turned32_kernels {
+    ($features:literal) => {
+        /// A format whose rows are interleaved on the way.
+        trait Turned: Kind {
+            /// Where the f16 lies that is added to every number.
+            const MINIMUM: Option<usize> = None;
+        }
+
+        #[cfg(target_arch = "x86_64")]
+        struct Q41;
+
+        #[cfg(target_arch = "x86_64")]
+        impl Kind for Q41 {
+            const SIGNED: bool = false;
+            const OFFSET: i32 = 0;
+            const RUNS: usize = 1;
+        }
+
+        impl Turned for Q80 {}
+        impl Turned for Q40 {}
+        impl Turned for Int4 {}
+
+        #[cfg(target_arch = "x86_64")]
+        impl Turned for Q41 {
+            const MINIMUM: Option<usize> = Some(crate::blocks::q4_1::MINIMUM);
+        }
+
+        /// Multiplies rows that lie one after the other.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn multiply_turned<const C: usize, const BYTES: usize, const W: usize, K: Turned>(
+            rows: WeightRows<'_>,
+            x: Rows<'_, Int8Block32>,
+            out: &mut TileMut<'_>,
+            quants: &impl Fn(&Block<'_, W>, usize, usize) -> Words,
+        ) {
+            let last = rows.count() - 1;
+            let mut words = [[[[0; GROUP_WORD]; W]; SLAB]; GROUPS];
+            let mut halves = [[[0; GROUP_HALF]; SLAB]; GROUPS];
+            let mut minima = halves;
+            let chunk = chunk(x.count(), C, COLUMNS_TOGETHER);
+            for start in (0..x.count()).step_by(chunk) {
+                for first in (0..rows.count()).step_by(UNIT) {
+                    let mut sums = [[splat_float(0.0); VECTORS]; C];
+                    let sums = &mut sums[..(x.count() - start).min(chunk)];
+                    // Rows past the end repeat the last one and are dropped.
+                    let mut unit =
+                        [[&rows.row(first).as_chunks::<BYTES>().0[..x.length() / K::RUNS]; GROUP_ROWS]; GROUPS];
+                    for (index, blocks) in unit.as_flattened_mut().iter_mut().enumerate() {
+                        *blocks = &rows.row((first + index).min(last)).as_chunks::<BYTES>().0[..x.length() / K::RUNS];
+                    }
+                    for at in (0..x.length()).step_by(SLAB) {
+                        let end = x.length().min(at + SLAB);
+                        for group in 0..GROUPS {
+                            for block in at / K::RUNS..end / K::RUNS {
+                                // The rows that come next lie in one piece.
+                                let distance =
+                                    (UNIT + GROUP_ROWS * group) * rows.row_bytes + GROUP_ROWS * block * BYTES;
+                                prefetch_into(ReadAhead::L2(0), rows.row(first), (distance, GROUP_ROWS * BYTES));
+                                let mut blocks = [&unit[group][0][block]; GROUP_ROWS];
+                                for (bytes, row) in blocks.iter_mut().zip(unit[group]) {
+                                    *bytes = &row[block];
+                                }
+                                let (place, run) = (block - at / K::RUNS, K::RUNS * block - at);
+                                let words = words[group][run..run + K::RUNS].as_flattened_mut();
+                                turn(&blocks, BYTES - 4 * W * K::RUNS, words);
+                                turn_halves(&blocks, 0, &mut halves[group][place]);
+                                if let Some(minimum) = K::MINIMUM {
+                                    turn_halves(&blocks, minimum, &mut minima[group][place]);
+                                }
+                            }
+                        }
+                        let pieces = Slab {
+                            words: words.each_ref().map(|words| &words[..end - at]),
+                            halves: halves.each_ref().map(|halves| &halves[..end - at]),
+                            minima: K::MINIMUM.map(|_| minima.each_ref().map(|minima| &minima[..end - at])),
+                            runs: K::RUNS,
+                            ahead: None,
+                        };
+                        accumulate::<W, K>(&pieces, |column| &x.row(start + column)[at..end], sums, quants);
+                    }
+                    store_sums(sums, start, first, out);
+                }
+            }
+        }
+
+        /// The two bytes at `place` of sixteen blocks, side by side.
+        #[inline]
+        fn turn_halves<const BYTES: usize>(
+            blocks: &[&[u8; BYTES]; GROUP_ROWS],
+            place: usize,
+            out: &mut [u8; GROUP_HALF],
+        ) {
+            for (half, block) in out.as_chunks_mut::<2>().0.iter_mut().zip(blocks) {
+                *half = pair(block, place);
+            }
+        }
+
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn many_q8_0(rows: InterleavedRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
+            let quants = |words: &Block<'_, _>, at: usize, vector: usize| quants_q8_0(words, at, vector);
+            multiply::<MANY, 8, Q80>(rows, x, out, &quants);
+        }
+
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn many_q4_0(rows: InterleavedRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
+            let quants = |words: &Block<'_, _>, at: usize, vector: usize| quants_q4_0(words, at, vector);
+            multiply::<MANY, 4, Q40>(rows, x, out, &quants);
+        }
+
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn many_int4(rows: InterleavedRows<'_>, x: Rows<'_, Int8Block32>, out: &mut TileMut<'_>) {
+            let quants = |words: &Block<'_, _>, at: usize, vector: usize| quants_q4_0(words, at, vector);
+            multiply::<MANY, 4, Int4>(rows, x, out, &quants);
         }
 
         #[target_feature(enable = $features)]
@@ -420,4 +460,4 @@ macro_rules! interleaved32_kernels {
     };
 }
 
-pub(crate) use interleaved32_kernels;
+pub(crate) use {interleaved32_kernels, turned32_kernels};

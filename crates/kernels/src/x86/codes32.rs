@@ -1,44 +1,25 @@
 //! The loops around formats with runs of 32: four weight rows times one column, or eight turned rows times many.
 //!
-//! A macro, because a function belongs to one instruction set. It expects the functions of that set's `dots.rs` and
+//! Macros, because a function belongs to one instruction set. They expect the functions of that set's `dots.rs` and
 //! those of `avx2/codes32.rs` in scope.
 
-macro_rules! codes32_kernels {
+/// Few columns.
+macro_rules! few_codes32_kernels {
     ($features:literal) => {
-        /// Columns that share one turned run.
-        const COLUMNS: usize = 128;
-        /// Columns that are multiplied together, as many as there are registers for.
-        const TOGETHER: usize = 4;
-
-        /// The kernel of a format.
-        pub(super) fn kernel(dtype: Dtype) -> Multiply<Int8Block32> {
-            with_format32!(dtype, multiply)
-        }
-
+        /// Multiplies fewer than [`LEAST_TURNED`] columns.
+        #[inline]
         #[target_feature(enable = $features)]
-        pub(super) fn multiply<const BYTES: usize, F: Format32<BYTES>>(
+        pub(super) fn multiply_few<const BYTES: usize, F: Format32<BYTES>>(
             weights: WeightRows<'_>,
             x: Rows<'_, Int8Block32>,
             out: &mut TileMut<'_>,
         ) {
             match x.count() {
-                1 => return four_rows::<1, BYTES, F>(weights, x, out),
-                2 => return four_rows::<2, BYTES, F>(weights, x, out),
-                3 => return four_rows::<3, BYTES, F>(weights, x, out),
-                // From here on turning the weights pays.
-                4.. => {}
-                0 => return,
-            }
-            let count = weights.count();
-            // A last short group repeats its last row and drops the copies.
-            let row = |at: usize| weights.row(at.min(count - 1)).as_chunks::<BYTES>().0;
-            for first in (0..count).step_by(ROWS) {
-                let mut rows = [row(first); ROWS];
-                rows.iter_mut().enumerate().for_each(|(at, rows)| *rows = row(first + at));
-                for start in (0..x.count()).step_by(COLUMNS) {
-                    let columns = start..x.count().min(start + COLUMNS);
-                    eight_rows::<BYTES, F>(&rows, x, columns, (out, first..count.min(first + ROWS)));
-                }
+                0 => {}
+                1 => four_rows::<1, BYTES, F>(weights, x, out),
+                2 => four_rows::<2, BYTES, F>(weights, x, out),
+                3 => four_rows::<3, BYTES, F>(weights, x, out),
+                LEAST_TURNED.. => unreachable!("many columns are multiplied with turned rows"),
             }
         }
 
@@ -100,6 +81,45 @@ macro_rules! codes32_kernels {
                     let half = |row: usize| pair(rows[row], at);
                     let minima = _mm_mul_ps(four_halves(half(0), half(1), half(2), half(3)), x_scale);
                     sums[column] = _mm_fmadd_ps(minima, _mm_set1_ps(x.sum as f32), sums[column]);
+                }
+            }
+        }
+    };
+}
+
+/// Any number of columns.
+macro_rules! codes32_kernels {
+    ($features:literal) => {
+        few_codes32_kernels!($features);
+
+        /// Columns that share one turned run.
+        const COLUMNS: usize = 128;
+        /// Columns that are multiplied together, as many as there are registers for.
+        const TOGETHER: usize = 4;
+
+        /// The kernel of a format.
+        pub(super) fn kernel(dtype: Dtype) -> Multiply<Int8Block32> {
+            with_format32!(dtype, multiply)
+        }
+
+        #[target_feature(enable = $features)]
+        pub(crate) fn multiply<const BYTES: usize, F: Format32<BYTES>>(
+            weights: WeightRows<'_>,
+            x: Rows<'_, Int8Block32>,
+            out: &mut TileMut<'_>,
+        ) {
+            if x.count() < LEAST_TURNED {
+                return multiply_few::<BYTES, F>(weights, x, out);
+            }
+            let count = weights.count();
+            // A last short group repeats its last row and drops the copies.
+            let row = |at: usize| weights.row(at.min(count - 1)).as_chunks::<BYTES>().0;
+            for first in (0..count).step_by(ROWS) {
+                let mut rows = [row(first); ROWS];
+                rows.iter_mut().enumerate().for_each(|(at, rows)| *rows = row(first + at));
+                for start in (0..x.count()).step_by(COLUMNS) {
+                    let columns = start..x.count().min(start + COLUMNS);
+                    eight_rows::<BYTES, F>(&rows, x, columns, (out, first..count.min(first + ROWS)));
                 }
             }
         }
@@ -174,4 +194,4 @@ macro_rules! codes32_kernels {
     };
 }
 
-pub(crate) use codes32_kernels;
+pub(crate) use {codes32_kernels, few_codes32_kernels};

@@ -11,14 +11,6 @@ macro_rules! vnni_dots {
             $multiply_fours(sum, a, b)
         }
 
-        /// The same for four registers.
-        #[inline]
-        #[target_feature(enable = $features)]
-        pub(super) fn add_small_fours(sum: __m256i, a: &[__m256i; 4], b: [__m256i; 4]) -> __m256i {
-            let first = add_fours(add_fours(sum, a[0], b[0]), a[1], b[1]);
-            add_fours(add_fours(first, a[2], b[2]), a[3], b[3])
-        }
-
         /// sum + pairs × factors, in pairs of 16-bit numbers.
         #[inline]
         #[target_feature(enable = $features)]
