@@ -341,7 +341,7 @@ pub(crate) fn word64(block: &[u8], at: usize) -> u64 {
 /// Subnormal halves are common as scales; they are built by a subtraction of normal floats because arithmetic on
 /// subnormal floats is slow.
 #[inline]
-pub(crate) fn half_to_f32(bits: u16) -> f32 {
+pub fn half_to_f32(bits: u16) -> f32 {
     const EXPONENT_SHIFT: u32 = 112 << 23;
     const SMALLEST_NORMAL: u32 = 113 << 23;
     let sign = u32::from(bits & 0x8000) << 16;

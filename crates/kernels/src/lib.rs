@@ -41,7 +41,7 @@ mod x86;
 pub use activation::Activation;
 pub use activations::{ActivationForm, Activations, Int8Block32, Int8Block256, Rows};
 pub use attention::{Attention, AttentionScratch, KvPage, RowPlace};
-pub use blocks::f32_to_byte;
+pub use blocks::{f32_to_byte, half_to_f32};
 pub use cached_rows::{CachedRows, Stored};
 pub use ceilings::{Peak, barrier_seconds, peak_speed, read_speed};
 pub use dtype::Dtype;

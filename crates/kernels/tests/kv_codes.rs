@@ -32,11 +32,14 @@ impl SealedKeys {
     fn new(bits: CodeBits, keys: &[f32]) -> SealedKeys {
         let (mut codes, mut scales) = (vec![0; bits.bytes(HEAD, TOKENS)], vec![0; TOKENS]);
         let (mut means, mut apart) = (vec![0; HEAD], vec![0; 1 + HEAD]);
+        let mut scratch = SealScratch::default();
+        let numbers = scratch.room(TOKENS * HEAD).iter_mut().enumerate();
+        numbers.for_each(|(place, number)| *number = keys[place % HEAD * TOKENS + place / HEAD]);
         CodesMut { bits, codes: &mut codes, scales: &mut scales, means: &mut means, apart: &mut apart }.seal(
             Side::Keys,
             HEAD,
-            |token, at| keys[at * TOKENS + token],
-            &mut SealScratch::default(),
+            &mut scratch,
+            Ops::best(),
         );
         SealedKeys { bits, codes, scales, means, apart }
     }

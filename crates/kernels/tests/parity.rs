@@ -359,7 +359,7 @@ struct Cache {
 }
 
 /// One head's keys or values in one page, as small integers.
-#[derive(Default)]
+#[derive(Debug, Default, PartialEq)]
 struct SealedPage {
     codes: Vec<u8>,
     scales: Vec<u16>,
@@ -415,7 +415,7 @@ impl Cache {
 
     fn seal(&self, bits: CodeBits) -> Vec<[SealedPage; 2]> {
         let Attention { kv_heads, head, value_head, page_tokens: tokens, .. } = self.shape;
-        let sealed = |side: Side, kv_head: usize, page: usize| {
+        let sealed = |ops: &Ops, (side, kv_head, page): (Side, usize, usize)| {
             let numbers = &self.numbers[self.range(side as usize, kv_head, page)];
             let mut sealed = SealedPage { scales: vec![0; tokens], ..SealedPage::default() };
             let mut scratch = SealScratch::default();
@@ -427,12 +427,20 @@ impl Cache {
             sealed.means = vec![0; if side == Side::Keys { head } else { 0 }];
             sealed.apart = vec![0; if side == Side::Keys { 1 + head } else { 0 }];
             let SealedPage { codes, scales, means, apart } = &mut sealed;
-            let number = |token: usize, at: usize| numbers[self.index(side as usize, token, at)];
-            CodesMut { bits, codes, scales, means, apart }.seal(side, head, number, &mut scratch);
+            for (place, number) in scratch.room(tokens * head).iter_mut().enumerate() {
+                *number = numbers[self.index(side as usize, place / head, place % head)];
+            }
+            CodesMut { bits, codes, scales, means, apart }.seal(side, head, &mut scratch, ops);
             sealed
         };
+        let (scalar, others) = scalar_and_others();
+        let same = |place: (Side, usize, usize)| {
+            let expected = sealed(scalar, place);
+            others.iter().for_each(|ops| assert_eq!(sealed(ops, place), expected, "{bits:?}, {}", ops.name()));
+            expected
+        };
         let pages = (0..kv_heads).flat_map(|kv_head| (0..CONTEXT / tokens).map(move |page| (kv_head, page)));
-        pages.map(|(kv_head, page)| [Side::Keys, Side::Values].map(|side| sealed(side, kv_head, page))).collect()
+        pages.map(|(kv_head, page)| [Side::Keys, Side::Values].map(|side| same((side, kv_head, page)))).collect()
     }
 
     fn attend(&self, queries: &[f32], ops: &Ops, form: Form, threads: usize) -> Vec<f32> {

@@ -111,14 +111,21 @@ impl CodeBits {
         if matches!(self, CodeBits::Three) { all / 3 * 2 } else { all }
     }
 
-    /// Stores the code of a row and a lane where all bits are zero.
-    pub(crate) fn put(self, codes: &mut [u8], (row, lane, lanes): (usize, usize, usize), code: u8) {
-        let place = self.place(row, lane, lanes);
-        let mask = (1u16 << self.width()) as u8;
-        codes[place.byte] |= (code & mask.wrapping_sub(1)) << place.shift;
-        if self == CodeBits::Three {
-            let third = self.third_place(row, lane, lanes, codes.len());
-            codes[third.byte] |= code >> 2 << third.shift;
+    /// Stores the codes of all lanes of a row where all bits are zero.
+    #[inline(always)]
+    pub(crate) fn put(self, codes: &mut [u8], row: usize, of_lanes: &[u8]) {
+        let (lanes, mask) = (of_lanes.len(), ((1u16 << self.width()) as u8).wrapping_sub(1));
+        for (sixteen, of_lanes) in of_lanes.chunks(16).enumerate() {
+            let place = self.place(row, 16 * sixteen, lanes);
+            for (byte, code) in codes[place.byte..].iter_mut().step_by(4).zip(of_lanes) {
+                *byte |= (code & mask) << place.shift;
+            }
+            if self == CodeBits::Three {
+                let third = self.third_place(row, 16 * sixteen, lanes, codes.len());
+                for (byte, code) in codes[third.byte..].iter_mut().step_by(4).zip(of_lanes) {
+                    *byte |= code >> 2 << third.shift;
+                }
+            }
         }
     }
 
@@ -137,12 +144,14 @@ impl CodeBits {
         }
     }
 
+    #[inline(always)]
     fn place(self, row: usize, lane: usize, lanes: usize) -> BitPlace {
         let (sixteen, planes) = (lane / 16, self.planes());
         let vector = row / 4 * self.vectors(lanes) + sixteen / planes;
         BitPlace { byte: vector * VECTOR + lane % 16 * 4 + row % 4, shift: sixteen % planes * self.width() }
     }
 
+    #[inline(always)]
     fn third_place(self, row: usize, lane: usize, lanes: usize, bytes: usize) -> BitPlace {
         let sixteen = lane / 16;
         let vector = row / 8 * self.vectors(lanes) + sixteen / 4;

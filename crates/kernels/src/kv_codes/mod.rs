@@ -51,6 +51,7 @@ pub(crate) const MOST_TOKENS: usize = 64;
 const SHIFT: f32 = 12_582_912.0;
 
 /// The nearest integer of a number below four million; without a call, whatever the instruction set.
+#[inline(always)]
 fn nearest(number: f32) -> f32 {
     (number + SHIFT) - SHIFT
 }

@@ -1,9 +1,10 @@
-//! Turning the tokens of a page into codes. The result depends on those tokens alone: this is plain code, the same for every
-//! instruction set, and sums run over sixteen lanes in a fixed order.
+//! Turning the tokens of a page into codes. The result depends on those tokens alone: this is plain code, which every
+//! instruction set compiles for itself, and sums run over sixteen lanes in a fixed order.
 
 use half::f16;
 
 use super::{CodeBits, MOST, MOST_TOKENS, greatest, nearest, rotate};
+use crate::Ops;
 use crate::blocks::half_to_f32;
 
 /// Room to turn the tokens of one page into codes.
@@ -13,6 +14,8 @@ pub struct SealScratch {
     tokens: Vec<f32>,
     means: Vec<f32>,
     chosen: Chosen,
+    /// The codes of all tokens, one after the other.
+    codes: Vec<u8>,
 }
 
 /// What the numbers of a token became.
@@ -28,7 +31,24 @@ impl SealScratch {
     pub fn with_capacity(head: usize) -> SealScratch {
         let numbers = |count| Vec::with_capacity(count);
         let chosen = Chosen { codes: Vec::with_capacity(head), levels: numbers(head) };
-        SealScratch { tokens: numbers(MOST_TOKENS * head), means: numbers(head), chosen }
+        SealScratch {
+            tokens: numbers(MOST_TOKENS * head),
+            means: numbers(head),
+            chosen,
+            codes: Vec::with_capacity(MOST_TOKENS * head),
+        }
+    }
+
+    /// Room for so many numbers: those of all tokens, one token after the other.
+    pub fn room(&mut self, numbers: usize) -> &mut [f32] {
+        self.tokens.clear();
+        self.tokens.resize(numbers, 0.0);
+        &mut self.tokens
+    }
+
+    /// What was written there.
+    pub fn tokens(&self) -> &[f32] {
+        &self.tokens
     }
 }
 
@@ -56,34 +76,43 @@ pub enum Side {
 }
 
 impl CodesMut<'_> {
-    /// Stores the tokens that `number(token, at)` gives, with `head` numbers each.
-    pub fn seal(&mut self, side: Side, head: usize, number: impl Fn(usize, usize) -> f32, scratch: &mut SealScratch) {
+    /// Stores the tokens that `scratch` has, with `head` numbers each.
+    pub fn seal(&mut self, side: Side, head: usize, scratch: &mut SealScratch, ops: &Ops) {
+        assert!(scratch.tokens.len() == self.scales.len() * head && self.scales.len() <= MOST_TOKENS, "all tokens");
+        ops.attention.seal(self, side, head, scratch);
+    }
+
+    /// The same, inlined into every instruction set's own.
+    #[inline(always)]
+    pub(crate) fn seal_tokens(&mut self, side: Side, head: usize, scratch: &mut SealScratch) {
         let (bits, count) = (self.bits, self.scales.len());
-        let SealScratch { tokens, means, chosen } = scratch;
-        tokens.clear();
-        for token in 0..count {
-            tokens.extend((0..head).map(|at| number(token, at)));
-        }
+        let SealScratch { tokens, means, chosen, codes } = scratch;
         if !self.means.is_empty() {
             self.set_apart(tokens, means);
         }
-        self.codes.fill(0);
+        codes.clear();
         for (token, row) in tokens.chunks_exact_mut(head).enumerate() {
             rotate(row);
             self.scales[token] = chosen.round(bits, row).to_bits();
-            for (at, code) in chosen.codes.iter().enumerate() {
-                let place = match side {
-                    Side::Keys => (at, token, count),
-                    Side::Values => (token, at, head),
-                };
-                bits.put(self.codes, place, *code);
-            }
+            codes.extend_from_slice(&chosen.codes);
+        }
+        self.codes.fill(0);
+        match side {
+            Side::Values => codes.chunks_exact(head).enumerate().for_each(|(token, row)| {
+                bits.put(self.codes, token, row);
+            }),
+            Side::Keys => (0..head).for_each(|at| {
+                let mut row = [0; MOST_TOKENS];
+                row.iter_mut().zip(codes[at..].iter().step_by(head)).for_each(|(code, of_token)| *code = *of_token);
+                bits.put(self.codes, at, &row[..count]);
+            }),
         }
     }
 
     /// Stores the token that is least like the others as it is, and the mean of the others; leaves of every token what is not
     /// stored yet. The first token of a text is such a one: most queries look at it, and its keys are many times as large as
     /// others.
+    #[inline(always)]
     fn set_apart(&mut self, tokens: &mut [f32], means: &mut Vec<f32>) {
         let head = self.means.len();
         means.clear();
@@ -118,6 +147,7 @@ impl CodesMut<'_> {
 
 impl Chosen {
     /// Chooses the codes of a token's numbers; returns what the integers that they stand for are to be multiplied with.
+    #[inline(always)]
     fn round(&mut self, bits: CodeBits, row: &[f32]) -> f16 {
         self.codes.clear();
         self.codes.resize(row.len(), 0);
@@ -137,6 +167,7 @@ impl Chosen {
     }
 
     /// The same for `N` levels: a scale by the numbers' deviation, and then the one that suits the levels chosen with it best.
+    #[inline(always)]
     fn round_to_levels<const N: usize>(&mut self, bits: CodeBits, row: &[f32]) -> f16 {
         let levels: &[i8; N] = bits.levels().first_chunk().expect("as many levels as there are codes");
         self.levels.clear();
@@ -150,11 +181,14 @@ impl Chosen {
     }
 
     /// Chooses the levels next to the numbers, if levels are multiplied with `scale`.
+    #[inline(always)]
     fn choose<const N: usize>(&mut self, levels: &[i8; N], row: &[f32], scale: f32) {
         self.codes.fill(0);
         for pair in levels.windows(2) {
             let middle = (f32::from(pair[0]) + f32::from(pair[1])) * 0.5 * scale;
-            self.codes.iter_mut().zip(row).for_each(|(code, number)| *code += u8::from(*number > middle));
+            // An addition that looks for overflow would be done one by one.
+            let above = |number: f32| u8::from(number > middle);
+            self.codes.iter_mut().zip(row).for_each(|(code, number)| *code = code.wrapping_add(above(*number)));
         }
         for (level, code) in self.levels.iter_mut().zip(&self.codes) {
             *level = f32::from(levels[usize::from(*code) % N]);
@@ -163,6 +197,7 @@ impl Chosen {
 }
 
 /// The mean of some tokens, number by number.
+#[inline(always)]
 fn average<'a>(tokens: impl Iterator<Item = &'a [f32]>, means: &mut [f32]) {
     means.fill(0.0);
     let mut count = 0;
@@ -174,16 +209,19 @@ fn average<'a>(tokens: impl Iterator<Item = &'a [f32]>, means: &mut [f32]) {
 }
 
 /// Σ a × b.
+#[inline(always)]
 fn sum_of_products(a: &[f32], b: &[f32]) -> f32 {
     sum_of(a, b, |a, b| a * b)
 }
 
 /// Σ (a − b)².
+#[inline(always)]
 fn sum_of_squares(a: &[f32], b: &[f32]) -> f32 {
     sum_of(a, b, |a, b| (a - b) * (a - b))
 }
 
 /// Σ term(a, b): lane i takes elements i, i + 16, …, and lanes are added in order.
+#[inline(always)]
 fn sum_of(a: &[f32], b: &[f32], term: impl Fn(f32, f32) -> f32) -> f32 {
     let mut lanes = [0.0; 16];
     let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<16>(), b.as_chunks::<16>());

@@ -6,7 +6,9 @@ use std::ops::Range;
 use super::attention::store_wanted;
 use super::lanes::{Lanes16, dot, load_bytes, prefetch_from, reduce4, shifted};
 use super::words::splat_bytes;
-use crate::kv_codes::{CodeBits, Codes, KeyCodes, MOST, MOST_TOKENS, VECTOR, ValueCodes, byte_factor};
+use crate::kv_codes::{
+    CodeBits, Codes, CodesMut, KeyCodes, MOST, MOST_TOKENS, SealScratch, Side, VECTOR, ValueCodes, byte_factor,
+};
 use crate::scalar::float::padded;
 use crate::vector::kv_codes::{TwoSixteens, kv_code_kernels};
 

@@ -70,6 +70,7 @@ pub(crate) const FLOAT_OPS: Ops = Ops {
         mix_bf16: attention::mix_bf16,
         mix_f8: attention::mix_f8,
         to_f16: attention::to_f16,
+        seal: kv_codes::seal,
         ..scalar::OPS.attention
     },
     ceilings: CeilingOps { peak_float: peak::float, read: peak::read, ..scalar::OPS.ceilings },

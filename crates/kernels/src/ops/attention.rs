@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use crate::cached_rows::{CachedRows, Keys, Stored, TokenRows};
-use crate::kv_codes::{KeyCodes, MOST_TOKENS, QueryCodes, ValueCodes};
+use crate::kv_codes::{CodesMut, KeyCodes, MOST_TOKENS, QueryCodes, SealScratch, Side, ValueCodes};
 use crate::scalar::elementwise::exp;
 use crate::scalar::float::{LANES, reduce};
 
@@ -50,6 +50,7 @@ pub struct AttentionOps {
     pub(crate) scores_codes: unsafe fn(&KeyCodes<'_>, &mut [f32], usize),
     pub(crate) mix_codes: unsafe fn((&[f32], usize), &ValueCodes<'_>, &mut [f32]),
     pub(crate) to_f16: unsafe fn(&[f32], &mut [u16]),
+    pub(crate) seal: unsafe fn(&mut CodesMut<'_>, Side, usize, &mut SealScratch),
 }
 
 impl AttentionOps {
@@ -161,6 +162,12 @@ impl AttentionOps {
                 }
             }
         }
+    }
+
+    /// Turns the tokens that `scratch` has into the codes of a page.
+    pub(crate) fn seal(&self, page: &mut CodesMut<'_>, side: Side, head: usize, scratch: &mut SealScratch) {
+        // SAFETY: a table is reachable only through `Ops::available`, which has checked the CPU.
+        unsafe { (self.seal)(page, side, head, scratch) }
     }
 
     /// Rounds floats to half precision, as bits.

@@ -1,7 +1,7 @@
 //! The two products of attention over one page of keys or values that are small integers.
 
 use crate::blocks::half_to_f32;
-use crate::kv_codes::{Codes, KeyCodes, ValueCodes};
+use crate::kv_codes::{Codes, CodesMut, KeyCodes, SealScratch, Side, ValueCodes};
 use crate::scalar::float::dot_with;
 
 pub(super) fn scores(page: &KeyCodes<'_>, out: &mut [f32], stride: usize) {
@@ -18,6 +18,10 @@ pub(super) fn scores(page: &KeyCodes<'_>, out: &mut [f32], stride: usize) {
             out[row * stride + at] = dot_with(page.exact_query(row), numbers, half_to_f32);
         }
     }
+}
+
+pub(super) fn seal(page: &mut CodesMut<'_>, side: Side, head: usize, scratch: &mut SealScratch) {
+    page.seal_tokens(side, head, scratch);
 }
 
 pub(super) fn mix((weights, stride): (&[f32], usize), page: &ValueCodes<'_>, out: &mut [f32]) {

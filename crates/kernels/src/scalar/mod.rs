@@ -56,6 +56,7 @@ pub(crate) const OPS: Ops = Ops {
         scores_codes: kv_codes::scores,
         mix_codes: kv_codes::mix,
         to_f16: attention::to_f16,
+        seal: kv_codes::seal,
     },
     rows: RowOps {
         rms_norm: elementwise::rms_norm,

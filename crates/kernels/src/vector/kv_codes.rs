@@ -34,6 +34,11 @@ macro_rules! kv_code_kernels {
         }
 
         #[target_feature(enable = $features)]
+        pub(super) fn seal(page: &mut CodesMut<'_>, side: Side, head: usize, scratch: &mut SealScratch) {
+            page.seal_tokens(side, head, scratch);
+        }
+
+        #[target_feature(enable = $features)]
         pub(super) fn mix(weights: (&[f32], usize), page: &ValueCodes<'_>, out: &mut [f32]) {
             match page.values.bits {
                 CodeBits::Two => mix_of::<2>(weights, page, out),

@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use cascadia_kernels::{KvPage, Pool, SealScratch, Side};
+use cascadia_kernels::{KvPage, Ops, Pool, SealScratch, Side};
 use memmap2::MmapMut;
 
-use super::stored::{numbers, quantise, rows, store_column, store_row};
+use super::stored::{quantise, read_tokens, rows, store_column, store_row};
 use super::{CachePages, KvLayout, LayerPlace, PageClass, PagePart, PerClass};
 use crate::spec::CacheShape;
 use crate::step::Step;
@@ -106,13 +106,13 @@ impl LayerCache<'_> {
                 store_row(written.format(Side::Values), rows, token, value, step.ops);
             }
             if token == TOKENS - 1 && self.place.tail.is_some() {
-                self.seal(sequence, number, step.pool);
+                self.seal(sequence, number, (step.ops, step.pool));
             }
         }
     }
 
     /// Quantises a full page of the tail.
-    fn seal(&mut self, sequence: &SequenceStep, number: u32, pool: &Pool) {
+    fn seal(&mut self, sequence: &SequenceStep, number: u32, (ops, pool): (&Ops, &Pool)) {
         let LayerPlace { shape, stored, .. } = *self.place;
         let written = *self.place.written();
         let [from, to] = [written.class, stored.class].map(|class| sequence.page(class, number) as usize);
@@ -122,8 +122,9 @@ impl LayerCache<'_> {
             let (heads, bytes, width) = (stored.of_all_heads(side), stored.head_bytes(side), shape.width(side));
             let (order, length) = written.order(side);
             pool.chunks_with(&mut page[heads], bytes, self.scratch, |_, head, bytes, scratch| {
-                let exact = numbers((written.format(side), order), &tail[written.of_head(side, head)], length);
-                quantise((stored.format(side), side), bytes, width, exact, scratch);
+                let exact = &tail[written.of_head(side, head)];
+                read_tokens((written.format(side), order), exact, (length, width), scratch.room(TOKENS * width));
+                quantise((stored.format(side), side), bytes, width, (scratch, ops));
             });
         }
     }

@@ -6,7 +6,7 @@
 //! stays as it is.
 
 use bytemuck::{cast_slice, cast_slice_mut};
-use cascadia_kernels::{CachedRows, Codes, CodesMut, Ops, SealScratch, Side, Stored, f32_to_byte};
+use cascadia_kernels::{CachedRows, Codes, CodesMut, Ops, SealScratch, Side, Stored, f32_to_byte, half_to_f32};
 use half::{bf16, f16};
 
 use super::CacheFormat;
@@ -38,31 +38,37 @@ pub(super) fn rows((format, side): (CacheFormat, Side), bytes: &[u8], head: usiz
     CachedRows::new(stored, head)
 }
 
-/// A number of a token of a page that is not quantised.
-pub(super) fn numbers(
+/// The first `width` numbers of all tokens of a page that is not quantised, of `length` each, token by token.
+pub(super) fn read_tokens(
     (format, side): (CacheFormat, Side),
     bytes: &[u8],
-    head: usize,
-) -> impl Fn(usize, usize) -> f32 + use<'_> {
-    move |token, at| {
-        let index = match side {
-            Side::Keys => at * TOKENS + token,
-            Side::Values => token * head + at,
-        };
+    (length, width): (usize, usize),
+    out: &mut [f32],
+) {
+    let place = |token: usize, at: usize| match side {
+        Side::Keys => at * TOKENS + token,
+        Side::Values => token * length + at,
+    };
+    for (token, row) in out.chunks_exact_mut(width).enumerate() {
+        let numbers = row.iter_mut().enumerate().map(|(at, number)| (number, place(token, at)));
         match format {
-            CacheFormat::F32 => cast_slice::<u8, f32>(bytes)[index],
-            _ => f16::from_bits(cast_slice::<u8, u16>(bytes)[index]).to_f32(),
+            CacheFormat::F32 => copy(cast_slice(bytes), numbers, |number: f32| number),
+            _ => copy(cast_slice(bytes), numbers, half_to_f32),
         }
     }
 }
 
-/// Stores all tokens of a page. Where only keys or only values are integers, the others move as they are.
+/// Copies numbers from their places.
+fn copy<'a, T: Copy>(from: &[T], to: impl Iterator<Item = (&'a mut f32, usize)>, widen: impl Fn(T) -> f32) {
+    to.for_each(|(number, place)| *number = widen(from[place]));
+}
+
+/// Stores the tokens that `scratch` has in a page. Where only keys or only values are integers, the others move as they are.
 pub(super) fn quantise(
     (format, side): (CacheFormat, Side),
     bytes: &mut [u8],
     head: usize,
-    number: impl Fn(usize, usize) -> f32,
-    scratch: &mut SealScratch,
+    (scratch, ops): (&mut SealScratch, &Ops),
 ) {
     if let Some(bits) = format.bits() {
         let (codes, rest) = bytes.split_at_mut(codes_length(format, side, head));
@@ -70,13 +76,13 @@ pub(super) fn quantise(
         let (means, rest) = rest.split_at_mut(means_length(side, head));
         let apart = &mut rest[..apart_length(side, head)];
         let [scales, means, apart] = [scales, means, apart].map(cast_slice_mut);
-        CodesMut { bits, codes, scales, means, apart }.seal(side, head, number, scratch);
+        CodesMut { bits, codes, scales, means, apart }.seal(side, head, scratch, ops);
         return;
     }
-    for token in 0..TOKENS {
-        for at in 0..head {
+    for (token, row) in scratch.tokens().chunks_exact(head).enumerate() {
+        for (at, number) in row.iter().enumerate() {
             let index = if side == Side::Keys { at * TOKENS + token } else { token * head + at };
-            store_number(format, bytes, index, number(token, at));
+            store_number(format, bytes, index, *number);
         }
     }
 }
