@@ -70,6 +70,7 @@ chromium() { # for the check of the web page, which says that it is skipped wher
 step "python environment" python_environment
 step "format" cargo fmt --all --check
 step "lint" cargo clippy --locked --release --workspace --all-targets --features cascadia-fuzz/libfuzzer --quiet -- -D warnings
+step "types for Windows and macOS" checks/types.sh
 step "test" cargo test --locked --release --workspace --quiet
 step "features" features
 step "examples" examples

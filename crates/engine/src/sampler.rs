@@ -177,7 +177,7 @@ impl Sampler {
         let wanted = total * f64::from(self.settings.top_p);
         // Tokens below an equal share of what may be left out are left out all together, so they need no ranking.
         let share = (total - wanted) / self.candidates.len() as f64;
-        let floor = scale.logit(share.ln() - ROUNDING);
+        let floor = scale.logit(libm::log(share) - ROUNDING);
         self.candidates.retain(|candidate| candidate.logit >= floor);
         let (mut reached, mut sorted, mut head) = (0.0, 0, 64);
         while sorted < self.candidates.len() {

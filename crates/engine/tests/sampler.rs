@@ -11,7 +11,7 @@ fn reference(logits: &[f32], settings: &Sampling) -> Vec<(u32, f64)> {
         ranked.truncate(settings.top_k as usize);
     }
     let best = f64::from(ranked[0].1);
-    let weight = |logit: f32| ((f64::from(logit) - best) / f64::from(settings.temperature)).exp();
+    let weight = |logit: f32| libm::exp((f64::from(logit) - best) / f64::from(settings.temperature));
     let total: f64 = ranked.iter().map(|token| weight(token.1)).sum();
     let (mut kept, mut sum) = (Vec::new(), 0.0);
     for &(id, logit) in &ranked {

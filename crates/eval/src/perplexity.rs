@@ -65,8 +65,8 @@ impl Prediction {
     pub(crate) fn of(logits: &[f32]) -> Result<Prediction, EngineError> {
         let (top, best) = likeliest(logits)?;
         let best = f64::from(best);
-        let sum: f64 = logits.iter().map(|&logit| (f64::from(logit) - best).exp()).sum();
-        Ok(Prediction { top, log_total: best + sum.ln() })
+        let sum: f64 = logits.iter().map(|&logit| libm::exp(f64::from(logit) - best)).sum();
+        Ok(Prediction { top, log_total: best + libm::log(sum) })
     }
 
     /// The log-probability of a token.
@@ -94,7 +94,7 @@ impl Score {
         let tokens = self.tokens as f64;
         Perplexity {
             tokens: self.tokens,
-            perplexity: (self.negative_log_likelihood / tokens).exp(),
+            perplexity: libm::exp(self.negative_log_likelihood / tokens),
             top1: self.hits as f64 / tokens,
         }
     }
@@ -108,12 +108,12 @@ mod tests {
     fn scores_match_hand_computed_ones() {
         let mut score = Score::default();
         // Probabilities 1/2, 1/4, 1/4 and then 1/8, 7/8, 0: likelihoods 1/4 and 7/8.
-        score.add(&[(0.5f32).ln(), (0.25f32).ln(), (0.25f32).ln()], 2).unwrap();
-        score.add(&[(0.125f32).ln() + 5.0, (0.875f32).ln() + 5.0, f32::NEG_INFINITY], 1).unwrap();
+        score.add(&[0.5, 0.25, 0.25].map(libm::logf), 2).unwrap();
+        score.add(&[libm::logf(0.125) + 5.0, libm::logf(0.875) + 5.0, f32::NEG_INFINITY], 1).unwrap();
         let result = score.finish();
         assert_eq!(result.tokens, 2);
         assert_eq!(result.top1, 0.5);
-        assert!((result.perplexity - (0.25f64 * 0.875).powf(-0.5)).abs() < 1e-6);
+        assert!((result.perplexity - libm::pow(0.25 * 0.875, -0.5)).abs() < 1e-6);
     }
 
     #[test]

@@ -34,7 +34,7 @@ impl Random {
 
     /// The time between two events of a Poisson process.
     pub(crate) fn pause(&mut self, per_second: f64) -> f64 {
-        -(1.0 - self.unit()).ln() / per_second
+        -libm::log(1.0 - self.unit()) / per_second
     }
 }
 

@@ -1,6 +1,7 @@
 //! The cache folder that all Hugging Face tools share, for one repository.
 
 use std::io;
+use std::iter;
 use std::path::{Path, PathBuf};
 
 use crate::fetch::is_commit;
@@ -81,8 +82,8 @@ impl Cache {
             std::fs::create_dir_all(parent)?;
         }
         // From the folder of the file up to that of the repository: cache folders may be moved.
-        let up = "../".repeat(2 + file.matches('/').count());
-        let target = PathBuf::from(format!("{up}blobs/{tag}"));
+        let up = iter::repeat_n("..", 2 + file.matches('/').count());
+        let target: PathBuf = up.chain(["blobs", tag]).collect();
         if pointer.is_symlink() {
             std::fs::remove_file(&pointer)?;
         }

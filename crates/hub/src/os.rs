@@ -19,10 +19,17 @@ pub(crate) fn link_file(target: &Path, _path: &Path, link: &Path) -> io::Result<
 
 /// Makes `link` another name of the file `target`, which is relative to the folder of `link` and lies at `path`.
 ///
-/// Symbolic links need a right that few users have, so there are two other ways.
+/// Symbolic links need a right that few users have, and a policy may keep the system from following them, so there are
+/// two other ways.
 #[cfg(windows)]
 pub(crate) fn link_file(target: &Path, path: &Path, link: &Path) -> io::Result<()> {
-    std::os::windows::fs::symlink_file(target, link)
-        .or_else(|_| std::fs::hard_link(path, link))
-        .or_else(|_| std::fs::copy(path, link).map(drop))
+    use std::fs;
+    if std::os::windows::fs::symlink_file(target, link).is_ok() {
+        if fs::metadata(link).is_ok() {
+            return Ok(());
+        }
+        // It may not even be there.
+        let _ = fs::remove_file(link);
+    }
+    fs::hard_link(path, link).or_else(|_| fs::copy(path, link).map(drop))
 }

@@ -21,6 +21,7 @@ mod dtype;
 mod kv_codes;
 mod layout;
 mod matrix;
+mod multiply_add;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod ops;

@@ -489,11 +489,11 @@ impl Cache {
         let visible = first..=if sees_later { last } else { position };
         let score = |token: usize| {
             let score = dot(token) * f64::from(scale);
-            let score = self.shape.soft_cap.map_or(score, |cap| (score / f64::from(cap)).tanh() * f64::from(cap));
+            let score = self.shape.soft_cap.map_or(score, |cap| libm::tanh(score / f64::from(cap)) * f64::from(cap));
             score - slope.unwrap_or(0.0) * (position as f64 - token as f64)
         };
-        let weights: Vec<f64> = visible.clone().map(|token| score(token).exp()).collect();
-        let total: f64 = weights.iter().sum::<f64>() + sink.map_or(0.0, f64::exp);
+        let weights: Vec<f64> = visible.clone().map(|token| libm::exp(score(token))).collect();
+        let total: f64 = weights.iter().sum::<f64>() + sink.map_or(0.0, libm::exp);
         let value = |at: usize| -> f64 {
             visible.clone().zip(&weights).map(|(token, weight)| cached(1, token, at) * weight).sum()
         };

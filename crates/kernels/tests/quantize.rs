@@ -214,10 +214,10 @@ fn samples(distribution: &str, count: usize) -> Vec<f32> {
     };
     let sample = |index: usize| {
         let (first, second) = (uniform(), uniform());
-        let gaussian = (-2.0 * first.ln()).sqrt() * (2.0 * PI * second).cos();
+        let gaussian = (-2.0 * libm::log(first)).sqrt() * libm::cos(2.0 * PI * second);
         let value = match distribution {
             "gaussian" => gaussian,
-            "laplace" => first.ln() * if second < 0.5 { -1.0 } else { 1.0 },
+            "laplace" => libm::log(first) * if second < 0.5 { -1.0 } else { 1.0 },
             "outlier" => gaussian * if index.is_multiple_of(97) { 8.0 } else { 1.0 },
             "shifted" => gaussian * 0.3 + 1.0,
             _ => panic!("unknown distribution {distribution}"),

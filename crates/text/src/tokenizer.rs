@@ -216,7 +216,8 @@ mod tests {
         strings.extend(["plain words", "and (more)", "it's 1234", "中文", "<|im_end|>", "</s>"].map(str::to_owned));
         let mut cut = Vec::new();
         for entry in std::fs::read_dir(&folder).unwrap() {
-            let path = entry.unwrap().path().join("tokenizer.json");
+            let entry = entry.unwrap();
+            let path = entry.path().join("tokenizer.json");
             if !path.exists() {
                 continue;
             }
@@ -232,10 +233,10 @@ mod tests {
                     assert_eq!(one, other, "{}, seed {seed}, {special:?}", path.display());
                 }
             }
-            cut.extend((count > 40).then(|| path.display().to_string()));
+            cut.extend((count > 40).then(|| entry.file_name().into_string().unwrap()));
         }
         for name in ["llama3", "qwen2", "gpt2", "gpt-oss", "tekken", "falcon", "bloom"] {
-            assert!(cut.iter().any(|path| path.contains(&format!("/{name}/"))), "{name} is not cut: {cut:?}");
+            assert!(cut.iter().any(|cut| cut == name), "{name} is not cut: {cut:?}");
         }
     }
 }

@@ -20,7 +20,6 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-#[cfg(unix)]
 #[test]
 fn a_worker_remembers_how_far_the_log_went() {
     let test_fleet = TestFleet::with_machines(1);

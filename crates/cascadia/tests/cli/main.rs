@@ -1,6 +1,7 @@
 //! The real program: help, exit codes, messages, JSON, determinism.
 
 mod adapters;
+#[cfg(unix)]
 mod audit;
 mod bad_input;
 mod disk;
@@ -15,6 +16,7 @@ mod live;
 mod measure;
 mod on_open;
 mod overwrite;
+#[cfg(target_os = "linux")]
 mod owner;
 mod planning;
 mod program;

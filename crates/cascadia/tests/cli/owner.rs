@@ -5,7 +5,6 @@ use std::process::Command;
 use crate::program::cascadia;
 use crate::test_fleet::{Running, TestFleet};
 
-#[cfg(target_os = "linux")]
 #[test]
 fn a_worker_goes_last_and_keeps_its_hours() {
     let test_fleet = TestFleet::with_machines(1);
@@ -40,7 +39,6 @@ fn a_worker_goes_last_and_keeps_its_hours() {
 }
 
 /// What the real worker process has given up, as the kernel says; a kernel without Landlock offers only a part.
-#[cfg(target_os = "linux")]
 #[test]
 fn a_worker_runs_in_a_sandbox_and_says_so() {
     let test_fleet = TestFleet::with_machines(1);

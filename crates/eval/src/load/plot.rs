@@ -17,16 +17,16 @@ pub fn histogram(title: &str, seconds: &[f64]) -> String {
     let (Some(&least), Some(&most)) = (sorted.first(), sorted.last()) else { return String::new() };
     // Below a tenth of a millisecond differences mean nothing.
     let (least, most) = (least.max(1e-4), most.max(1e-4) * 1.0001);
-    let step = ((most / least).ln() / BARS as f64).max(0.05);
-    let bars = (((most / least).ln() / step).ceil() as usize).clamp(1, BARS);
+    let step = (libm::log(most / least) / BARS as f64).max(0.05);
+    let bars = ((libm::log(most / least) / step).ceil() as usize).clamp(1, BARS);
     let mut counts = vec![0usize; bars];
     for value in &sorted {
-        counts[(((value.max(least) / least).ln() / step) as usize).min(bars - 1)] += 1;
+        counts[((libm::log(value.max(least) / least) / step) as usize).min(bars - 1)] += 1;
     }
     let tallest = counts.iter().copied().max().unwrap_or(1).max(1);
     let mut text = format!("{title}\n");
     for (bar, count) in counts.iter().enumerate() {
-        let end = least * (step * (bar + 1) as f64).exp();
+        let end = least * libm::exp(step * (bar + 1) as f64);
         let bar = bar_of(*count as f64 / tallest as f64 * WIDTH);
         text.push_str(&format!("{:>10} {bar} {count}\n", format!("≤ {}", duration(end))));
     }

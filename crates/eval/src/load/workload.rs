@@ -128,8 +128,8 @@ fn words(random: &mut Random, count: u32) -> String {
 
 impl Sizes {
     fn sample(&self, random: &mut Random) -> u32 {
-        let (least, most) = (f64::from(self.least), f64::from(self.most) + 1.0);
-        let size = (least.ln() + random.unit() * (most.ln() - least.ln())).exp();
+        let (least, most) = (libm::log(f64::from(self.least)), libm::log(f64::from(self.most) + 1.0));
+        let size = libm::exp(least + random.unit() * (most - least));
         (size as u32).clamp(self.least, self.most)
     }
 }

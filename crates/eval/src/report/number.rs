@@ -11,7 +11,7 @@ pub(super) fn short(value: f64) -> String {
         _ if !(1e-3..1e15).contains(&size) => format!("{value:.3e}"),
         _ if value.fract() == 0.0 || size >= 10_f64.powi(DIGITS - 1) => grouped(value),
         _ => {
-            let before = size.log10().floor() as i32 + 1;
+            let before = libm::log10(size).floor() as i32 + 1;
             let digits = (DIGITS - before.max(0)).max(0) as usize;
             format!("{value:.digits$}")
         }

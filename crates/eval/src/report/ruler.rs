@@ -40,7 +40,7 @@ impl Ruler {
     pub(super) fn at(&self, value: f64) -> f64 {
         let bend = |value: f64| match self.scale {
             Scale::Linear => value,
-            Scale::Logarithmic => value.ln(),
+            Scale::Logarithmic => libm::log(value),
         };
         let (first, last) = (bend(self.values.0), bend(self.values.1));
         let part = if last > first { (bend(value) - first) / (last - first) } else { 0.5 };
@@ -61,7 +61,7 @@ impl Ruler {
 /// The distance between marks: 1, 2 or 5 times a power of ten.
 fn step(length: f64) -> f64 {
     let least = length.max(f64::MIN_POSITIVE) / MARKS;
-    let power = 10_f64.powf(least.log10().floor());
+    let power = libm::pow(10.0, libm::log10(least).floor());
     let times = [1.0, 2.0, 5.0].into_iter().find(|times| times * power >= least * 0.999_999);
     times.unwrap_or(10.0) * power
 }

@@ -7,7 +7,7 @@ use cascadia_hub::{Catalogue, DEFAULT_TIMEOUT, HubError, HubOptions, Network, Pl
 use tempfile::TempDir;
 
 use crate::fetching::{quantized, sharded};
-use crate::hub_server::{COMMIT, HubServer, Repository};
+use crate::hub_server::{HubServer, Repository};
 use crate::raw_gguf::RawGguf;
 
 /// Port 1 of this machine: nobody listens there.
@@ -172,6 +172,8 @@ fn offline_is_said_with_what_to_do() {
     assert!(error.to_string().contains("did you mean tiny?"), "{error}");
 }
 
+/// The content is called by its digest, and a link says which it is.
+#[cfg(unix)]
 #[test]
 fn damage_is_found_and_repaired() {
     let tag = |file: &str| {
@@ -212,6 +214,8 @@ fn what_is_deleted_takes_its_content_along_and_nothing_else() {
 #[cfg(unix)]
 #[test]
 fn content_outside_the_cache_is_not_deleted() {
+    use crate::hub_server::COMMIT;
+
     let machine = Machine::new(NOWHERE);
     let repository = machine.folder.path().join("hub/models--org--name");
     let (snapshot, own) = (repository.join("snapshots").join(COMMIT), machine.folder.path().join("own.gguf"));

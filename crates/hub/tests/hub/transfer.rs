@@ -1,14 +1,13 @@
 //! What happens to files, tokens and the cache while a model is fetched.
 
 use std::fs::File;
-use std::path::Path;
 use std::time::Duration;
 
 use cascadia_weights::ModelFiles;
 use tempfile::TempDir;
 
 use crate::fetching::{quantized, run, run_with};
-use crate::hub_server::{COMMIT, HubServer, Repository};
+use crate::hub_server::{HubServer, Repository};
 use crate::raw_gguf::RawGguf;
 
 const FILE: &str = "m-Q4_K_M.gguf";
@@ -37,7 +36,11 @@ fn the_token_goes_to_the_hub_only() {
     let names: Vec<_> =
         blobs.read_dir().unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     assert_eq!(names.len(), 1, "{names:?}");
-    assert_eq!((names[0].len(), blobs.join(&names[0]).canonicalize().unwrap()), (64, path.canonicalize().unwrap()));
+    assert_eq!(names[0].len(), 64);
+    // Where nobody may make symbolic links, it has two names.
+    if cfg!(unix) {
+        assert_eq!(blobs.join(&names[0]).canonicalize().unwrap(), path.canonicalize().unwrap());
+    }
 }
 
 #[test]
@@ -103,6 +106,10 @@ fn all_parts_of_a_split_model_are_fetched() {
 #[cfg(unix)]
 #[test]
 fn a_cache_that_others_filled_is_used() {
+    use std::path::Path;
+
+    use crate::hub_server::COMMIT;
+
     let cache = TempDir::new().unwrap();
     let repository = cache.path().join("models--org--name");
     let snapshot = repository.join("snapshots").join(COMMIT);

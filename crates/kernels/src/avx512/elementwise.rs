@@ -2,6 +2,7 @@
 
 use crate::Activation;
 use crate::activations::{Int8Block32, Int8Block256};
+use crate::multiply_add::Instruction;
 use crate::scalar::elementwise as specification;
 use crate::x86::elementwise::elementwise_kernels;
 

@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::lanes::{Lanes16, prefetch_from, reduce4};
 use crate::blocks::{brain_to_f32, byte_to_f32, half_to_f32};
 use crate::cached_rows::{Keys, TokenRows};
+use crate::multiply_add::{Instruction, MultiplyAdd};
 use crate::scalar;
 use crate::scalar::elementwise::exp;
 use crate::scalar::float::padded;

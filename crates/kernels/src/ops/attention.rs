@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use crate::cached_rows::{CachedRows, Keys, Stored, TokenRows};
 use crate::kv_codes::{CodesMut, KeyCodes, MOST_TOKENS, QueryCodes, SealScratch, Side, ValueCodes};
+use crate::multiply_add::Portable;
 use crate::scalar::elementwise::exp;
 use crate::scalar::float::{LANES, reduce};
 
@@ -27,7 +28,7 @@ pub(crate) struct Softmax {
 impl Softmax {
     /// The sum of all weights.
     pub(crate) fn sum(&self) -> f32 {
-        reduce(&self.sums) + exp(self.sink - self.greatest)
+        reduce(&self.sums) + exp::<Portable>(self.sink - self.greatest)
     }
 }
 

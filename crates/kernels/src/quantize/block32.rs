@@ -16,6 +16,9 @@ const TRIES: Tries = Tries { from: 1.125, to: 0.75, count: 13, refits: 2 };
 /// Among more numbers the largest is more of an exception.
 const WIDE_TRIES: Tries = Tries { from: 1.1, to: 0.55, count: 19, refits: 2 };
 
+/// The greatest float below a half. A half itself would lift this number to one.
+const BELOW_HALF: f32 = 0.499_999_97;
+
 /// A float this large has no fractions, and its lowest bits count up from zero.
 const SHIFT: f32 = 12_582_912.0;
 
@@ -38,10 +41,16 @@ fn quantize_block_q8_0(values: &[f32; SMALL_BLOCK], out: &mut [u8; q8_0::BYTES])
     }
     out[..q8_0::QUANTS].copy_from_slice(&half.bytes(scale));
     for (byte, value) in out[q8_0::QUANTS..].iter_mut().zip(values) {
-        let whole = (value / scale).round().clamp(-127.0, 127.0);
+        let whole = whole(value / scale).clamp(-127.0, 127.0);
         // The lowest byte of the sum is the integer: unlike a cast, this needs no case for what is not a number.
         *byte = (whole + SHIFT).to_bits() as u8;
     }
+}
+
+/// The nearest whole number, halves away from zero: the C library's function is not right next to a half on every system.
+#[inline(always)]
+fn whole(value: f32) -> f32 {
+    (value + BELOW_HALF.copysign(value)).trunc()
 }
 
 /// Q4_0.
@@ -113,5 +122,20 @@ fn pack<const E: usize>(scale: [u8; 2], levels: &[u8; E], out: &mut [u8]) {
 pub(super) fn pack_nibbles(levels: &[u8], out: &mut [u8]) {
     for (levels, bytes) in levels.as_chunks::<32>().0.iter().zip(out.as_chunks_mut::<16>().0) {
         *bytes = std::array::from_fn(|i| (levels[i] & 15) | ((levels[i + 16] & 15) << 4));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::whole;
+
+    #[test]
+    fn numbers_next_to_a_half_become_the_nearest_whole_ones() {
+        for half in (0..=127).map(|number| number as f32 + 0.5) {
+            for value in [half.next_down(), half, half.next_up()] {
+                let expected = (f64::from(value) + 0.5).floor() as f32;
+                assert_eq!([whole(value), whole(-value)], [expected, -expected], "{value}");
+            }
+        }
     }
 }

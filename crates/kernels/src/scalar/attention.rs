@@ -4,6 +4,7 @@ use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 
 use crate::blocks::{brain_to_f32, byte_to_f32, half_to_f32};
 use crate::cached_rows::{Keys, TokenRows};
+use crate::multiply_add::{MultiplyAdd, Portable};
 use crate::scalar::float::dot_with;
 
 fn scores<T: Copy>(queries: &[f32], keys: &Keys<'_, T>, widen: impl Fn(T) -> f32, out: &mut [f32], stride: usize) {
@@ -12,7 +13,7 @@ fn scores<T: Copy>(queries: &[f32], keys: &Keys<'_, T>, widen: impl Fn(T) -> f32
         for (at, token) in keys.tokens.clone().enumerate() {
             let numbers = keys.numbers.chunks_exact(keys.page_tokens).map(|column| widen(column[token]));
             out[row * stride + at] =
-                query.iter().zip(numbers).fold(0.0, |sum: f32, (&query, key)| query.mul_add(key, sum));
+                query.iter().zip(numbers).fold(0.0, |sum: f32, (&query, key)| Portable::fused(query, key, sum));
         }
     }
 }
@@ -66,7 +67,7 @@ pub(crate) fn mix_f32(weights: &[f32], stride: usize, values: TokenRows<'_, f32>
     for (row, out) in out.chunks_exact_mut(values.head).enumerate() {
         for (at, value) in values.numbers.chunks_exact(values.row).enumerate() {
             let weight = weights[row * stride + at];
-            out.iter_mut().zip(value).for_each(|(out, &value)| *out = weight.mul_add(value, *out));
+            out.iter_mut().zip(value).for_each(|(out, &value)| *out = Portable::fused(weight, value, *out));
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::activations::{Int8Block256, Rows};
 use crate::blocks::{half_at, q4_k, q5_k, q6_k, unpack_scales};
+use crate::multiply_add::{MultiplyAdd, Portable};
 use crate::ops::WeightRows;
 use crate::pool::TileMut;
 
@@ -35,8 +36,8 @@ fn add_with_minima(sum: f32, header: &[u8], quants: &[u8; 256], x: &Int8Block256
         products += i32::from(scales[group]) * integer_dot(&quants[part.clone()], &x.values[part]);
         offsets += i32::from(minima[group]) * (i32::from(x.sums[2 * group]) + i32::from(x.sums[2 * group + 1]));
     }
-    let sum = (scale * x.scale).mul_add(products as f32, sum);
-    (-(minimum * x.scale)).mul_add(offsets as f32, sum)
+    let sum = Portable::fused(scale * x.scale, products as f32, sum);
+    Portable::fused(-(minimum * x.scale), offsets as f32, sum)
 }
 
 fn integer_dot(quants: &[u8], x: &[i8]) -> i32 {
@@ -76,6 +77,6 @@ pub(super) fn multiply_q6_k(weights: WeightRows<'_>, x: Rows<'_, Int8Block256>, 
             let raw = integer_dot(&quants[part.clone()], &x.values[part]);
             products += i32::from(scales[group] as i8) * (raw - q6_k::OFFSET * i32::from(x.sums[group]));
         }
-        (half_at(block, q6_k::SCALE) * x.scale).mul_add(products as f32, sum)
+        Portable::fused(half_at(block, q6_k::SCALE) * x.scale, products as f32, sum)
     });
 }

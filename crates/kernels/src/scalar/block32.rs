@@ -2,6 +2,7 @@
 
 use crate::activations::{Int8Block32, Rows};
 use crate::blocks::{half_at, q4_0, q8_0};
+use crate::multiply_add::{MultiplyAdd, Portable};
 use crate::ops::WeightRows;
 use crate::pool::TileMut;
 
@@ -16,7 +17,7 @@ fn multiply<const BYTES: usize>(
         for column in 0..x.count() {
             let sum = |blocks: &[[u8; BYTES]]| {
                 blocks.iter().zip(x.row(column)).fold(0.0, |sum: f32, (block, x)| {
-                    (half_at(block, 0) * x.scale).mul_add(integer_sum(block, x) as f32, sum)
+                    Portable::fused(half_at(block, 0) * x.scale, integer_sum(block, x) as f32, sum)
                 })
             };
             out.put4(column, four, rows.map(sum));

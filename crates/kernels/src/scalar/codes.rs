@@ -4,6 +4,7 @@ use crate::Dtype;
 use crate::activations::{Int8Block32, Int8Block256, Rows};
 use crate::blocks::half_at;
 use crate::codes::{Format32, Format256, codes, scale, with_format32, with_format256, zero};
+use crate::multiply_add::{MultiplyAdd, Portable};
 use crate::ops::{Multiply, WeightRows};
 use crate::pool::TileMut;
 use crate::runs::STREAMS;
@@ -60,9 +61,9 @@ fn row_sum32<const BYTES: usize, F: Format32<BYTES>>(blocks: &[[u8; BYTES]], x: 
         let (scale, zero) = (scale::<BYTES, F>(block), zero::<BYTES, F>(block));
         for (run, x) in x.iter().enumerate() {
             let products = integer_dot(&codes::<BYTES, F>(block, run), &x.values) - zero * x.sum;
-            sum = (scale * x.scale).mul_add(products as f32, sum);
+            sum = Portable::fused(scale * x.scale, products as f32, sum);
             if let Some(at) = F::MINIMUM {
-                sum = (half_at(block, at) * x.scale).mul_add(x.sum as f32, sum);
+                sum = Portable::fused(half_at(block, at) * x.scale, x.sum as f32, sum);
             }
         }
     }
@@ -92,9 +93,9 @@ fn multiply256<const BYTES: usize, F: Format256<BYTES>>(
                         products += i32::from(scales[group]) * dot;
                         offsets += i32::from(minima[group]) * i32::from(x.sums[group]);
                     }
-                    *sum = (scale * x.scale).mul_add(products as f32, *sum);
+                    *sum = Portable::fused(scale * x.scale, products as f32, *sum);
                     if let Some(minimum) = minimum {
-                        *sum = (-(minimum * x.scale)).mul_add(offsets as f32, *sum);
+                        *sum = Portable::fused(-(minimum * x.scale), offsets as f32, *sum);
                     }
                 }
             }

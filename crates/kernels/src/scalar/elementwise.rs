@@ -5,6 +5,7 @@
 
 use crate::Activation;
 use crate::activations::{Int8Block32, Int8Block256};
+use crate::multiply_add::MultiplyAdd;
 use crate::scalar::float::{LANES, dot, padded, reduce};
 
 /// Below this `exp` is zero: next to 1 such a share is lost in rounding, and its products with small numbers would be
@@ -30,27 +31,27 @@ const TINY: f32 = 1e-30;
 
 /// e^x to within 2 units in the last place: our own, so that every machine rounds alike.
 #[inline(always)]
-pub(crate) fn exp(x: f32) -> f32 {
+pub(crate) fn exp<M: MultiplyAdd>(x: f32) -> f32 {
     let lost = x < EXP_LOW;
     let x = if lost { EXP_LOW } else { x };
     let x = if x > EXP_HIGH { EXP_HIGH } else { x };
-    let shifted = x.mul_add(std::f32::consts::LOG2_E, ROUNDER);
+    let shifted = M::fused(x, std::f32::consts::LOG2_E, ROUNDER);
     let n = shifted - ROUNDER;
-    let r = n.mul_add(-LN2_HIGH, x);
-    let r = n.mul_add(-LN2_LOW, r);
+    let r = M::fused(n, -LN2_HIGH, x);
+    let r = M::fused(n, -LN2_LOW, r);
     let [first, rest @ ..] = EXP_POLYNOMIAL;
     let mut polynomial = first;
     for coefficient in rest {
-        polynomial = polynomial.mul_add(r, coefficient);
+        polynomial = M::fused(polynomial, r, coefficient);
     }
-    let value = polynomial.mul_add(r * r, r) + 1.0;
+    let value = M::fused(polynomial, r * r, r) + 1.0;
     let value = value * f32::from_bits(shifted.to_bits().wrapping_add(127) << 23);
     if lost { 0.0 } else { value }
 }
 
 #[inline(always)]
-pub(crate) fn rms_norm(row: &[f32], weight: &[f32], epsilon: f32, out: &mut [f32]) {
-    let scale = 1.0 / (dot(row, row) / row.len() as f32 + epsilon).sqrt();
+pub(crate) fn rms_norm<M: MultiplyAdd>(row: &[f32], weight: &[f32], epsilon: f32, out: &mut [f32]) {
+    let scale = 1.0 / (dot::<M>(row, row) / row.len() as f32 + epsilon).sqrt();
     for ((out, &value), &weight) in out.iter_mut().zip(row).zip(weight) {
         *out = (value * scale) * weight;
     }
@@ -62,10 +63,10 @@ pub(crate) fn add(row: &[f32], out: &mut [f32]) {
 }
 
 #[inline(always)]
-pub(crate) fn layer_norm(row: &[f32], (weight, bias): (&[f32], &[f32]), epsilon: f32, out: &mut [f32]) {
+pub(crate) fn layer_norm<M: MultiplyAdd>(row: &[f32], (weight, bias): (&[f32], &[f32]), epsilon: f32, out: &mut [f32]) {
     let mean = lane_sum(row) / row.len() as f32;
     out.iter_mut().zip(row).for_each(|(out, &value)| *out = value - mean);
-    let scale = 1.0 / (dot(out, out) / row.len() as f32 + epsilon).sqrt();
+    let scale = 1.0 / (dot::<M>(out, out) / row.len() as f32 + epsilon).sqrt();
     for ((out, &weight), &bias) in out.iter_mut().zip(weight).zip(bias) {
         *out = (*out * scale) * weight + bias;
     }
@@ -73,15 +74,15 @@ pub(crate) fn layer_norm(row: &[f32], (weight, bias): (&[f32], &[f32]), epsilon:
 
 /// One loop per function, so that no loop has a branch.
 macro_rules! each_activation {
-    ($activation:expr, |$function:ident| $loop:expr) => {
+    ($multiply_add:ident, $activation:expr, |$function:ident| $loop:expr) => {
         match $activation {
-            Activation::Silu => each_activation!(@ $function = silu, $loop),
-            Activation::Gelu => each_activation!(@ $function = gelu, $loop),
-            Activation::GeluTanh => each_activation!(@ $function = gelu_tanh, $loop),
+            Activation::Silu => each_activation!(@ $function = silu::<$multiply_add>, $loop),
+            Activation::Gelu => each_activation!(@ $function = gelu::<$multiply_add>, $loop),
+            Activation::GeluTanh => each_activation!(@ $function = gelu_tanh::<$multiply_add>, $loop),
             Activation::Relu => each_activation!(@ $function = relu, $loop),
             Activation::ReluSquared => each_activation!(@ $function = relu_squared, $loop),
-            Activation::GeluSigmoid => each_activation!(@ $function = gelu_sigmoid, $loop),
-            Activation::Sigmoid => each_activation!(@ $function = sigmoid, $loop),
+            Activation::GeluSigmoid => each_activation!(@ $function = gelu_sigmoid::<$multiply_add>, $loop),
+            Activation::Sigmoid => each_activation!(@ $function = sigmoid::<$multiply_add>, $loop),
         }
     };
     (@ $function:ident = $definition:expr, $loop:expr) => {{
@@ -91,49 +92,52 @@ macro_rules! each_activation {
 }
 
 #[inline(always)]
-pub(crate) fn activate(activation: Activation, values: &mut [f32]) {
-    each_activation!(activation, |function| values.iter_mut().for_each(|value| *value = function(*value)));
+pub(crate) fn activate<M: MultiplyAdd>(activation: Activation, values: &mut [f32]) {
+    each_activation!(M, activation, |function| values.iter_mut().for_each(|value| *value = function(*value)));
 }
 
 #[inline(always)]
-pub(crate) fn activate_multiply(activation: Activation, gate: &[f32], out: &mut [f32]) {
-    each_activation!(activation, |function| out.iter_mut().zip(gate).for_each(|(out, &gate)| *out *= function(gate)));
+pub(crate) fn activate_multiply<M: MultiplyAdd>(activation: Activation, gate: &[f32], out: &mut [f32]) {
+    each_activation!(M, activation, |function| out
+        .iter_mut()
+        .zip(gate)
+        .for_each(|(out, &gate)| *out *= function(gate)));
 }
 
 #[inline(always)]
-fn silu(x: f32) -> f32 {
-    x / (1.0 + exp(-x))
+fn silu<M: MultiplyAdd>(x: f32) -> f32 {
+    x / (1.0 + exp::<M>(-x))
 }
 
 #[inline(always)]
-fn gelu(x: f32) -> f32 {
+fn gelu<M: MultiplyAdd>(x: f32) -> f32 {
     let z = x.abs() * std::f32::consts::FRAC_1_SQRT_2;
-    let t = 1.0 / ERFC_SLOPE.mul_add(z, 1.0);
+    let t = 1.0 / M::fused(ERFC_SLOPE, z, 1.0);
     let [first, rest @ ..] = ERFC_POLYNOMIAL;
     let mut polynomial = first;
     for coefficient in rest {
-        polynomial = polynomial.mul_add(t, coefficient);
+        polynomial = M::fused(polynomial, t, coefficient);
     }
-    let complement = polynomial * t * exp(-z * z);
+    let complement = polynomial * t * exp::<M>(-z * z);
     // Either side keeps its small part, so that nothing is lost by subtracting from one.
     0.5 * x * if x < 0.0 { complement } else { 2.0 - complement }
 }
 
 #[inline(always)]
-fn gelu_tanh(x: f32) -> f32 {
+fn gelu_tanh<M: MultiplyAdd>(x: f32) -> f32 {
     // 1 + tanh(y) = 2 × sigmoid(2 y)
-    let inner = GELU_SLOPE * (x * x * GELU_CUBE).mul_add(x, x);
-    x / (1.0 + exp(-2.0 * inner))
+    let inner = GELU_SLOPE * M::fused(x * x * GELU_CUBE, x, x);
+    x / (1.0 + exp::<M>(-2.0 * inner))
 }
 
 #[inline(always)]
-fn gelu_sigmoid(x: f32) -> f32 {
-    x * sigmoid(1.702 * x)
+fn gelu_sigmoid<M: MultiplyAdd>(x: f32) -> f32 {
+    x * sigmoid::<M>(1.702 * x)
 }
 
 #[inline(always)]
-fn sigmoid(x: f32) -> f32 {
-    1.0 / (1.0 + exp(-x))
+fn sigmoid<M: MultiplyAdd>(x: f32) -> f32 {
+    1.0 / (1.0 + exp::<M>(-x))
 }
 
 #[inline(always)]
@@ -147,35 +151,35 @@ fn relu_squared(x: f32) -> f32 {
 }
 
 #[inline(always)]
-pub(crate) fn soft_cap(cap: f32, values: &mut [f32]) {
+pub(crate) fn soft_cap<M: MultiplyAdd>(cap: f32, values: &mut [f32]) {
     for value in values {
-        let fallen = exp(-2.0 * (*value / cap).abs());
+        let fallen = exp::<M>(-2.0 * (*value / cap).abs());
         *value = ((1.0 - fallen) / (1.0 + fallen)).copysign(*value) * cap;
     }
 }
 
 #[inline(always)]
-pub(crate) fn cut_below(deviations: f32, values: &mut [f32]) {
+pub(crate) fn cut_below<M: MultiplyAdd>(deviations: f32, values: &mut [f32]) {
     let count = values.len() as f32;
     let mean = lane_sum(values) / count;
     values.iter_mut().for_each(|value| *value -= mean);
-    let cut = (dot(values, values) / count).sqrt() * deviations;
+    let cut = (dot::<M>(values, values) / count).sqrt() * deviations;
     values.iter_mut().for_each(|value| *value = relu(*value - cut));
 }
 
 #[inline(always)]
-pub(crate) fn match_magnitude(like: &[f32], least: f32, values: &mut [f32]) {
-    let wanted = (dot(like, like) / like.len() as f32).sqrt();
-    let square = dot(values, values) / values.len() as f32;
+pub(crate) fn match_magnitude<M: MultiplyAdd>(like: &[f32], least: f32, values: &mut [f32]) {
+    let wanted = (dot::<M>(like, like) / like.len() as f32).sqrt();
+    let square = dot::<M>(values, values) / values.len() as f32;
     let own = if square > least { square } else { least }.sqrt();
     values.iter_mut().for_each(|value| *value = *value * wanted / own);
 }
 
 #[inline(always)]
-pub(crate) fn exp_weights(scores: &mut [f32], greatest: f32, lanes: &mut [f32; LANES]) {
+pub(crate) fn exp_weights<M: MultiplyAdd>(scores: &mut [f32], greatest: f32, lanes: &mut [f32; LANES]) {
     for chunk in scores.chunks_mut(LANES) {
         for (score, lane) in chunk.iter_mut().zip(&mut *lanes) {
-            *score = exp(*score - greatest);
+            *score = exp::<M>(*score - greatest);
             *lane += *score;
         }
     }
@@ -261,7 +265,8 @@ fn quantize(values: &[f32], bytes: &mut [i8]) -> f32 {
 
 #[cfg(test)]
 mod tests {
-    use super::{exp, gelu, gelu_tanh};
+    use super::*;
+    use crate::multiply_add::Portable;
 
     #[test]
     fn gelu_is_close_to_the_real_one() {
@@ -269,9 +274,12 @@ mod tests {
             let x = f64::from(step) * 0.01;
             let exact = 0.5 * x * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2);
             let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x * x * x);
-            let approximation = 0.5 * x * (1.0 + inner.tanh());
-            assert!((f64::from(gelu(x as f32)) - exact).abs() < 5e-7 * x.abs().max(1.0), "gelu({x})");
-            assert!((f64::from(gelu_tanh(x as f32)) - approximation).abs() < 5e-7 * x.abs().max(1.0), "gelu_tanh({x})");
+            let approximation = 0.5 * x * (1.0 + libm::tanh(inner));
+            assert!((f64::from(gelu::<Portable>(x as f32)) - exact).abs() < 5e-7 * x.abs().max(1.0), "gelu({x})");
+            assert!(
+                (f64::from(gelu_tanh::<Portable>(x as f32)) - approximation).abs() < 5e-7 * x.abs().max(1.0),
+                "gelu_tanh({x})"
+            );
         }
     }
 
@@ -279,10 +287,11 @@ mod tests {
     fn exp_is_close_to_the_real_one() {
         for step in -7000..8800 {
             let x = step as f32 * 0.01;
-            let exact = f64::from(x).exp();
-            let error = (f64::from(exp(x)) - exact).abs() / exact;
+            let exact = libm::exp(f64::from(x));
+            let error = (f64::from(exp::<Portable>(x)) - exact).abs() / exact;
             assert!(error < 2.5e-7, "exp({x}) is off by {error}");
         }
+        let exp = exp::<Portable>;
         assert!(exp(f32::NAN).is_nan());
         assert!(exp(-70.1) == 0.0 && exp(1000.0) > 1e38 && exp(0.0) == 1.0);
     }

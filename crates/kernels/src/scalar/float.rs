@@ -2,6 +2,7 @@
 
 use crate::Dtype;
 use crate::activations::Rows;
+use crate::multiply_add::{MultiplyAdd, Portable};
 use crate::ops::WeightRows;
 use crate::pool::TileMut;
 use crate::runs::STREAMS;
@@ -20,15 +21,15 @@ pub(crate) fn reduce(lanes: &[f32; LANES]) -> f32 {
 
 /// Σ a × b: lane i takes elements i, i + 16, …; a last short run is filled up with zeros.
 #[inline(always)]
-pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
+pub(crate) fn dot<M: MultiplyAdd>(a: &[f32], b: &[f32]) -> f32 {
     let mut lanes = [0.0; LANES];
     let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
     // A loop, because the compiler calls what an iterator is given instead of compiling it for the instruction set.
     for (a, b) in a.iter().zip(b) {
-        add_products(&mut lanes, a, b);
+        add_products::<M>(&mut lanes, a, b);
     }
     if !a_rest.is_empty() {
-        add_products(&mut lanes, &padded(a_rest), &padded(b_rest));
+        add_products::<M>(&mut lanes, &padded(a_rest), &padded(b_rest));
     }
     reduce(&lanes)
 }
@@ -40,15 +41,15 @@ pub(crate) fn dot_with<T: Copy>(a: &[f32], b: &[T], widen: impl Fn(T) -> f32) ->
     for (a, b) in a.chunks(LANES).zip(b.chunks(LANES)) {
         let mut wide = [0.0; LANES];
         wide.iter_mut().zip(b).for_each(|(wide, number)| *wide = widen(*number));
-        add_products(&mut lanes, &padded(a), &wide);
+        add_products::<Portable>(&mut lanes, &padded(a), &wide);
     }
     reduce(&lanes)
 }
 
 #[inline(always)]
-fn add_products(lanes: &mut [f32; LANES], a: &[f32; LANES], b: &[f32; LANES]) {
+fn add_products<M: MultiplyAdd>(lanes: &mut [f32; LANES], a: &[f32; LANES], b: &[f32; LANES]) {
     for lane in 0..LANES {
-        lanes[lane] = a[lane].mul_add(b[lane], lanes[lane]);
+        lanes[lane] = M::fused(a[lane], b[lane], lanes[lane]);
     }
 }
 
@@ -65,7 +66,7 @@ fn multiply(dtype: Dtype, weights: WeightRows<'_>, x: Rows<'_, f32>, out: &mut T
     for four in 0..weights.fours() {
         decoded.iter_mut().zip(weights.four(four)).for_each(|(out, row)| decode_row(dtype, row, out));
         for column in 0..x.count() {
-            out.put4(column, four, decoded.each_ref().map(|row| dot(row, x.row(column))));
+            out.put4(column, four, decoded.each_ref().map(|row| dot::<Portable>(row, x.row(column))));
         }
     }
 }

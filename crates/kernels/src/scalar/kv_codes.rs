@@ -2,6 +2,7 @@
 
 use crate::blocks::half_to_f32;
 use crate::kv_codes::{Codes, CodesMut, KeyCodes, SealScratch, Side, ValueCodes};
+use crate::multiply_add::{MultiplyAdd, Portable};
 use crate::scalar::float::dot_with;
 
 pub(super) fn scores(page: &KeyCodes<'_>, out: &mut [f32], stride: usize) {
@@ -12,7 +13,7 @@ pub(super) fn scores(page: &KeyCodes<'_>, out: &mut [f32], stride: usize) {
         for (at, token) in page.tokens.clone().enumerate() {
             let sum = sum(&page.keys, page.query(row), |at| (at, token), tokens);
             let scale = half_to_f32(page.keys.scales[token]) * rounded.scale;
-            out[row * stride + at] = (sum as f32).mul_add(scale, common);
+            out[row * stride + at] = Portable::fused(sum as f32, scale, common);
         }
         if let Some((at, numbers)) = page.wanted_apart() {
             out[row * stride + at] = dot_with(page.exact_query(row), numbers, half_to_f32);
@@ -30,7 +31,7 @@ pub(super) fn mix((weights, stride): (&[f32], usize), page: &ValueCodes<'_>, out
         let (weights, scale) = page.weigh(&weights[row * stride..][..page.tokens.len()], &scales);
         for (at, out) in out.iter_mut().enumerate() {
             let sum = sum(&page.values, weights.as_chunks().0, |token| (token, at), page.head);
-            *out = (sum as f32).mul_add(scale, *out);
+            *out = Portable::fused(sum as f32, scale, *out);
         }
     }
 }

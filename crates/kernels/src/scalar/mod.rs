@@ -13,6 +13,7 @@ pub(crate) mod peak;
 
 pub use decode::decode_row;
 
+use crate::multiply_add::Portable;
 use crate::ops::{AttentionOps, CeilingOps, Ops, ProductOps, RowOps};
 
 pub(crate) const OPS: Ops = Ops {
@@ -40,7 +41,7 @@ pub(crate) const OPS: Ops = Ops {
     },
     attention: AttentionOps {
         greatest: elementwise::greatest_of_many,
-        exp_weights: elementwise::exp_weights,
+        exp_weights: elementwise::exp_weights::<Portable>,
         scores_f32: attention::scores_f32,
         scores_f16: attention::scores_f16,
         scores_bf16: attention::scores_bf16,
@@ -59,14 +60,14 @@ pub(crate) const OPS: Ops = Ops {
         seal: kv_codes::seal,
     },
     rows: RowOps {
-        rms_norm: elementwise::rms_norm,
+        rms_norm: elementwise::rms_norm::<Portable>,
         add: elementwise::add,
-        layer_norm: elementwise::layer_norm,
-        activate: elementwise::activate,
-        activate_multiply: elementwise::activate_multiply,
-        soft_cap: elementwise::soft_cap,
-        cut_below: elementwise::cut_below,
-        match_magnitude: elementwise::match_magnitude,
+        layer_norm: elementwise::layer_norm::<Portable>,
+        activate: elementwise::activate::<Portable>,
+        activate_multiply: elementwise::activate_multiply::<Portable>,
+        soft_cap: elementwise::soft_cap::<Portable>,
+        cut_below: elementwise::cut_below::<Portable>,
+        match_magnitude: elementwise::match_magnitude::<Portable>,
     },
     ceilings: CeilingOps { peak_int8: peak::int8, peak_float: peak::float, read: peak::read },
 };

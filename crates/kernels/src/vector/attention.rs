@@ -161,7 +161,7 @@ macro_rules! attention_kernels {
             for (row, out) in out.chunks_exact_mut(head).enumerate() {
                 for (column, out) in out.iter_mut().enumerate().skip(head / 16 * 16) {
                     for (value, &weight) in numbers.chunks_exact(length).zip(&weights[row * stride..]) {
-                        *out = weight.mul_add(widen(value[column]), *out);
+                        *out = Instruction::fused(weight, widen(value[column]), *out);
                     }
                 }
             }
@@ -261,12 +261,12 @@ macro_rules! attention_kernels {
             let mut sums = Lanes16::load(lanes);
             for sixteen in sixteens {
                 for score in &mut *sixteen {
-                    *score = exp(*score - greatest);
+                    *score = exp::<Instruction>(*score - greatest);
                 }
                 sums = sums.add_product(Lanes16::load(sixteen), Lanes16::splat(1.0));
             }
             sums.store(lanes);
-            scalar::elementwise::exp_weights(rest, greatest, lanes);
+            scalar::elementwise::exp_weights::<Instruction>(rest, greatest, lanes);
         }
 
         #[target_feature(enable = $features)]

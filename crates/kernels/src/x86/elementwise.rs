@@ -14,7 +14,7 @@ macro_rules! elementwise_kernels {
 
         #[target_feature(enable = $features)]
         pub(super) fn rms_norm(row: &[f32], weight: &[f32], epsilon: f32, out: &mut [f32]) {
-            specification::rms_norm(row, weight, epsilon, out);
+            specification::rms_norm::<Instruction>(row, weight, epsilon, out);
         }
 
         #[target_feature(enable = $features)]
@@ -24,32 +24,32 @@ macro_rules! elementwise_kernels {
 
         #[target_feature(enable = $features)]
         pub(super) fn layer_norm(row: &[f32], scale: (&[f32], &[f32]), epsilon: f32, out: &mut [f32]) {
-            specification::layer_norm(row, scale, epsilon, out);
+            specification::layer_norm::<Instruction>(row, scale, epsilon, out);
         }
 
         #[target_feature(enable = $features)]
         pub(super) fn activate(activation: Activation, values: &mut [f32]) {
-            specification::activate(activation, values);
+            specification::activate::<Instruction>(activation, values);
         }
 
         #[target_feature(enable = $features)]
         pub(super) fn activate_multiply(activation: Activation, gate: &[f32], out: &mut [f32]) {
-            specification::activate_multiply(activation, gate, out);
+            specification::activate_multiply::<Instruction>(activation, gate, out);
         }
 
         #[target_feature(enable = $features)]
         pub(super) fn soft_cap(cap: f32, values: &mut [f32]) {
-            specification::soft_cap(cap, values);
+            specification::soft_cap::<Instruction>(cap, values);
         }
 
         #[target_feature(enable = $features)]
         pub(super) fn cut_below(deviations: f32, values: &mut [f32]) {
-            specification::cut_below(deviations, values);
+            specification::cut_below::<Instruction>(deviations, values);
         }
 
         #[target_feature(enable = $features)]
         pub(super) fn match_magnitude(like: &[f32], least: f32, values: &mut [f32]) {
-            specification::match_magnitude(like, least, values);
+            specification::match_magnitude::<Instruction>(like, least, values);
         }
 
         #[target_feature(enable = $features)]

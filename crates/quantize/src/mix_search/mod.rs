@@ -188,7 +188,7 @@ impl MixSearch<'_> {
             } else {
                 missed = budget;
             }
-            let scaled = budget * (self.target / measured.loss.max(self.target / 4.0)).powf(0.9);
+            let scaled = budget * libm::pow(self.target / measured.loss.max(self.target / 4.0), 0.9);
             let inside = if met > 0.0 { (met * missed.min(met * 4.0)).sqrt() } else { missed / 2.0 };
             budget = if scaled > met * 1.02 && scaled < missed * 0.98 { scaled } else { inside };
         }

@@ -76,7 +76,7 @@ impl Default for Histogram {
 
 impl Histogram {
     pub(crate) fn observe(&self, duration: Duration) {
-        let steps = ((duration.as_secs_f64() / FIRST_END).ln() / GROWTH.ln()).ceil();
+        let steps = (libm::log(duration.as_secs_f64() / FIRST_END) / libm::log(GROWTH)).ceil();
         // A duration below the first end, 0 included, gives a negative number, which the cast makes 0.
         self.counts[(steps as usize).min(BUCKETS - 1)].fetch_add(1, Ordering::Relaxed);
         self.nanoseconds.fetch_add(duration.as_nanos() as u64, Ordering::Relaxed);

@@ -1,7 +1,8 @@
 //! A file that is cut or overwritten while it is mapped.
 
 use std::fs::OpenOptions;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use cascadia_weights::ModelFiles;
 use tempfile::TempDir;
@@ -18,8 +19,8 @@ fn big_file(length: usize) -> (TempDir, PathBuf) {
     (folder, path)
 }
 
-fn truncate(path: &PathBuf, length: u64) {
-    OpenOptions::new().write(true).open(path).unwrap().set_len(length).unwrap();
+fn truncate(path: &Path, length: u64) -> io::Result<()> {
+    OpenOptions::new().write(true).open(path)?.set_len(length)
 }
 
 #[cfg(unix)]
@@ -29,7 +30,7 @@ fn lost_pages_read_as_zeros_and_are_reported() {
     let files = ModelFiles::open(&path).unwrap();
     let bytes = files.require("w").unwrap().bytes();
     files.check_intact().unwrap();
-    truncate(&path, 5000);
+    truncate(&path, 5000).unwrap();
     // Two threads meet the same lost pages; both must come back.
     let sums: Vec<u64> = std::thread::scope(|scope| {
         let read = || bytes.as_ref().iter().map(|&byte| u64::from(byte)).sum::<u64>();
@@ -41,7 +42,7 @@ fn lost_pages_read_as_zeros_and_are_reported() {
     let expected = format!("{} was truncated or replaced while in use; restore it and start again", path.display());
     assert_eq!(message, expected);
     // The damage does not heal, and another mapping knows nothing of it.
-    truncate(&path, 1 << 21);
+    truncate(&path, 1 << 21).unwrap();
     files.check_intact().unwrap_err();
     let (_other_folder, other) = big_file(1 << 16);
     let other = ModelFiles::open(&other).unwrap();
@@ -54,7 +55,7 @@ fn lost_pages_read_as_zeros_and_are_reported() {
 fn a_cut_inside_the_last_page_is_noticed_without_a_fault() {
     let (_folder, path) = big_file(6000);
     let files = ModelFiles::open(&path).unwrap();
-    truncate(&path, 5000);
+    truncate(&path, 5000).unwrap();
     files.check_intact().unwrap_err();
 }
 
@@ -104,4 +105,16 @@ fn an_overwritten_file_is_noticed() {
     let overwrite = OpenOptions::new().write(true).open(&path).unwrap();
     overwrite.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
     assert!(files.check_intact().unwrap_err().to_string().contains("big.gguf was truncated or replaced"));
+}
+
+#[cfg(windows)]
+#[test]
+fn the_system_refuses_to_cut_a_mapped_file() {
+    let (_folder, path) = big_file(1 << 20);
+    let files = ModelFiles::open(&path).unwrap();
+    truncate(&path, 5000).unwrap_err();
+    assert!(files.require("w").unwrap().bytes().as_ref().iter().all(|&byte| byte == 7));
+    files.check_intact().unwrap();
+    drop(files);
+    truncate(&path, 5000).unwrap();
 }

@@ -21,7 +21,7 @@ impl RecentUse {
     /// half of it for a while before it no longer does: the length of others' steps must not go up and down. Who is alone may
     /// have everything.
     pub(super) fn judge(&mut self, fair: f64, now: f64) {
-        self.seconds *= (-(now - self.at).max(0.0) / MEMORY_SECONDS).exp();
+        self.seconds *= libm::exp(-(now - self.at).max(0.0) / MEMORY_SECONDS);
         self.at = now;
         let most = if self.exceeds { fair / 2.0 } else { fair };
         self.exceeds = fair < 1.0 && self.share() > most;

@@ -103,5 +103,5 @@ fn results(body: &RerankRequest, rows: &[Vec<f32>]) -> Vec<Value> {
 
 /// A logit as a number between zero and one.
 fn relevance(logit: f32) -> f64 {
-    1.0 / (1.0 + (-f64::from(logit)).exp())
+    1.0 / (1.0 + libm::exp(-f64::from(logit)))
 }

@@ -51,7 +51,7 @@ pub(crate) fn rerank(flags: &RerankFlags) -> anyhow::Result<()> {
     ranked.truncate(flags.top_n.unwrap_or(usize::MAX));
     let mut out = BufWriter::new(io::stdout().lock());
     for (index, logit) in ranked {
-        let score = 1.0 / (1.0 + (-f64::from(logit)).exp());
+        let score = 1.0 / (1.0 + libm::exp(-f64::from(logit)));
         writeln!(out, "{}", json!({"index": index, "relevance_score": score, "document": documents[index]}))?;
     }
     Ok(out.flush()?)
