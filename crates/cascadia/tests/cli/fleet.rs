@@ -157,7 +157,7 @@ fn machines_may_join_a_server_that_waits_for_them() {
     let test_fleet = TestFleet::with_machines(0);
     let (coordinator, shards) = (test_fleet.at("coordinator"), test_fleet.at("shards"));
     assert_eq!(cascadia(&["export", &fixture("llama3"), "--splits", "0,1", "--out", &shards]).code, 0);
-    let init = ["fleet", "init", "--home", &coordinator, "--no-wait", "--uses", "2"];
+    let init = ["fleet", "init", "--home", &coordinator, "--no-wait", "--machines", "2"];
     let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port();
     let (listen, reached) = (format!("0.0.0.0:{port}"), format!("localhost:{port}"));
     let line = cascadia(&[&init[..], &["--listen", &listen, "--address", &reached]].concat()).stdout;

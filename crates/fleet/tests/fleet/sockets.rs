@@ -61,6 +61,7 @@ impl Office {
             Arrival::TurnedAway { problem, .. } => problem,
             Arrival::Member { node, .. }
             | Arrival::Joined { node }
+            | Arrival::Paired { node }
             | Arrival::Rotated { node }
             | Arrival::Pending { node, .. } => panic!("{node} was let in"),
         }
