@@ -70,6 +70,10 @@ impl Admissions {
         if let Ok(auditor) = self.home.auditor() {
             auditor.refused(&node, &problem);
         }
+        // It comes with a shard of a model that was replaced, and has one of the new model already.
+        if self.registry.has_stage(&node) {
+            return;
+        }
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         if told.len() >= MOST_REASONS {
             told.clear();

@@ -229,11 +229,13 @@ fn a_machine_that_is_revoked_computes_no_more() {
     });
     assert_eq!(fleet.complete(PROMPT, 400), expected);
     assert!(cascadia(&["fleet", "revoke", &first, "--home", &coordinator]).stderr.contains(&second));
-    // The worker itself is turned away; it leaves once it has ended, and nothing of it stays.
+    // The worker itself stops asking and says why; it leaves once it has ended, and nothing of it stays.
     let home = test_fleet.home(number);
-    workers[number].line("the coordinator is gone");
-    let refused = cascadia(&["leave", "--home", &home]);
+    workers[number].line(&format!("error: this machine ({first}) was removed from its fleet"));
+    let refused = cascadia(&["leave", "--home", &test_fleet.home(1 - number)]);
     assert!(refused.code == 1 && refused.stderr.contains("a worker runs with"), "{}", refused.stderr);
+    let again = cascadia(&["worker", "start", "--home", &home]);
+    assert!(again.code == 3 && again.stderr.contains("run `cascadia leave` here"), "{}", again.stderr);
     drop(workers);
     assert_eq!(cascadia(&["leave", "--home", &home]).code, 0);
     assert!(!std::path::Path::new(&home).join("worker").exists());

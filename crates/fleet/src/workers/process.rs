@@ -240,10 +240,11 @@ impl WorkerProcess {
             if self.is_stopped() {
                 return;
             }
-            self.say(&ended.note);
+            // Who has another stage by now is told that the shard goes, and not that it was refused.
             if held.as_ref().is_some_and(|(number, _)| self.releases(*number, &ended)) {
                 return;
             }
+            self.say(&ended.note);
             let pause = reconnect.ended(clock.since(begin), ended.refused);
             let is_spare = reconnect.became_unneeded() || self.availability.sheds_memory();
             if let Some((_, stage)) = held.as_mut().filter(|_| is_spare) {

@@ -155,6 +155,14 @@ impl WorkerRegistry {
         waiting.idle.keys().chain(&waiting.busy).cloned().collect::<BTreeSet<String>>().into_iter().collect()
     }
 
+    /// Whether a machine computes a stage of a model that is open, or stands by for it.
+    pub fn has_stage(&self, node: &str) -> bool {
+        let stages = |open: &OpenModel| {
+            open.model_workers.stages().iter().any(|stage| stage.names().iter().any(|name| name == node))
+        };
+        self.models().iter().any(stages)
+    }
+
     /// Releases all workers that wait: they connect again, if need be to another process.
     pub fn release_waiting(&self) {
         self.waiting.lock().idle.clear();
