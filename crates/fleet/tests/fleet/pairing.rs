@@ -169,13 +169,15 @@ fn a_machine_that_was_revoked_is_told_so_and_may_join_again() {
     joins(&port, &code(&shown), office.folder.path(), "node").expect("it has the code");
     assert!(office.members.revoke("node").expect("it is written"));
     let hello = Hello { program: PROGRAM.to_owned(), shard: None, sandbox: Sandbox::None };
-    let mut link = TcpLink::dial(&[port.address.clone()], &identity, office.identity.pin()).expect("it is answered");
+    let mut link =
+        TcpLink::dial(std::slice::from_ref(&port.address), &identity, office.identity.pin()).expect("it is answered");
     assert_eq!(greet(&mut link, &hello).err(), Some(LinkError::Revoked));
     joins(&port, &code(&shown), office.folder.path(), "node").expect("it has the code");
     assert!(office.members.has("node"));
     // One that is excluded may come back, and goes on asking.
     office.members.distrust("node", "it was wrong").expect("it is written");
-    let mut link = TcpLink::dial(&[port.address.clone()], &identity, office.identity.pin()).expect("it is answered");
+    let mut link =
+        TcpLink::dial(std::slice::from_ref(&port.address), &identity, office.identity.pin()).expect("it is answered");
     let excluded = greet(&mut link, &hello).err().expect("it may not").to_string();
     assert!(excluded.contains("is excluded"), "{excluded}");
 }
