@@ -342,8 +342,8 @@ def mistakes(office):
 def main():
     possible = sys.platform == "linux" and os.geteuid() == 0 and all(map(shutil.which, ("ip", "unshare", "curl")))
     if possible:
-        possible = subprocess.run(["ip", "netns", "add", "cascadia-try"], capture_output=True).returncode == 0
-        subprocess.run(["ip", "netns", "del", "cascadia-try"], capture_output=True)
+        possible = subprocess.run(["ip", "netns", "add", f"cascadia-{os.getpid()}-try"], capture_output=True).returncode == 0
+        subprocess.run(["ip", "netns", "del", f"cascadia-{os.getpid()}-try"], capture_output=True)
     if not possible:
         print("SKIPPED: the guide for fleets needs Linux, root, iproute2 with network namespaces, unshare and curl")
         return
