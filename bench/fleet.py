@@ -238,7 +238,7 @@ class Fleet:
         self.folder.mkdir()
         self.shards, self.port = self.folder / "shards", free_port()
         cascadia("export", model, "--splits", f"0,{first}", "--precision", "keep", "--out", self.shards, "--force")
-        with Program(folder, BINARY, "fleet", "init", "--home", self.folder / "home", "--listen",
+        with Program(folder, BINARY, "fleet", "init", "--invitation", "--home", self.folder / "home", "--listen",
                      f"127.0.0.1:{self.port}") as init:
             cascadia("join", init.say(r"(cas1-\S+)"), "--home", self.folder / "node")
 

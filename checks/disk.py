@@ -104,7 +104,7 @@ class Fleet:
         self.workers, self.server, self.answers, self.wrong, self.acknowledged = [], None, 0, [], []
 
     def begin(self):
-        init = self.command("fleet", "init", "--listen", f"127.0.0.1:{free_port()}", "--uses", 2)
+        init = self.command("fleet", "init", "--invitation", "--listen", f"127.0.0.1:{free_port()}", "--machines", 2)
         waits = subprocess.Popen(init, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         line = waits.stdout.readline().strip()
         for number, home in enumerate(self.homes):

@@ -23,7 +23,7 @@ class Fleet:
         shards, home = folder / "shards", folder / "coordinator"
         program.run("export", program.EMBEDDED_MODEL, "--splits", "0,5", "--precision", "keep", "--out", shards)
         listen = f"127.0.0.1:{free_port()}"
-        line = program.run("fleet", "init", "--home", home, "--listen", listen, "--no-wait", "--uses", 3).strip()
+        line = program.run("fleet", "init", "--home", home, "--listen", listen, "--no-wait", "--machines", 3).strip()
         self.workers = []
         # The server answers only when all stages have a machine, so these join meanwhile.
         joining = threading.Thread(target=self.join, args=(line, folder, shards))

@@ -55,6 +55,7 @@ use Field::{Below, Bytes, Formats, Is, Text};
 /// The fields of each message, which must be accepted whatever they hold.
 const LAYOUTS: &[(Kind, &[Field])] = &[
     (Kind::Hello, &[Text, Is(1), Bytes(32), Below(4)]),
+    (Kind::PairRefused, &[Is(1), Below(3)]),
     (Kind::Hello, &[Text, Is(0), Is(0), Is(0), Is(0), Is(0), Is(0), Is(0), Is(0), Is(0), Below(4)]),
     (Kind::Welcome, &[Bytes(8), Bytes(12), Below(3), Below(2), Bytes(8), Below(2), Is(0)]),
     (Kind::Welcome, &[Bytes(8), Bytes(12), Below(3), Below(2), Bytes(8), Is(3), Formats]),

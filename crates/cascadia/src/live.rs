@@ -20,6 +20,8 @@ use crate::{Error, Fleet, ModelBuilder, Server, ServerBuilder};
 
 /// How long workers that have their shards may take to load them.
 const LOADING: Duration = Duration::from_secs(120);
+/// How long to wait for more machines after one has come that no plan counts on yet.
+const GATHERING: Duration = Duration::from_secs(5);
 /// How long machines may take to connect and be measured when it is planned again.
 const CONNECTING: Duration = Duration::from_secs(3);
 
@@ -78,6 +80,7 @@ struct ReplacedModel {
 impl LiveReplacement {
     /// Does what is pushed for as long as the process runs, and plans again when a stage has lost its last worker.
     fn watch(self, mut timer: ReplanTimer) {
+        let mut newcomers = ReplanTimer::new(Some(GATHERING));
         thread::spawn(move || {
             loop {
                 thread::sleep(POLL);
@@ -85,11 +88,39 @@ impl LiveReplacement {
                     self.push_as_requested(&request);
                 }
                 let missing = self.coordinator.missing();
-                if timer.is_due(&missing, Instant::now()) {
+                if timer.is_due(!missing.is_empty(), Instant::now()) {
                     self.replan(missing);
+                }
+                let came = self.came();
+                if newcomers.is_due(!came.is_empty(), Instant::now()) {
+                    self.extend(came);
                 }
             }
         });
+    }
+
+    /// Machines that a plan does not count on yet; none if no model is planned, or a stage lacks one anyway.
+    fn came(&self) -> Vec<String> {
+        let is_planned = self.planned.is_some() && self.coordinator.plan().is_some();
+        if is_planned && self.coordinator.missing().is_empty() { self.coordinator.newcomers() } else { Vec::new() }
+    }
+
+    /// Plans again because machines have come, and says how that ended.
+    fn extend(&self, nodes: Vec<String>) {
+        self.notify(FleetEvent::Extending { nodes });
+        match self.try_extend() {
+            Ok(Some(replaced)) => self.retire(replaced),
+            Ok(None) => self.notify(FleetEvent::NotFaster),
+            Err(error) => self.notify(FleetEvent::ReplanFailed { problem: error.to_string() }),
+        }
+    }
+
+    fn try_extend(&self) -> Result<Option<ReplacedModel>, Error> {
+        let Some(planned) = &self.planned else { return Ok(None) };
+        let prepared = planned.prepare_faster(&self.coordinator, &self.builder.threads.pool(), CONNECTING)?;
+        let Some(PreparedModel { deployment, targets, .. }) = prepared else { return Ok(None) };
+        let request = PushRequest::new(deployment.folder, targets, PreparedModel::PATIENCE.as_secs());
+        self.push(&request, deployment.plan, &|note| self.notify(FleetEvent::Push { note: note.to_owned() }))
     }
 
     /// Pushes, and reports how it ended before the old model has.

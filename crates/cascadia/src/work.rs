@@ -2,11 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread;
 
 use cascadia_fleet::{
-    FleetError, FleetEvent, FleetHome, Invitation, JoinedFleet, OwnerLimits, Sandbox, WorkerOptions, WorkerProcess,
-    WorkerSettings, join,
+    FleetError, FleetEvent, FleetHome, Invitation, JoinedFleet, OwnerLimits, PairedFleet, PairingCode, Sandbox,
+    WorkerOptions, WorkerProcess, WorkerSettings, join, pair,
 };
 use cascadia_weights::WeightPages;
 
@@ -41,9 +40,9 @@ impl Worker {
         self.process.node()
     }
 
-    /// Waits until it is stopped.
-    pub fn wait(&self) {
-        self.process.wait();
+    /// Waits until it is stopped; an error if it stopped by itself, because it was removed from its fleet.
+    pub fn wait(&self) -> Result<(), Error> {
+        Ok(self.process.wait()?)
     }
 
     /// Ends all connections at once, as if the machine had lost its power.
@@ -71,16 +70,34 @@ impl WorkerBuilder {
     /// wanted one, or one like `node-00` if that is empty. If people have to approve it there, the code that they compare
     /// is an event, and this waits for them. An error if this folder belongs to a fleet already.
     pub fn join(&self, invitation: &Invitation, name: &str) -> Result<String, Error> {
-        if let Ok(known) = self.home.worker() {
-            let sentence = "`cascadia leave` comes before joining another";
-            let problem = format!("this machine is {} of a fleet already; {sentence}", known.node);
-            return Err(FleetError::InUse { problem }.into());
-        }
+        self.check_free()?;
         let show = |code: &str| self.home.notify(FleetEvent::AwaitsApproval { code: code.to_owned() });
-        let JoinedFleet { node, keys } = join(invitation, &self.home.pending_worker_key()?, name, show)?;
-        let (addresses, shards) = (invitation.addresses.clone(), Vec::new());
+        let joined = join(invitation, &self.home.pending_worker_key()?, name, show)?;
+        self.remember(joined, &invitation.addresses)
+    }
+
+    /// Joins with the pairing code that a coordinator shows, at the first of these addresses that answers; gives the name
+    /// that it gets there, and what both machines show unless somebody is between them. An error if this folder belongs
+    /// to a fleet already.
+    pub fn pair(&self, addresses: &[String], code: &PairingCode, name: &str) -> Result<(String, String), Error> {
+        self.check_free()?;
+        let PairedFleet { fleet, agreed } = pair(addresses, code, &self.home.pending_worker_key()?, name)?;
+        Ok((self.remember(fleet, addresses)?, agreed))
+    }
+
+    /// Remembers the fleet that was joined; gives this machine's name there.
+    fn remember(&self, JoinedFleet { node, keys }: JoinedFleet, addresses: &[String]) -> Result<String, Error> {
+        let (addresses, shards) = (addresses.to_vec(), Vec::new());
         self.home.set_worker(&WorkerSettings { addresses, keys, node: node.clone(), shards })?;
         Ok(node)
+    }
+
+    /// An error if this folder belongs to a fleet.
+    fn check_free(&self) -> Result<(), Error> {
+        let Ok(known) = self.home.worker() else { return Ok(()) };
+        let sentence = "`cascadia leave` comes before joining another";
+        let problem = format!("this machine is {} of a fleet already; {sentence}", known.node);
+        Err(FleetError::InUse { problem }.into())
     }
 
     /// Begins with this shard instead of those that were sent before.
@@ -141,9 +158,6 @@ impl WorkerBuilder {
         let ops = move |threads: usize| kernels.slot(threads);
         let (pool, ops) = (Box::new(pool), Box::new(ops));
         let options = WorkerOptions { shard, coordinator, disk, memory, pool, ops, pages, sandbox };
-        let process = WorkerProcess::start(home, options)?;
-        let receiving = Arc::clone(&process);
-        thread::spawn(move || receiving.wait());
-        Ok(Worker { process })
+        Ok(Worker { process: WorkerProcess::start(home, options)? })
     }
 }

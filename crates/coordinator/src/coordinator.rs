@@ -1,5 +1,6 @@
 //! A coordinator that serves: embeddings and output matrix of a model here, its stages on workers, or some of them here too.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
@@ -22,10 +23,11 @@ use crate::admission::Admissions;
 use crate::planned_model::{CONNECTING, PlannedModel, PreparedModel, SENDING};
 use crate::served_stage::ServedStage;
 use crate::status_feed::StatusFeed;
+use crate::waiting::Nodes;
 use crate::{CoordinatorError, Machines};
 
 /// How often workers are asked for a heartbeat.
-const HEARTBEAT: Duration = Duration::from_secs(1);
+pub(crate) const HEARTBEAT: Duration = Duration::from_secs(1);
 /// How often it is checked whether every stage has a worker.
 const POLL: Duration = Duration::from_millis(50);
 /// The version that coordinator and workers must share.
@@ -102,7 +104,9 @@ pub struct Coordinator {
     home: FleetHome,
     registry: Arc<WorkerRegistry>,
     /// The machines that may take part; all of the fleet if none are named.
-    nodes: Arc<Mutex<Option<Vec<String>>>>,
+    nodes: Nodes,
+    /// The machines that were connected when the model was planned.
+    planned_over: Mutex<BTreeSet<String>>,
     /// Models that are served, the newest last; the others have requests to finish.
     running: Arc<Mutex<Vec<RunningModel>>>,
     timeouts: Timeouts,
@@ -142,7 +146,7 @@ impl Coordinator {
     ) -> Result<Coordinator, CoordinatorError> {
         let settings = home.coordinator()?;
         let serving = PushRequest::accept(&home)?;
-        let arrivals = home.receive(listener, &settings)?;
+        let (_, arrivals) = home.receive(listener, &settings)?;
         Coordinator::new(home, options, (serving, arrivals))
     }
 
@@ -157,6 +161,7 @@ impl Coordinator {
             home,
             registry: Arc::default(),
             nodes: Arc::default(),
+            planned_over: Mutex::default(),
             running: Arc::default(),
             timeouts,
             wire,
@@ -312,12 +317,7 @@ impl Coordinator {
     /// Admits workers for as long as the process runs, each on a thread of its own because it takes its time to load.
     fn admit(&self) {
         let Some(arrivals) = lock(&self.arrivals).take() else { return };
-        let admissions = Arc::new(Admissions {
-            home: self.home.clone(),
-            registry: Arc::clone(&self.registry),
-            nodes: Arc::clone(&self.nodes),
-            told: Mutex::default(),
-        });
+        let admissions = Arc::new(Admissions::new(&self.home, &self.registry, Arc::clone(&self.nodes)));
         thread::spawn(move || {
             for arrival in arrivals {
                 let admissions = Arc::clone(&admissions);
@@ -411,6 +411,23 @@ impl Coordinator {
         (0..stages.len()).filter(|stage| stages[*stage].status().lacks_machine(&held_back)).collect()
     }
 
+    /// What is expected of it, if it was planned.
+    pub fn plan(&self) -> Option<FleetPlan> {
+        lock(&self.running).last()?.plan.clone()
+    }
+
+    /// Machines that may take part and are connected, and were not when it was planned.
+    pub fn newcomers(&self) -> Vec<String> {
+        let (nodes, planned_over) = (lock(&self.nodes).clone(), lock(&self.planned_over).clone());
+        let may = |node: &String| nodes.as_ref().is_none_or(|nodes| nodes.contains(node));
+        self.registry.connected().into_iter().filter(|node| may(node) && !planned_over.contains(node)).collect()
+    }
+
+    /// Remembers over which machines a model was planned.
+    pub(crate) fn planned_over<'a>(&self, nodes: impl Iterator<Item = &'a String>) {
+        lock(&self.planned_over).extend(nodes.cloned());
+    }
+
     /// Releases its workers, so that they have room for another model; requests are refused from now on.
     pub fn release(&self) {
         let Some(RunningModel { workers, stages, .. }) = lock(&self.running).last().cloned() else { return };
@@ -454,22 +471,31 @@ impl Coordinator {
                 registry.sweep(HEARTBEAT, |node| members.has(node));
                 let all = lock(&running).clone();
                 all.iter().flat_map(|running| &running.stages).for_each(ServedStage::check);
-                if let Some(RunningModel { workers, stages, plan }) = all.last() {
-                    let (model, plan) = (workers.manifest().model, plan.clone());
-                    let stages = stages.iter().map(ServedStage::status).collect();
-                    let held_back = quarantine.held_back(clock.now()).into_iter();
-                    let quarantined = held_back.map(|(node, left)| (node, left.as_secs())).collect();
-                    let (time, sends_tokens) = (clock.unix_seconds(), workers.manifest().numerics.stages_need_tokens);
-                    let status = FleetStatus { time, model, stages, sends_tokens, plan, quarantined };
+                let held_back = quarantine.held_back(clock.now()).into_iter();
+                let quarantined = held_back.map(|(node, left)| (node, left.as_secs())).collect();
+                let (time, connected) = (clock.unix_seconds(), registry.connected());
+                let mut status = FleetStatus { time, connected, quarantined, ..FleetStatus::default() };
+                if let Some(running) = all.last() {
+                    running.describe(&mut status);
                     feed.update(&status);
-                    // One too many is left out.
-                    let _ = show.try_send(status);
                 }
+                // One too many is left out.
+                let _ = show.try_send(status);
                 // A model that was replaced ends with the last who holds it.
                 drop(all);
                 clock.sleep(HEARTBEAT);
             }
         });
+    }
+}
+
+impl RunningModel {
+    /// Says in a status what is served, and how.
+    fn describe(&self, status: &mut FleetStatus) {
+        let manifest = self.workers.manifest();
+        (status.model, status.name) = (Some(manifest.model), manifest.name.clone());
+        status.stages = self.stages.iter().map(ServedStage::status).collect();
+        (status.sends_tokens, status.plan) = (manifest.numerics.stages_need_tokens, self.plan.clone());
     }
 }
 

@@ -12,6 +12,7 @@ mod plan;
 mod planned_model;
 mod served_stage;
 mod status_feed;
+mod waiting;
 
 pub use coordinator::{Coordinator, CoordinatorOptions, Deployment, FirstModel, OpenedModel, StatusSink};
 pub use error::CoordinatorError;
@@ -20,3 +21,4 @@ pub use machines::Machines;
 pub use model_costs::model_costs;
 pub use plan::{DEFAULT_USERS, PlanDemand, plan_for_known_machines, plan_model, split_as_planned};
 pub use planned_model::{OpenModelFiles, PlannedModel, PreparedModel};
+pub use waiting::WaitingCoordinator;

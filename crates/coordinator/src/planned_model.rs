@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cascadia_fleet::{
-    Candidate, Digest, FleetEvent, FleetPlan, HERE, KnownMachines, MachineSpeed, Manifest, Shard, candidates, remember,
+    Candidate, Digest, FleetEvent, FleetHome, FleetPlan, HERE, KnownMachines, MachineSpeed, Manifest, Shard,
+    candidates, remember,
 };
 use cascadia_kernels::Pool;
 use cascadia_model::{KvPolicy, ModelSpec};
@@ -19,6 +20,8 @@ use crate::{Coordinator, CoordinatorError, Deployment, Machines};
 pub(crate) const CONNECTING: Duration = Duration::from_secs(10);
 /// How long one may take to connect again for its shard.
 pub(crate) const SENDING: Duration = Duration::from_secs(60);
+/// How much faster a model must become to be split anew while it is served.
+const WORTH: f64 = 1.1;
 /// Formats that a model is not left in.
 const WIDE: [&str; 3] = ["F32", "F16", "BF16"];
 /// What it gets instead.
@@ -67,15 +70,44 @@ impl PlannedModel {
         pool: &Arc<Pool>,
         patience: Duration,
     ) -> Result<PreparedModel, CoordinatorError> {
-        let (files, home) = ((self.open)()?, coordinator.home());
-        let precision = if files.main_format().is_none_or(|format| WIDE.contains(&format)) { NARROW } else { KEEP };
+        let (files, precision) = self.files()?;
         let found = self.plan(coordinator, (&files, precision), (pool, patience))?;
+        self.split(coordinator.home(), (&files, precision), (pool, found))
+    }
+
+    /// The same if that makes it noticeably faster than it is expected to be now; nothing otherwise.
+    pub fn prepare_faster(
+        &self,
+        coordinator: &Coordinator,
+        pool: &Arc<Pool>,
+        patience: Duration,
+    ) -> Result<Option<PreparedModel>, CoordinatorError> {
+        let (files, precision) = self.files()?;
+        let found = self.plan(coordinator, (&files, precision), (pool, patience))?;
+        let is_faster = coordinator.plan().is_some_and(|now| found.all_users >= WORTH * now.all_users);
+        is_faster.then(|| self.split(coordinator.home(), (&files, precision), (pool, found))).transpose()
+    }
+
+    /// The files of the model, and the formats that its shards get.
+    fn files(&self) -> Result<(ModelFiles, &'static str), CoordinatorError> {
+        let files = (self.open)()?;
+        let precision = if files.main_format().is_none_or(|format| WIDE.contains(&format)) { NARROW } else { KEEP };
+        Ok((files, precision))
+    }
+
+    /// Splits the model as it was planned, unless it was split so before.
+    fn split(
+        &self,
+        home: &FleetHome,
+        (files, precision): (&ModelFiles, &str),
+        (pool, found): (&Arc<Pool>, FleetPlan),
+    ) -> Result<PreparedModel, CoordinatorError> {
         home.notify(FleetEvent::Planned(found.clone()));
-        let split = split_as_planned(&ModelSpec::from_files(&files)?, &found)?;
+        let split = split_as_planned(&ModelSpec::from_files(files)?, &found)?;
         let notify = |event: &FleetEvent| home.notify(event.clone());
         let job = |out| {
             let (name, pool) = (self.name.clone(), Arc::clone(pool));
-            ExportJob { name, files: &files, split: &split, precision, out, pool, notify: &notify }
+            ExportJob { name, files, split: &split, precision, out, pool, notify: &notify }
         };
         let folder = home.exports().join(job(Path::new("")).key());
         let manifest = match Manifest::read(&folder).ok().filter(|manifest| is_whole(&folder, manifest)) {
@@ -105,6 +137,7 @@ impl PlannedModel {
             home.notify(FleetEvent::Measuring { nodes: asked.clone() });
         }
         let connected = remember(home, coordinator.registry().measure(&asked, clock.now() + patience))?;
+        coordinator.planned_over(connected.keys());
         let absent: Vec<String> = asked.into_iter().filter(|node| !connected.contains_key(node)).collect();
         if !absent.is_empty() {
             home.notify(FleetEvent::Absent { nodes: absent });

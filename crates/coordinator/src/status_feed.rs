@@ -57,9 +57,9 @@ impl StatusFeed {
         // Machines that are not connected are left out when the list cannot be read.
         let members = self.members.all().unwrap_or_default();
         let machines: Vec<String> = members.into_iter().map(|member| member.name).collect();
-        let FleetStatus { time, model, stages, sends_tokens, plan, quarantined } = status;
+        let FleetStatus { time, model, name, connected, stages, sends_tokens, plan, quarantined } = status;
         (self.sink)(json!({
-            "time": time, "model": model, "machines": machines, "stages": stages,
+            "time": time, "model": model, "name": name, "connected": connected, "machines": machines, "stages": stages,
             "sends_tokens": sends_tokens, "plan": plan, "quarantined": quarantined, "events": self.events,
         }));
     }
@@ -104,7 +104,6 @@ fn machines(stage: &StageStatus) -> impl Iterator<Item = (&str, Role)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cascadia_fleet::Digest;
 
     #[test]
     fn machines_that_connect_take_over_or_are_lost_are_told() {
@@ -115,11 +114,9 @@ mod tests {
         };
         let status = |stages: Vec<StageStatus>, held_back: &[&str]| FleetStatus {
             time: 7,
-            model: Digest([0; 32]),
             stages,
-            sends_tokens: false,
-            plan: None,
             quarantined: held_back.iter().map(|node| ((*node).to_owned(), 300)).collect(),
+            ..FleetStatus::default()
         };
         let a = || Some("a".to_owned());
         let statuses = [

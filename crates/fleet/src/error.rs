@@ -64,6 +64,23 @@ pub enum FleetError {
         /// Why not, and what to do next.
         problem: String,
     },
+    /// A machine cannot join with a pairing code.
+    #[error("{problem}")]
+    Pairing {
+        /// Why not, and what to do next.
+        problem: String,
+        /// Whether the code has to be typed again.
+        is_mistyped: bool,
+    },
+    /// This worker was removed from its fleet.
+    #[error(
+        "this machine ({node}) was removed from its fleet; it stops. To let it take part again, run `cascadia leave` here, \
+        then join once more"
+    )]
+    Revoked {
+        /// What it was called there.
+        node: String,
+    },
     /// This machine has not been made a coordinator or a worker.
     #[error("{problem}")]
     NotSetUp {
@@ -111,6 +128,14 @@ impl FleetError {
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FleetError {
         let path = path.to_owned();
         move |source| FleetError::Io { action, path, source }
+    }
+
+    pub(crate) fn pairing(problem: impl Into<String>) -> FleetError {
+        FleetError::Pairing { problem: problem.into(), is_mistyped: false }
+    }
+
+    pub(crate) fn mistyped(problem: impl Into<String>) -> FleetError {
+        FleetError::Pairing { problem: problem.into(), is_mistyped: true }
     }
 
     pub(crate) fn file(path: &Path, problem: impl Into<String>) -> FleetError {

@@ -47,6 +47,11 @@ pub enum FleetEvent {
         /// The name it was given.
         node: String,
     },
+    /// A machine has joined with the pairing code.
+    Paired {
+        /// The name it was given.
+        node: String,
+    },
     /// A connection was refused before its machine was known.
     TurnedAway {
         /// Where it came from.
@@ -155,6 +160,13 @@ pub enum FleetEvent {
         /// Which.
         stages: Vec<usize>,
     },
+    /// Machines have come that could make the model faster, which is planned again.
+    Extending {
+        /// Which.
+        nodes: Vec<String>,
+    },
+    /// They would not.
+    NotFaster,
     /// While it was planned again, a worker came back for every stage.
     Recovered,
     /// It could not be planned again.
@@ -202,7 +214,7 @@ impl fmt::Display for FleetEvent {
             FleetEvent::Rotated { node } => write!(f, "{node} has a new key."),
             FleetEvent::KeyReplaced { key } => write!(f, "The fleet has a new {}.", key.name()),
             FleetEvent::KeysNotReplaced { problem } => write!(f, "The fleet's keys cannot be replaced: {problem}"),
-            FleetEvent::Joined { node } => write!(f, "{node} has joined the fleet."),
+            FleetEvent::Joined { node } | FleetEvent::Paired { node } => write!(f, "{node} has joined the fleet."),
             FleetEvent::TurnedAway { address, problem } => write!(f, "{address} was turned away: {problem}"),
             FleetEvent::Ready { node, stage } => write!(f, "{node} is ready for stage {stage}."),
             FleetEvent::Refused { node, problem } => write!(f, "{node} cannot take part: {problem}"),
@@ -231,6 +243,8 @@ impl fmt::Display for FleetEvent {
             FleetEvent::Replanning { stages } => {
                 write!(f, "No machine is left for {}; planning again.", named(stages))
             }
+            FleetEvent::Extending { nodes } => write!(f, "{} can take part; planning again.", nodes.join(", ")),
+            FleetEvent::NotFaster => f.write_str("It would not be noticeably faster; nothing changes."),
             FleetEvent::Recovered => f.write_str("A machine came back meanwhile; nothing changes."),
             FleetEvent::ReplanFailed { problem } => {
                 write!(f, "It could not be planned again, and will be tried later: {problem}")

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use cascadia_model::{Adapter, StepPlan};
 
-use crate::MachineSpeed;
 use crate::audit::{SignedHead, parse_testimony, testimony_bytes};
 use crate::membership::listener::{JoinMessage, JoinedMessage};
 use crate::membership::rotation::Succession;
@@ -14,6 +13,7 @@ use crate::wire::frame::Kind;
 use crate::wire::message::{Hello, MOST_MESSAGE, Offer, StageLimits, Writer, layers_computed, microseconds, reason};
 use crate::wire::pages::{PagePiece, PageRequest};
 use crate::wire::plan_codec::{PlanDecoder, PlanEncoder};
+use crate::{MachineSpeed, PairRefusal};
 
 /// The most bytes of a message.
 pub const MESSAGE_BYTES: u32 = MOST_MESSAGE;
@@ -39,8 +39,11 @@ pub fn rewrite(kind: Kind, bytes: &[u8]) -> Option<Vec<u8>> {
         Kind::Succeed => Succession::parse(bytes).ok().map(|succession| succession.bytes()),
         Kind::Fetch => PageRequest::parse(bytes).ok().map(|request| request.bytes()),
         Kind::Page => PagePiece::parse(bytes).ok().map(|piece| piece.bytes()),
+        // Of an exchange of keys, both ends know how long it is, and nothing else.
+        Kind::PairStart | Kind::PairProof => None,
+        Kind::PairRefused => PairRefusal::parse(bytes).ok().map(PairRefusal::bytes),
         Kind::Step | Kind::Ping | Kind::Have | Kind::Chunk | Kind::Compressed => None,
-        Kind::Pending | Kind::Rotate | Kind::Succeeded | Kind::Adapter => None,
+        Kind::Pending | Kind::Rotate | Kind::Succeeded | Kind::Adapter | Kind::Revoked => None,
     }
 }
 

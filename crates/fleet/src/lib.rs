@@ -31,9 +31,10 @@ pub use home::{
 };
 pub use json_file::{read_json, write_json};
 pub use membership::{
-    Announcement, Arrival, DatedKey, FleetKey, FleetKeys, HeldKeys, Identity, Invitation, JoinedFleet, KEY_GRACE,
-    KeyPair, KeyStatement, KnownKeys, Listener, Member, Members, PendingIdentity, PendingMember, Quarantine, Rotation,
-    join, look_around,
+    Announcement, Arrival, DatedKey, FleetKey, FleetKeys, FoundCoordinator, HeldKeys, Identity, Invitation,
+    JoinedFleet, KEY_GRACE, KeyPair, KeyStatement, KnownKeys, Listener, Listening, MOST_WRONG, Member, Members,
+    PairRefusal, PairedFleet, PairedMachine, Pairing, PairingCode, Pairings, PendingIdentity, PendingMember,
+    Quarantine, RefusedMachine, Rotation, ShownPairing, find_coordinators, join, look_around, pair,
 };
 pub use os::{Probe, Sandbox, SandboxPlaces, host_name, lower_priority};
 pub use planning::{

@@ -5,6 +5,8 @@ use std::net::TcpListener;
 use std::process::Command;
 use std::time::Instant;
 
+use serde_json::Value;
+
 use crate::program::{self, cascadia, fixture, json};
 use crate::test_fleet::{PATIENT, Running, Server, TestFleet, until};
 
@@ -157,7 +159,7 @@ fn machines_may_join_a_server_that_waits_for_them() {
     let test_fleet = TestFleet::with_machines(0);
     let (coordinator, shards) = (test_fleet.at("coordinator"), test_fleet.at("shards"));
     assert_eq!(cascadia(&["export", &fixture("llama3"), "--splits", "0,1", "--out", &shards]).code, 0);
-    let init = ["fleet", "init", "--home", &coordinator, "--no-wait", "--uses", "2"];
+    let init = ["fleet", "init", "--home", &coordinator, "--no-wait", "--machines", "2"];
     let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port();
     let (listen, reached) = (format!("0.0.0.0:{port}"), format!("localhost:{port}"));
     let line = cascadia(&[&init[..], &["--listen", &listen, "--address", &reached]].concat()).stdout;
@@ -229,11 +231,13 @@ fn a_machine_that_is_revoked_computes_no_more() {
     });
     assert_eq!(fleet.complete(PROMPT, 400), expected);
     assert!(cascadia(&["fleet", "revoke", &first, "--home", &coordinator]).stderr.contains(&second));
-    // The worker itself is turned away; it leaves once it has ended, and nothing of it stays.
+    // The worker itself stops asking and says why; it leaves once it has ended, and nothing of it stays.
     let home = test_fleet.home(number);
-    workers[number].line("the coordinator is gone");
-    let refused = cascadia(&["leave", "--home", &home]);
+    workers[number].line(&format!("error: this machine ({first}) was removed from its fleet"));
+    let refused = cascadia(&["leave", "--home", &test_fleet.home(1 - number)]);
     assert!(refused.code == 1 && refused.stderr.contains("a worker runs with"), "{}", refused.stderr);
+    let again = cascadia(&["worker", "start", "--home", &home]);
+    assert!(again.code == 3 && again.stderr.contains("run `cascadia leave` here"), "{}", again.stderr);
     drop(workers);
     assert_eq!(cascadia(&["leave", "--home", &home]).code, 0);
     assert!(!std::path::Path::new(&home).join("worker").exists());
@@ -369,6 +373,57 @@ fn a_machine_joins_once_both_screens_show_the_same_code() {
     assert!(more.code == 0 && more.stdout.starts_with("cas1-"), "{}", more.stderr);
     let shown = cascadia(&["audit", "show", "--home", &coordinator]).stdout;
     assert!(shown.contains("approve") && shown.contains("for 20 machines") && shown.contains(&code), "{shown}");
+}
+
+#[test]
+fn machines_join_with_a_code_before_and_while_a_server_runs() {
+    let test_fleet = TestFleet::with_machines(0);
+    let coordinator = test_fleet.at("coordinator");
+    let init = ["fleet", "init", "--home", &coordinator, "--machines", "2", "--listen", "127.0.0.1:0"];
+    let init = Running::start(&init);
+    let code = init.line("Pairing code: ").rsplit(' ').next().expect("a code").to_owned();
+    let settings = fs::read_to_string(format!("{coordinator}/coordinator/fleet.json")).expect("it was written");
+    let settings: Value = serde_json::from_str(&settings).expect("it is JSON");
+    let listens = settings["listen"].as_str().expect("an address");
+    let join = |number: usize, code: &str, more: &[&str]| {
+        let (home, name) = (test_fleet.home(number), format!("pc-{number}"));
+        let join = ["join", "--coordinator", listens, "--code", code, "--home", &home, "--name", &name];
+        [&join[..], &["--threads", "1", "--priority", "normal"], more].concat().into_iter().map(str::to_owned).collect()
+    };
+    let run = |words: Vec<String>| cascadia(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    let typo = run(join(0, "K7QF-3MXO", &["--no-start"]));
+    assert!(typo.code == 1 && typo.stderr.contains("no pairing code has a `O`"), "{}", typo.stderr);
+    let words: Vec<String> = join(0, &code, &[]);
+    let first = Running::start(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    let said = first.line("This machine is pc-0 now. The coordinator shows ");
+    let agreed = said.split("shows ").nth(1).and_then(|rest| rest.split(' ').next()).expect("what both show");
+    init.line(&format!("pc-0 has joined (1 of 2). It shows {agreed} too"));
+    first.line("pc-0 is connected to its coordinator");
+    let connected = || json(&cascadia(&["fleet", "status", "--json", "--home", &coordinator]))["connected"].clone();
+    until(|| (connected() == serde_json::json!(["pc-0"])).then_some(()));
+    // Its speed is known without a server.
+    let plan = || cascadia(&["plan", &fixture("llama3"), "--home", &coordinator, "--threads", "1"]);
+    until(|| (!plan().stdout.contains("Nothing is known")).then_some(()));
+    // The server takes the port while the code is shown, and machines join with it all the same.
+    let model = fixture("llama3");
+    let server =
+        Server::start(&[&[&*model, "--fleet", "all", "--home", &coordinator, "--ctx", "128"], &PATIENT[..]].concat());
+    assert_eq!(run(join(1, &code, &["--no-start"])).code, 0);
+    init.line("pc-1 has joined (2 of 2)");
+    init.line("All machines have joined");
+    let late = run(join(2, &code, &["--no-start"]));
+    assert!(late.stderr.contains("as many machines have joined as the code is good for"), "{}", late.stderr);
+    let again = run(join(1, &code, &["--no-start"]));
+    assert!(again.code == 0 && again.stderr.contains("This machine is pc-1 of a fleet already"), "{}", again.stderr);
+    server.complete("A ship", 4);
+    let second = cascadia(&["fleet", "init", "--home", &coordinator]);
+    assert!(second.stderr.contains("another `cascadia fleet init` runs"), "{}", second.stderr);
+    // It comes back to whoever waits.
+    drop(server);
+    until(|| (connected() == serde_json::json!(["pc-0"])).then_some(()));
+    drop(init);
+    let late = run(join(2, &code, &["--no-start"]));
+    assert!(late.stderr.contains("the coordinator cannot be reached"), "{}", late.stderr);
 }
 
 #[test]

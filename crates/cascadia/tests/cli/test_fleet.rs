@@ -137,7 +137,7 @@ impl TestFleet {
             // The port that is free for the first is kept.
             let listen = ["--listen", address.as_str()];
             let listen = if number == 0 { &listen[..] } else { &[] };
-            let init = Running::start(&[&["fleet", "init", "--home", &home], listen].concat());
+            let init = Running::start(&[&["fleet", "init", "--invitation", "--home", &home], listen].concat());
             let line = init.line("cas1-");
             let name = format!("node-{number:02}");
             let done = cascadia(&["join", line.trim(), "--home", &test_fleet.home(number), "--name", &name]);

@@ -13,9 +13,18 @@ use super::settings::{CoordinatorSettings, FleetStatus, WorkerSettings};
 use crate::event::{FleetEvent, Notify};
 use crate::membership::key_statement::FleetKey;
 use crate::{
-    Arrival, AuditLog, Auditor, Clock, Entry, FleetError, FleetKeys, Identity, Listener, Manifest, Members,
-    OwnerLimits, PendingIdentity, SignedManifest, Verb, read_json, seconds_now, write_json,
+    Arrival, AuditLog, Auditor, Clock, Entry, FleetError, FleetKeys, Identity, Listener, Listening, Manifest, Members,
+    OwnerLimits, Pairings, PendingIdentity, SignedManifest, Verb, read_json, seconds_now, write_json,
 };
+
+/// Held by the process that lets machines join while no server runs.
+const WAITING: HomeFile = HomeFile("coordinator/waiting");
+/// Held by the server for as long as it runs.
+const SERVING: HomeFile = HomeFile("coordinator/serving");
+/// How often it is tried to get a file or a port for which others make room.
+const TRIES: u32 = 20;
+/// The pause between.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// How often it is looked whether keys should be replaced.
 const KEY_CHECK: Duration = Duration::from_secs(3600);
@@ -28,6 +37,7 @@ pub struct FleetHome {
     keys: Arc<FleetKeys>,
     /// One for the whole process.
     auditor: OnceLock<Arc<Auditor>>,
+    keeps_keys: OnceLock<()>,
 }
 
 impl FleetHome {
@@ -39,7 +49,7 @@ impl FleetHome {
         }
         let log = AuditLog::at(&folder.join("coordinator/audit"));
         let keys = Arc::new(FleetKeys::at(&folder.join("coordinator")).audited(log));
-        Ok(FleetHome { folder, notify: Arc::new(|_| {}), keys, auditor: OnceLock::new() })
+        Ok(FleetHome { folder, notify: Arc::new(|_| {}), keys, auditor: OnceLock::new(), keeps_keys: OnceLock::new() })
     }
 
     /// The same, telling `notify` of events.
@@ -113,6 +123,11 @@ impl FleetHome {
         Arc::new(members.audited(self.audit_log()))
     }
 
+    /// The pairing code with which machines may join.
+    pub fn pairings(&self) -> Pairings {
+        Pairings::at(&self.folder.join("coordinator/pairing.json")).audited(self.audit_log())
+    }
+
     /// The names of the members.
     pub fn member_names(&self) -> Result<Vec<String>, FleetError> {
         Ok(self.members().all()?.into_iter().map(|member| member.name).collect())
@@ -159,9 +174,14 @@ impl FleetHome {
         Ok(read_json(&self.folder.join("coordinator/machines.json"))?.unwrap_or_default())
     }
 
-    /// Remembers it.
-    pub fn set_machines(&self, machines: &KnownMachines) -> Result<(), FleetError> {
-        write_json(&self.folder.join("coordinator/machines.json"), machines)
+    /// Remembers what was measured of some machines, beside what is known of others.
+    pub(super) fn add_machines(&self, machines: &KnownMachines) -> Result<(), FleetError> {
+        let lock = self.path_to_write(HomeFile("coordinator/machines.lock"))?;
+        let one_at_a_time = File::create(&lock).map_err(FleetError::io("write", &lock))?;
+        one_at_a_time.lock().map_err(FleetError::io("lock", &lock))?;
+        let mut all = self.machines()?;
+        all.extend(machines.clone());
+        write_json(&self.folder.join("coordinator/machines.json"), &all)
     }
 
     /// Where models are kept that were exported for this fleet.
@@ -171,27 +191,76 @@ impl FleetHome {
 
     /// Listens for machines for as long as the process runs. Every connection is received here.
     pub fn arrivals(&self, settings: &CoordinatorSettings) -> Result<Arrivals, FleetError> {
-        let listener = Listener::bind(&settings.listen, &self.coordinator_key()?, self.members())?;
-        self.receive(listener, settings)
+        Ok(self.receive(self.bind(settings)?, settings)?.1)
     }
 
-    /// The same with a socket that listens already.
-    pub fn receive(&self, listener: Listener, settings: &CoordinatorSettings) -> Result<Arrivals, FleetError> {
-        let mut listener = listener.with_keys(&self.keys);
+    /// Takes the coordinator's port. A process that only waits for machines gives it up when it sees that a server runs.
+    fn bind(&self, settings: &CoordinatorSettings) -> Result<Listener, FleetError> {
+        let bind = || Listener::bind(&settings.listen, &self.coordinator_key()?, self.members());
+        let is_held = |error: &FleetError| matches!(error, FleetError::Io { source, .. } if source.kind() == std::io::ErrorKind::AddrInUse);
+        for _ in 0..TRIES {
+            match bind() {
+                Err(error) if is_held(&error) && self.is_held(WAITING) => Clock::system().sleep(PAUSE),
+                bound => return bound,
+            }
+        }
+        bind()
+    }
+
+    /// Receives connections from a socket that listens already, until that is stopped.
+    pub fn receive(
+        &self,
+        listener: Listener,
+        settings: &CoordinatorSettings,
+    ) -> Result<(Listening, Arrivals), FleetError> {
+        let mut listener = listener.with_keys(&self.keys).with_pairings(self.pairings());
         if !settings.silent && !listener.address()?.ip().is_loopback() {
             // Workers that know the address need no announcement.
             let announced = listener.announce(self.keys.current()?.newest().fleet);
             announced.unwrap_or_else(|error| self.notify(FleetEvent::NotAnnounced { problem: error.to_string() }));
         }
-        self.keep_keys_new();
+        if self.keeps_keys.set(()).is_ok() {
+            self.keep_keys_new();
+        }
         let ((sender, arrivals), auditor) = (Arrivals::queue(), self.auditor()?);
-        listener.run(move |arrival| {
+        let listening = listener.run(move |arrival| {
             if let Arrival::TurnedAway { address, problem, .. } = &arrival {
                 auditor.refused(&address.ip().to_string(), problem);
             }
             sender.send(arrival);
         });
-        Ok(arrivals)
+        Ok((listening, arrivals))
+    }
+
+    /// Lets other processes know that this one waits for machines, for as long as the result is held: it gives up the
+    /// port when [`FleetHome::is_served`].
+    pub fn wait_for_machines(&self) -> Result<File, FleetError> {
+        self.lock_soon(WAITING)?.ok_or_else(another_waits)
+    }
+
+    /// An error if another process waits for machines, for which this one makes no folder.
+    pub fn check_alone(&self) -> Result<(), FleetError> {
+        match self.is_held(WAITING) {
+            true => Err(another_waits()),
+            false => Ok(()),
+        }
+    }
+
+    /// Lets other processes know that this one serves, or needs the port for itself, for as long as the result is held.
+    pub fn serve(&self) -> Result<File, FleetError> {
+        self.lock_soon(SERVING)?.ok_or_else(|| FleetError::InUse {
+            problem: "a server runs with this fleet already; end it first".to_owned(),
+        })
+    }
+
+    /// Whether a server runs with this folder.
+    pub fn is_served(&self) -> bool {
+        self.is_held(SERVING)
+    }
+
+    /// Whether a process waits for machines, or serves.
+    pub fn is_attended(&self) -> bool {
+        self.is_held(WAITING) || self.is_served()
     }
 
     /// Replaces the fleet's keys when they are old enough, for as long as the process runs.
@@ -248,7 +317,8 @@ impl FleetHome {
     pub fn worker(&self) -> Result<WorkerSettings, FleetError> {
         let settings = read_json(&self.folder.join("worker/fleet.json"))?;
         settings.ok_or_else(|| FleetError::NotSetUp {
-            problem: "this machine belongs to no fleet; join one with the line that `cascadia fleet init` prints"
+            problem: "this machine belongs to no fleet; run `cascadia join` while `cascadia fleet init` runs on the \
+                coordinator"
                 .to_owned(),
         })
     }
@@ -269,6 +339,22 @@ impl FleetHome {
         let path = self.path_to_write(file)?;
         let file = File::create(&path).map_err(FleetError::io("write", &path))?;
         Ok(file.try_lock().is_ok().then_some(file))
+    }
+
+    /// The same, after others that only look have let it go.
+    fn lock_soon(&self, file: HomeFile) -> Result<Option<File>, FleetError> {
+        for _ in 0..TRIES {
+            if let Some(locked) = self.lock(file)? {
+                return Ok(Some(locked));
+            }
+            Clock::system().sleep(PAUSE);
+        }
+        Ok(None)
+    }
+
+    /// Whether another process holds a file. Those who look do not see each other.
+    fn is_held(&self, file: HomeFile) -> bool {
+        File::open(self.folder.join(file.0)).is_ok_and(|file| file.try_lock_shared().is_err())
     }
 
     /// Where a file is, in a folder that is made if need be.
@@ -311,6 +397,10 @@ impl FleetHome {
             _ => Ok(()),
         }
     }
+}
+
+fn another_waits() -> FleetError {
+    FleetError::InUse { problem: "another `cascadia fleet init` runs with this fleet; end it first".to_owned() }
 }
 
 /// Tells of what people should know of the audit log; of a disk that fails only once.

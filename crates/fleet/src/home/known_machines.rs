@@ -60,9 +60,7 @@ pub fn remember(
 ) -> Result<KnownMachines, FleetError> {
     let known = |(node, (speed, link))| (node, KnownMachine { speed, link, time: seconds_now() });
     let found: KnownMachines = measured.into_iter().map(known).collect();
-    let mut all = home.machines()?;
-    all.extend(found.clone());
-    home.set_machines(&all)?;
+    home.add_machines(&found)?;
     Ok(found)
 }
 

@@ -13,8 +13,6 @@ use crate::{Clock, FleetError};
 
 /// How often both sides look at the files.
 pub const POLL: Duration = Duration::from_millis(100);
-/// How often a server tries to be the only one.
-const TRIES: u32 = 10;
 
 const REQUEST: HomeFile = HomeFile("coordinator/push.json");
 /// The request under the name that it has while it is done: files can be renamed and removed on a full disk.
@@ -22,8 +20,6 @@ const TAKEN: HomeFile = HomeFile("coordinator/push-taken.json");
 const REPORT: HomeFile = HomeFile("coordinator/push-news.json");
 /// Held by whoever waits for a push.
 const PUSHING: HomeFile = HomeFile("coordinator/pushing");
-/// Held by the server for as long as it runs.
-const SERVING: HomeFile = HomeFile("coordinator/serving");
 
 /// What should be pushed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -65,8 +61,7 @@ impl PushRequest {
             let problem = "another push is under way; wait for its end".to_owned();
             return Err(FleetError::InUse { problem });
         };
-        let runs = || Ok::<_, FleetError>(home.lock(SERVING)?.is_none());
-        if !runs()? {
+        if !home.is_served() {
             return Ok(false);
         }
         home.remove(REPORT)?;
@@ -75,7 +70,7 @@ impl PushRequest {
         let mut said = 0;
         loop {
             Clock::system().sleep(POLL);
-            let (is_there, is_done) = (runs()?, !home.has(REQUEST) && !home.has(TAKEN));
+            let (is_there, is_done) = (home.is_served(), !home.has(REQUEST) && !home.has(TAKEN));
             let report = home.read::<Report>(REPORT)?.filter(|report| report.number == self.number).unwrap_or_default();
             report.said.iter().skip(said).for_each(|line| home.notify(FleetEvent::Push { note: line.clone() }));
             said = said.max(report.said.len());
@@ -101,16 +96,10 @@ impl PushRequest {
     /// Lets other processes know that a server runs here for as long as the result is held. Requests to an earlier
     /// server are dropped.
     pub fn accept(home: &FleetHome) -> Result<File, FleetError> {
-        // Whoever looks whether a server runs holds the file for a moment.
-        for _ in 0..TRIES {
-            if let Some(serving) = home.lock(SERVING)? {
-                home.remove(REQUEST)?;
-                home.remove(TAKEN)?;
-                return Ok(serving);
-            }
-            Clock::system().sleep(POLL);
-        }
-        Err(FleetError::InUse { problem: "a server runs with this fleet already; end it first".to_owned() })
+        let serving = home.serve()?;
+        home.remove(REQUEST)?;
+        home.remove(TAKEN)?;
+        Ok(serving)
     }
 
     /// The request, once, and only while somebody waits for it: a push that was reported as failed, because the disk

@@ -39,12 +39,18 @@ pub struct WorkerSettings {
 }
 
 /// How the machines of a fleet are while it serves.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct FleetStatus {
     /// When this was written, in seconds since 1970.
     pub time: u64,
-    /// The model that is served.
-    pub model: Digest,
+    /// The model that is served, once one is.
+    pub model: Option<Digest>,
+    /// What people call it.
+    #[serde(default)]
+    pub name: String,
+    /// Machines that are connected, whatever they do.
+    #[serde(default)]
+    pub connected: Vec<String>,
     /// Its stages in order.
     pub stages: Vec<StageStatus>,
     /// Whether token ids are sent to the machines, because layers make inputs from them.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::key_statement::{DatedKey, FleetKey, KeyPair, KeyStatement, SignedKeys};
-use super::members::KEY_ROTATES;
+use super::member::KEY_ROTATES;
 use super::shown_keys::{MOST_STATEMENTS, ShownKeys};
 use crate::audit::{AuditLog, Entry, Verb};
 use crate::json_file::{read_json, write_json};

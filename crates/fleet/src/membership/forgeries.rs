@@ -9,11 +9,12 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use super::key_forgeries;
+use super::{key_forgeries, pairing_forgeries};
 use crate::audit::{Auditor, SignedHead, Witnesses, testimony_bytes};
 use crate::clock::Simulation;
 use crate::membership::invitation::proof;
-use crate::membership::members::{JoinRequest, Joining, KEY_EXPIRES, Standing};
+use crate::membership::member::{KEY_EXPIRES, Standing};
+use crate::membership::members::{JoinRequest, Joining};
 use crate::membership::rotation::Succession;
 use crate::shards::{KnownTargets, SignedManifest};
 use crate::{Arrival, AuditLog, Clock, Digest, Identity, Invitation, KnownKeys, Listener, Members, Position, TcpLink};
@@ -174,13 +175,13 @@ pub(super) const SESSION: [u8; 32] = [1; 32];
 const FLEET: Digest = Digest([3; 32]);
 pub(super) const SHARD: Digest = Digest([4; 32]);
 /// Seconds for which the invitation is open.
-const OPEN: u64 = 600;
+pub(super) const OPEN: u64 = 600;
 
 /// A fleet with the members `node` and `other`, in simulated time.
 pub(super) struct Fleet {
     folder: tempfile::TempDir,
     pub(super) clock: Clock,
-    members: Arc<Members>,
+    pub(super) members: Arc<Members>,
     invitation: Invitation,
 }
 
@@ -284,7 +285,7 @@ impl Fleet {
 }
 
 fn cases() -> impl Iterator<Item = &'static (&'static str, Case)> {
-    CASES.iter().chain(key_forgeries::CASES)
+    CASES.iter().chain(key_forgeries::CASES).chain(pairing_forgeries::CASES)
 }
 
 #[test]

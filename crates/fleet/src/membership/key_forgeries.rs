@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::forgeries::{Case, Fleet, SESSION, SHARD};
 use super::key_statement::{DatedKey, KeyPair, KeyStatement, SignedKeys};
 use super::known_keys::KnownKeys;
-use super::members::KEY_EXPIRES;
+use super::member::KEY_EXPIRES;
 use super::shown_keys::ShownKeys;
 use crate::Digest;
 use crate::audit::Witnesses;

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::members::KEY_EXPIRES;
+use super::member::KEY_EXPIRES;
 use crate::audit::{SEAL_BYTES, Seal};
 use crate::wire::link::LinkError;
 use crate::wire::message::{Reader, Writer};

@@ -1,9 +1,10 @@
 //! The coordinator's one port: members are admitted, invited machines may join, nobody else gets an answer.
 
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustls::ServerConfig;
@@ -15,9 +16,13 @@ use crate::membership::discovery::{Announcement, announce};
 use crate::membership::fleet_keys::{FleetKeys, HeldKeys};
 use crate::membership::handshakes::{HandshakePlace, Handshakes};
 use crate::membership::invitation::proof;
+use crate::membership::key_exchange::Connection;
 use crate::membership::key_statement::SignedKeys;
 use crate::membership::known_keys::KnownKeys;
-use crate::membership::members::{JoinRequest, Joining, KEY_EXPIRES, Standing};
+use crate::membership::member::{KEY_EXPIRES, Standing};
+use crate::membership::members::{JoinRequest, Joining};
+use crate::membership::pairing::CoordinatorEnd;
+use crate::membership::pairings::{PairedMachine, Pairings};
 use crate::membership::rotation::offer_rotation;
 use crate::wire::frame::{Bounds, Frame, Kind, Outgoing, Wait, receive};
 use crate::wire::link::LinkError;
@@ -31,7 +36,7 @@ use crate::{Clock, Digest, FleetError, Identity, Invitation, Members, PendingIde
 const RETRY: Duration = Duration::from_millis(50);
 /// How long a coordinator may take to answer a machine that wants to join: it writes down who joins first, and a disk
 /// may take its time. Who gives up before that is a member and does not know it.
-const JOINING: Duration = Duration::from_secs(30);
+pub(crate) const JOINING: Duration = Duration::from_secs(30);
 
 /// A port that members connect to.
 pub struct Listener {
@@ -40,6 +45,8 @@ pub struct Listener {
     /// Where newer keys than that come from, if there can be any.
     keys: Option<Arc<FleetKeys>>,
     members: Arc<Members>,
+    /// Where the pairing code comes from, if machines may join with one.
+    pairings: Option<Pairings>,
     /// How machines of the local network find it, if they should.
     announcement: Option<Announcement>,
 }
@@ -70,13 +77,19 @@ pub enum Arrival {
         /// The name it was given.
         node: String,
     },
+    /// A machine has joined with the pairing code; whoever shows that has it in the file of the code.
+    Paired {
+        /// The name it was given.
+        node: String,
+    },
     /// Someone was turned away.
     TurnedAway {
         /// From where.
         address: SocketAddr,
         /// Why.
         problem: String,
-        /// Whether it is the first from there in a minute; others are only counted.
+        /// Whether people should be told: not of another one from there in a minute, and not of one that tried a
+        /// pairing code, which whoever shows the code is told of.
         is_news: bool,
     },
 }
@@ -87,13 +100,18 @@ impl Listener {
         let name = Path::new(address);
         let addresses: Vec<SocketAddr> = address.to_socket_addrs().map_err(FleetError::io("look up", name))?.collect();
         let socket = TcpListener::bind(&addresses[..]).map_err(FleetError::io("listen at", name))?;
-        Ok(Listener { socket, identity: identity.clone(), keys: None, members, announcement: None })
+        Ok(Listener { socket, identity: identity.clone(), keys: None, members, pairings: None, announcement: None })
     }
 
     /// The same with the keys of a fleet, which may be replaced while it listens: every connection is answered with the
     /// newest.
     pub fn with_keys(self, keys: &Arc<FleetKeys>) -> Listener {
         Listener { keys: Some(Arc::clone(keys)), ..self }
+    }
+
+    /// The same, with machines that may join with a pairing code while one is shown.
+    pub fn with_pairings(self, pairings: Pairings) -> Listener {
+        Listener { pairings: Some(pairings), ..self }
     }
 
     /// Where it listens.
@@ -107,16 +125,21 @@ impl Listener {
         Ok(())
     }
 
-    /// Tells `arrive` of everyone who comes, each on a thread of its own, until the program ends.
-    pub fn run(self, arrive: impl Fn(Arrival) + Send + Sync + 'static) {
-        let Listener { socket, identity, keys, members, announcement } = self;
+    /// Tells `arrive` of everyone who comes, each on a thread of its own, until it is stopped.
+    pub fn run(self, arrive: impl Fn(Arrival) + Send + Sync + 'static) -> Listening {
+        let address = self.address();
+        let Listener { socket, identity, keys, members, pairings, announcement } = self;
         let (admitted, refusals) = (ConnectionSlots::default(), Mutex::new(Refusals::of(Verb::Connect)));
-        let config = Mutex::default();
-        let reception = Arc::new(Reception { identity, keys, config, members, admitted, refusals, arrive });
-        let handshakes = Handshakes::default();
-        thread::spawn(move || {
+        let (config, pairings) = (Mutex::default(), pairings.map(Arc::new));
+        let reception = Arc::new(Reception { identity, keys, config, members, pairings, admitted, refusals, arrive });
+        let (handshakes, stopped) = (Handshakes::default(), Arc::<AtomicBool>::default());
+        let is_stopped = Arc::clone(&stopped);
+        let accepting = thread::spawn(move || {
             let _announcement = announcement;
             for socket in socket.incoming() {
+                if is_stopped.load(Ordering::SeqCst) {
+                    return;
+                }
                 // A connection that failed before it began, or more at once than can be: both may come again.
                 let Ok(socket) = socket else {
                     Clock::system().sleep(RETRY);
@@ -129,6 +152,30 @@ impl Listener {
                 thread::spawn(move || reception.receive(socket, address, place));
             }
         });
+        Listening { address, stopped, accepting }
+    }
+}
+
+/// A port on which connections are answered, also when this is dropped.
+pub struct Listening {
+    address: Result<SocketAddr, FleetError>,
+    stopped: Arc<AtomicBool>,
+    accepting: JoinHandle<()>,
+}
+
+impl Listening {
+    /// Gives the port back: when this returns, another process can have it.
+    pub fn stop(self) -> Result<(), FleetError> {
+        self.stopped.store(true, Ordering::SeqCst);
+        let address = self.address?;
+        let here: IpAddr = if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
+        let ip = if address.ip().is_unspecified() { here } else { address.ip() };
+        // Whoever waits for a connection sees that it is stopped when one comes.
+        let woken = TcpStream::connect_timeout(&SocketAddr::new(ip, address.port()), HANDSHAKE);
+        woken.map_err(FleetError::io("stop listening at", Path::new(&address.to_string())))?;
+        // It cannot panic: it only takes connections and starts threads.
+        let _ = self.accepting.join();
+        Ok(())
     }
 }
 
@@ -139,6 +186,7 @@ struct Reception<F> {
     /// How connections are answered, and with which key.
     config: Mutex<Option<(Digest, Arc<ServerConfig>)>>,
     members: Arc<Members>,
+    pairings: Option<Arc<Pairings>>,
     admitted: ConnectionSlots,
     refusals: Mutex<Refusals>,
     arrive: F,
@@ -149,8 +197,9 @@ const PENDING: &str = "machines that wait to be approved";
 
 impl<F: Fn(Arrival)> Reception<F> {
     fn receive(&self, socket: TcpStream, address: SocketAddr, place: HandshakePlace) {
-        let arrival = match self.answer(socket) {
+        let arrival = match self.answer(socket, address) {
             Ok(Answer::Arrived(arrival)) => arrival,
+            Ok(Answer::NotPaired(problem)) => Arrival::TurnedAway { address, problem, is_news: false },
             Ok(Answer::Pending(link, pending)) => return self.hold(link, &pending, (address, place)),
             Ok(Answer::Checked) => return place.remember_member(),
             Err(problem) => self.turned_away(address, problem),
@@ -158,6 +207,7 @@ impl<F: Fn(Arrival)> Reception<F> {
         let holder = match &arrival {
             Arrival::Member { node, .. }
             | Arrival::Joined { node }
+            | Arrival::Paired { node }
             | Arrival::Rotated { node }
             | Arrival::Pending { node, .. } => {
                 place.remember_member();
@@ -210,9 +260,11 @@ impl<F: Fn(Arrival)> Reception<F> {
         if let Some((pin, config)) = config.as_ref().filter(|(pin, _)| *pin == identity.pin()) {
             return Ok((*pin, Arc::clone(config)));
         }
-        let asked = Arc::clone(&self.members);
-        // One whose key is too old is told so.
-        let may_speak = Arc::new(move |key: Digest| asked.standing(key) != Standing::Unknown || asked.invites());
+        let (asked, pairings) = (Arc::clone(&self.members), self.pairings.clone());
+        let may_join = move || pairings.as_ref().is_some_and(|pairings| pairings.is_shown());
+        // One whose key is too old, or that was excluded or revoked, is told so.
+        let may_speak =
+            Arc::new(move |key: Digest| asked.standing(key) != Standing::Unknown || asked.invites() || may_join());
         let made = tls::server(identity, may_speak).map_err(|error| error.to_string())?;
         Ok(config.insert((identity.pin(), made)).clone())
     }
@@ -223,13 +275,16 @@ impl<F: Fn(Arrival)> Reception<F> {
     }
 
     /// Who it is, or why it is turned away.
-    fn answer(&self, socket: TcpStream) -> Result<Answer, String> {
+    fn answer(&self, socket: TcpStream, address: SocketAddr) -> Result<Answer, String> {
         // So long in all, whatever is proved in that time.
         let deadline = Clock::system().now() + HANDSHAKE;
         let held = self.held()?;
         let (pin, config) = self.config(held.as_deref())?;
         let mut link = TcpLink::accept(socket, &config, deadline).map_err(|error| error.to_string())?;
         let key = link.peer().ok_or("it showed no key")?;
+        if link.purpose() == Purpose::Pair {
+            return self.pair(link, (pin, key), (address, deadline));
+        }
         // auth: member-standing
         let node = match self.members.standing(key) {
             Standing::Member(node) => node,
@@ -237,6 +292,15 @@ impl<F: Fn(Arrival)> Reception<F> {
                 refuse(&mut link, expired(&node));
                 return Err(expired(&node));
             }
+            Standing::Excluded(node) => {
+                refuse(&mut link, excluded(&node));
+                return Err(excluded(&node));
+            }
+            Standing::Revoked(node) if link.purpose() != Purpose::Join => {
+                self.dismiss(&mut link, held.as_deref(), (pin, key))?;
+                return Err(format!("{node} was revoked"));
+            }
+            Standing::Revoked(_) => return self.take_in(link, (pin, key), deadline),
             // It is told nothing: who was not invited learns nothing of who is.
             Standing::Unknown => return self.take_in(link, (pin, key), deadline),
         };
@@ -245,7 +309,7 @@ impl<F: Fn(Arrival)> Reception<F> {
         match link.purpose() {
             Purpose::Work => Ok(Answer::Arrived(Arrival::Member { node, link: Box::new(link) })),
             // It was told so before, and has not heard it.
-            Purpose::Join => {
+            Purpose::Join | Purpose::Pair => {
                 self.welcome(&mut link, &node)?;
                 Ok(Answer::Arrived(Arrival::Joined { node }))
             }
@@ -256,6 +320,39 @@ impl<F: Fn(Arrival)> Reception<F> {
                     false => Ok(Answer::Checked),
                 }
             }
+        }
+    }
+
+    /// Tells a machine that it is a member no more. One that asks for keys is shown them, and asks again for work.
+    fn dismiss(&self, link: &mut TcpLink, held: Option<&HeldKeys>, keys: (Digest, Digest)) -> Result<(), String> {
+        if link.purpose() == Purpose::Rotate {
+            show_keys(link, held)?;
+            return offer_rotation(link, &self.members, keys).map(|_| ());
+        }
+        let (mut frame, bounds) = (Frame::default(), Bounds::table(Expecting::Greeting, MOST_MESSAGE));
+        // What it says of itself is heard, so that the connection does not end with something unread.
+        receive(link, &bounds, &mut frame, Wait::For(HANDSHAKE)).map_err(|error| error.to_string())?;
+        Outgoing::message(Kind::Revoked, &[]).send(link, &mut Vec::new()).map(|_| ()).map_err(|error| error.to_string())
+    }
+
+    /// Takes in a machine that proves the pairing code.
+    fn pair(
+        &self,
+        mut link: TcpLink,
+        (pin, key): (Digest, Digest),
+        (address, deadline): (SocketAddr, Instant),
+    ) -> Result<Answer, String> {
+        let pairings = self.pairings.as_ref().ok_or("this coordinator shows no pairing code")?;
+        let session = link.secret().map_err(|error| error.to_string())?;
+        let at = Connection { session: &session, coordinator: pin, joiner: key };
+        let address = address.ip().to_string();
+        let end = CoordinatorEnd { pairings, members: &self.members, at, address, deadline };
+        match end.admit(&mut link) {
+            Ok(PairedMachine { node, .. }) => {
+                self.welcome(&mut link, &node)?;
+                Ok(Answer::Arrived(Arrival::Paired { node }))
+            }
+            Err(problem) => Ok(Answer::NotPaired(problem)),
         }
     }
 
@@ -299,6 +396,8 @@ fn show_keys(link: &mut TcpLink, held: Option<&HeldKeys>) -> Result<(), String> 
 /// What a connection came to.
 enum Answer {
     Arrived(Arrival),
+    /// A machine has not proved the pairing code.
+    NotPaired(String),
     /// A member that has a key which is good.
     Checked,
     /// A machine that waits to be approved, on this connection.
@@ -312,6 +411,11 @@ fn expired(node: &str) -> String {
         "the key of {node} is older than {days} days; if it is still yours, run `cascadia fleet trust {node}` on the \
         coordinator, and it gets a new one"
     )
+}
+
+/// What a machine hears that computed wrong results.
+fn excluded(node: &str) -> String {
+    format!("{node} is excluded; if it may take part again, run `cascadia fleet trust {node}` on the coordinator")
 }
 
 /// What a machine learns of its fleet when it joins.
@@ -370,7 +474,7 @@ impl JoinedMessage {
     }
 
     /// What is learned from it with an invitation.
-    fn learned(self, coordinator: Digest, now: u64) -> Result<JoinedFleet, String> {
+    pub(crate) fn learned(self, coordinator: Digest, now: u64) -> Result<JoinedFleet, String> {
         let keys = match &self.keys {
             Some(keys) => KnownKeys::joined(coordinator, keys, now)?,
             None => KnownKeys::invited(coordinator),

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::audit::{AuditLog, Decision, Entry, Verb};
 use crate::json_file::{read_json, write_json};
 use crate::membership::invitation::is_proof;
+use crate::membership::member::{Member, RevokedMember, Standing, is_false};
 use crate::shards::own_stage::HERE;
 use crate::{Clock, Digest, FleetError, Invitation};
 
@@ -20,70 +21,6 @@ const MOST_PENDING: usize = 32;
 const MOST_RETURNS: u32 = 32;
 /// The longest name of a machine.
 const MOST_NAME: usize = 64;
-/// Seconds for which a machine uses a key before it makes a new one.
-pub(crate) const KEY_ROTATES: u64 = 30 * DAY;
-/// Seconds after which a key that was not replaced is refused.
-pub(crate) const KEY_EXPIRES: u64 = 90 * DAY;
-const DAY: u64 = 86_400;
-
-/// A machine of the fleet.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Member {
-    /// What people call it.
-    pub name: String,
-    /// The digest of its public key.
-    pub key: Digest,
-    /// Why it is not used until people say so, if it is not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub distrusted: Option<String>,
-    /// When it got this key, in seconds since 1970. A machine of an older list gets its date when it next connects.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub issued: Option<u64>,
-    /// The key that takes the place of the other once it is used. Until then both are the machine's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next: Option<Digest>,
-    /// Whether people want it to have a new key now.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub rotate: bool,
-}
-
-impl Member {
-    /// A machine whose key has no date yet.
-    pub fn new(name: impl Into<String>, key: Digest) -> Member {
-        Member { name: name.into(), key, distrusted: None, issued: None, next: None, rotate: false }
-    }
-
-    fn has_key(&self, key: Digest) -> bool {
-        self.key == key || self.next == Some(key)
-    }
-
-    /// Seconds since it got its key; a clock that was set back makes no key older.
-    fn key_age(&self, now: u64) -> u64 {
-        self.issued.map_or(0, |issued| now.saturating_sub(issued))
-    }
-
-    /// Whether its key is too old to be used, at this time in seconds since 1970.
-    pub fn is_expired(&self, now: u64) -> bool {
-        self.key_age(now) >= KEY_EXPIRES
-    }
-
-    /// Whether it should have a new key.
-    fn is_rotation_due(&self, now: u64) -> bool {
-        self.rotate || self.next.is_some() || self.key_age(now) >= KEY_ROTATES
-    }
-}
-
-/// Whom a key belongs to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// A machine that may take part.
-    Member(String),
-    /// One whose key is too old.
-    Expired(String),
-    /// Nobody who may take part.
-    Unknown,
-}
 
 /// A machine that has proved an invitation, and is no member before somebody approves it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -140,6 +77,8 @@ struct Content {
     invitations: Vec<OpenInvitation>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pending: Vec<PendingMember>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    revoked: Vec<RevokedMember>,
 }
 
 /// An invitation that is not used up.
@@ -156,11 +95,6 @@ struct OpenInvitation {
     /// How often another machine may still join in place of one that was not approved.
     #[serde(default)]
     returns: u32,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
-fn is_false(value: &bool) -> bool {
-    !value
 }
 
 /// The file of members.
@@ -198,7 +132,7 @@ impl Members {
     pub fn name_of(&self, key: Digest) -> Option<String> {
         match self.standing(key) {
             Standing::Member(name) => Some(name),
-            Standing::Expired(_) | Standing::Unknown => None,
+            Standing::Expired(_) | Standing::Excluded(_) | Standing::Revoked(_) | Standing::Unknown => None,
         }
     }
 
@@ -210,7 +144,7 @@ impl Members {
             // auth: member-expiry
             Some(member) if member.is_expired(now) => Standing::Expired(member.name.clone()),
             Some(member) => Standing::Member(member.name.clone()),
-            None => Standing::Unknown,
+            None => content.untrusted(key),
         }
     }
 
@@ -311,7 +245,11 @@ impl Members {
         let mut revoked = false;
         self.change(|content| {
             let at = content.members.iter().position(|member| member.name == name)?;
-            let Member { name, key, .. } = content.members.remove(at);
+            let Member { name, key, next, .. } = content.members.remove(at);
+            let keys = [key].into_iter().chain(next);
+            content.revoked.extend(keys.map(|key| RevokedMember { name: name.clone(), key }));
+            // Those that went long ago have heard of it, or nothing listens to them all the same.
+            content.revoked.drain(..content.revoked.len().saturating_sub(MOST));
             revoked = true;
             Some(Entry { digest: Some(key), nodes: vec![name], ..Entry::admin(Verb::Revoke) })
         })?;
@@ -442,6 +380,30 @@ impl Members {
         Ok(joining)
     }
 
+    /// Takes in a machine that has proved a pairing code, and gives its name; nothing if it may not take part. One that
+    /// is a member already stays what it is.
+    pub(crate) fn admit(&self, wanted: &str, key: Digest, note: String) -> Result<Option<String>, FleetError> {
+        let mut admitted = None;
+        self.change(|content| {
+            let now = self.clock.unix_seconds();
+            if let Some(member) = content.members.iter().find(|member| member.has_key(key)) {
+                // auth: pairing-excluded
+                let may = member.distrusted.is_none() && !member.is_expired(now);
+                admitted = may.then(|| member.name.clone());
+                return None;
+            }
+            if content.members.len() >= MOST {
+                return None;
+            }
+            let name = content.free_name(wanted);
+            content.add(name.clone(), key, now);
+            admitted = Some(name.clone());
+            let entry = Entry::new(&name, Verb::Join, Decision::Allowed);
+            Some(Entry { digest: Some(key), nodes: vec![name], note, ..entry })
+        })?;
+        Ok(admitted)
+    }
+
     fn read(&self) -> Result<Content, FleetError> {
         Ok(read_json(&self.path)?.unwrap_or_default())
     }
@@ -485,6 +447,7 @@ impl Content {
         let mut known = self.members.extract_if(.., |member| member.key == key);
         let distrusted = known.find_map(|member| member.distrusted);
         drop(known);
+        self.revoked.retain(|revoked| revoked.key != key);
         self.members.push(Member { distrusted, issued: Some(now), ..Member::new(name, key) });
     }
 
@@ -518,6 +481,17 @@ impl Content {
         let is_awaited =
             |open: &OpenInvitation| self.pending.iter().any(|pending| pending.invitation == open.proof_key);
         self.invitations.retain(|open| open.is_open(now) || (now < open.expires && is_awaited(open)));
+    }
+
+    /// What is known of a key with which nobody may take part.
+    fn untrusted(&self, key: Digest) -> Standing {
+        let excluded = self.members.iter().find(|member| member.has_key(key));
+        let revoked = self.revoked.iter().find(|revoked| revoked.key == key);
+        match (excluded, revoked) {
+            (Some(member), _) => Standing::Excluded(member.name.clone()),
+            (None, Some(revoked)) => Standing::Revoked(revoked.name.clone()),
+            (None, None) => Standing::Unknown,
+        }
     }
 
     /// Machines that were not found to be wrong.

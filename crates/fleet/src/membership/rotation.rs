@@ -128,7 +128,7 @@ mod tests {
     use crate::Member;
     use crate::clock::{Clock, Simulation};
     use crate::json_file::{read_json, write_json};
-    use crate::membership::members::{KEY_EXPIRES, KEY_ROTATES, Standing};
+    use crate::membership::member::{KEY_EXPIRES, KEY_ROTATES, Standing};
     use crate::wire::link::{LinkFaults, fair, timed_pair};
 
     /// A coordinator and one worker, in simulated time.

@@ -21,7 +21,7 @@ pub fn host_name() -> String {
 }
 
 /// The first part of a host name in small letters, with a dash for whatever else it has.
-fn name_from(host: &str) -> String {
+pub(crate) fn name_from(host: &str) -> String {
     let first = host.split('.').next().unwrap_or_default().to_lowercase();
     let plain = |letter: char| if letter.is_ascii_alphanumeric() || letter == '_' { letter } else { '-' };
     let name: String = first.chars().map(plain).collect();

@@ -1,4 +1,4 @@
-//! When to plan a model again because a stage has been without a machine for too long.
+//! When to plan a model again: because a stage has been without a machine for too long, or because one has come.
 
 use std::time::{Duration, Instant};
 
@@ -9,21 +9,21 @@ const LONGEST: Duration = Duration::from_secs(600);
 pub struct ReplanTimer {
     /// Before the first attempt; nothing if none is made.
     first: Option<Duration>,
-    /// Since when a machine is missing, or since the last attempt, and how long to wait from then on.
+    /// Since when there is a reason, or since the last attempt, and how long to wait from then on.
     since: Option<(Instant, Duration)>,
 }
 
 impl ReplanTimer {
-    /// Waits for so long before the first attempt, because a machine that is started anew is soon back; without a time,
-    /// none is made.
+    /// Waits for so long before the first attempt, because a machine that is started anew is soon back, and those that
+    /// come first are not the last; without a time, none is made.
     pub fn new(first: Option<Duration>) -> ReplanTimer {
         ReplanTimer { first, since: None }
     }
 
-    /// Whether it is time to plan again because of these stages.
-    pub fn is_due(&mut self, missing: &[usize], now: Instant) -> bool {
+    /// Whether it is time to plan again, where there is a reason to.
+    pub fn is_due(&mut self, is_needed: bool, now: Instant) -> bool {
         let Some(first) = self.first else { return false };
-        if missing.is_empty() {
+        if !is_needed {
             self.since = None;
             return false;
         }
@@ -46,12 +46,12 @@ mod tests {
         let of = |seconds| ReplanTimer::new(Some(Duration::from_secs(seconds)));
         let begin = Clock::system().now();
         let attempts = |timer: &mut ReplanTimer, from: u64, to: u64| -> Vec<u64> {
-            let mut due = |second: u64| timer.is_due(&[1], begin + Duration::from_secs(second));
+            let mut due = |second: u64| timer.is_due(true, begin + Duration::from_secs(second));
             (from..to).filter(|second| due(*second)).collect()
         };
         let mut timer = of(10);
         assert_eq!(attempts(&mut timer, 0, 1000), [10, 30, 70, 150, 310, 630]);
-        assert!(!timer.is_due(&[], begin + Duration::from_secs(1000)));
+        assert!(!timer.is_due(false, begin + Duration::from_secs(1000)));
         assert_eq!(attempts(&mut timer, 1001, 1020), [1011]);
         assert_eq!(attempts(&mut ReplanTimer::new(None), 0, 1000), [0; 0]);
     }

@@ -67,10 +67,18 @@ pub enum Kind {
     Fetch = 25,
     /// A piece of what it holds: the answer to a [`Kind::Fetch`], or to be put into the same page.
     Page = 26,
+    /// The first message of either end that exchanges a key by a pairing code.
+    PairStart = 27,
+    /// That this end has the same key.
+    PairProof = 28,
+    /// The coordinator exchanges no key, and why.
+    PairRefused = 29,
+    /// The machine was a member, and was revoked.
+    Revoked = 30,
 }
 
 /// All of them.
-pub const KINDS: [Kind; 26] = [
+pub const KINDS: [Kind; 30] = [
     Kind::Hello,
     Kind::Welcome,
     Kind::Ready,
@@ -97,6 +105,10 @@ pub const KINDS: [Kind; 26] = [
     Kind::Adapter,
     Kind::Fetch,
     Kind::Page,
+    Kind::PairStart,
+    Kind::PairProof,
+    Kind::PairRefused,
+    Kind::Revoked,
 ];
 
 /// What stands before a payload.

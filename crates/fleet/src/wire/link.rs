@@ -27,6 +27,12 @@ pub enum LinkError {
     /// The other end has proved a key, and it is not one that may take part.
     #[error("the other end's key is not known here")]
     UnknownKey,
+    /// The other end has ended the connection, and says so.
+    #[error("the other end hung up; it may not know this machine's key any more")]
+    HungUp,
+    /// The coordinator says that this machine was revoked.
+    #[error("this machine was removed from the fleet")]
+    Revoked,
     /// The other end does not keep to the protocol, or the system refused.
     #[error("{0}")]
     Broken(String),

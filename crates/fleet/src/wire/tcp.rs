@@ -123,9 +123,7 @@ impl TcpLink {
         }
         match self.connection.process_new_packets() {
             Ok(_) => Ok(()),
-            Err(rustls::Error::AlertReceived(_)) => {
-                Err(LinkError::Broken("the other end hung up; it may not know this machine's key any more".to_owned()))
-            }
+            Err(rustls::Error::AlertReceived(_)) => Err(LinkError::HungUp),
             Err(error) => {
                 // The peer is told by an alert, if it still listens.
                 let _ = self.flush(deadline);

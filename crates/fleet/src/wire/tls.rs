@@ -22,19 +22,22 @@ use crate::{Digest, Identity};
 pub(crate) enum Purpose {
     /// A worker waits for a shard, or for steps.
     Work,
-    /// A machine wants to become a member.
+    /// A machine wants to become a member with an invitation.
     Join,
+    /// A machine wants to become a member with a pairing code.
+    Pair,
     /// A worker asks which keys its fleet has, and whether it should have a new one itself.
     Rotate,
 }
 
 impl Purpose {
-    const ALL: [Purpose; 3] = [Purpose::Work, Purpose::Join, Purpose::Rotate];
+    const ALL: [Purpose; 4] = [Purpose::Work, Purpose::Join, Purpose::Pair, Purpose::Rotate];
 
     fn name(self) -> &'static [u8] {
         match self {
             Purpose::Work => b"cascadia-work",
             Purpose::Join => b"cascadia-join",
+            Purpose::Pair => b"cascadia-pair",
             Purpose::Rotate => b"cascadia-rotate",
         }
     }

@@ -9,8 +9,10 @@ pub enum Role {
     Coordinator,
     /// A member of the fleet.
     Worker,
-    /// A machine that is no member, while an invitation is open.
+    /// A machine that is no member, while an invitation or a pairing code is open.
     Stranger,
+    /// Whoever answers where a coordinator was found: it has yet to prove that it knows the pairing code.
+    Unproven,
     /// A machine whose key has yet to be found in the statements that it shows.
     Successor,
 }
@@ -20,6 +22,16 @@ pub enum Role {
 pub enum Expecting {
     /// A stranger proves an invitation.
     Proof,
+    /// A stranger begins to exchange a key by a pairing code.
+    PairStart,
+    /// Whoever is to be the coordinator does so.
+    PairAnswer,
+    /// A stranger shows that it has the same key.
+    PairProof,
+    /// Whoever is to be the coordinator does so.
+    PairConfirmation,
+    /// A machine that knows the pairing code says what it would like to be called.
+    Name,
     /// The coordinator takes this machine in.
     Welcome,
     /// Whoever answers for the coordinator shows which keys it has.
@@ -47,15 +59,20 @@ pub enum Expecting {
 }
 
 /// Everything that may be said on a connection of the fleet. There is no verb for a path, an address or a program.
-pub const VERBS: [(Expecting, Role, &[Kind]); 13] = [
+pub const VERBS: [(Expecting, Role, &[Kind]); 18] = [
     (Expecting::Proof, Role::Stranger, &[Kind::Join]),
+    (Expecting::PairStart, Role::Stranger, &[Kind::PairStart]),
+    (Expecting::PairAnswer, Role::Unproven, &[Kind::PairStart, Kind::PairRefused]),
+    (Expecting::PairProof, Role::Stranger, &[Kind::PairProof]),
+    (Expecting::PairConfirmation, Role::Unproven, &[Kind::PairProof, Kind::PairRefused]),
+    (Expecting::Name, Role::Stranger, &[Kind::Join]),
     (Expecting::Welcome, Role::Coordinator, &[Kind::Joined, Kind::Pending, Kind::Refused]),
     (Expecting::Keys, Role::Successor, &[Kind::Keys, Kind::Refused]),
     (Expecting::Rotation, Role::Coordinator, &[Kind::Rotate, Kind::Succeeded, Kind::Refused]),
     (Expecting::Succession, Role::Worker, &[Kind::Succeed]),
     (Expecting::Greeting, Role::Worker, &[Kind::Hello]),
     (Expecting::Measure, Role::Worker, &[Kind::Pong]),
-    (Expecting::Assignment, Role::Coordinator, &[Kind::Ping, Kind::Welcome, Kind::Offer, Kind::Refused]),
+    (Expecting::Assignment, Role::Coordinator, &[Kind::Ping, Kind::Welcome, Kind::Offer, Kind::Refused, Kind::Revoked]),
     (Expecting::File, Role::Coordinator, &[Kind::Chunk, Kind::Compressed]),
     (Expecting::Receipt, Role::Worker, &[Kind::Have, Kind::Refused]),
     (Expecting::Load, Role::Worker, &[Kind::Ready, Kind::Refused]),

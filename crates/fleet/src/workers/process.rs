@@ -73,6 +73,10 @@ pub struct WorkerProcess {
     /// Notified when a shard is added, so that nobody should pause, or when the worker is stopped.
     slots: Monitor<ShardSlots>,
     last_note: Mutex<String>,
+    /// Whether the coordinator was heard since it last could not be reached.
+    is_connected: AtomicBool,
+    /// Whether the coordinator said that this machine belongs to its fleet no more.
+    is_revoked: AtomicBool,
     _lock: File,
 }
 
@@ -108,7 +112,7 @@ impl Ended {
 
 impl WorkerProcess {
     /// Starts the worker of this folder, which must have joined a fleet: loads the shards that are here, and connects
-    /// with each of them on a thread of its own.
+    /// with each of them on a thread of its own, and once more to be sent others.
     pub fn start(home: FleetHome, options: WorkerOptions) -> Result<Arc<WorkerProcess>, FleetError> {
         let settings = home.worker()?;
         let lock = home.lock_worker()?;
@@ -138,12 +142,16 @@ impl WorkerProcess {
             sandbox,
             slots,
             last_note: Mutex::default(),
+            is_connected: AtomicBool::new(false),
+            is_revoked: AtomicBool::new(false),
             _lock: lock,
         });
         for path in shards {
             let bytes = path.metadata().map_or(0, |metadata| metadata.len());
             worker.add(worker.open(&path)?, bytes);
         }
+        let receiving = Arc::clone(&worker);
+        worker.slots.clock().spawn(move || receiving.connect_again(None));
         let asking = Arc::clone(&worker);
         worker.slots.clock().spawn(move || asking.keep_keys());
         let scrubbing = Arc::clone(&worker);
@@ -158,9 +166,17 @@ impl WorkerProcess {
         SandboxPlaces { writes, reads: shard.map(with_ending).into_iter().collect() }
     }
 
-    /// Waits for shards that the coordinator sends, until the worker is stopped.
-    pub fn wait(self: &Arc<WorkerProcess>) {
-        self.connect_again(None);
+    /// Waits until the worker is stopped; an error if it stopped by itself because it was revoked.
+    pub fn wait(&self) -> Result<(), FleetError> {
+        let mut slots = self.slots.lock();
+        while !self.is_stopped() {
+            slots = self.slots.wait(slots, None);
+        }
+        drop(slots);
+        match self.is_revoked.load(Ordering::SeqCst) {
+            true => Err(FleetError::Revoked { node: self.node() }),
+            false => Ok(()),
+        }
     }
 
     /// What this machine is called in its fleet.
@@ -215,16 +231,20 @@ impl WorkerProcess {
                 Some(reason) => Ended::lost(format!("this machine takes no part now, because {reason}")),
                 None => match self.coordinator.dial() {
                     Ok(mut link) => self.serve(&mut link, held.as_mut()),
-                    Err(error) => Ended::lost(format!("cannot reach the coordinator: {error}")),
+                    Err(error) => {
+                        self.is_connected.store(false, Ordering::SeqCst);
+                        Ended::lost(format!("cannot reach the coordinator: {error}; trying again until it answers"))
+                    }
                 },
             };
             if self.is_stopped() {
                 return;
             }
-            self.say(&ended.note);
+            // Who has another stage by now is told that the shard goes, and not that it was refused.
             if held.as_ref().is_some_and(|(number, _)| self.releases(*number, &ended)) {
                 return;
             }
+            self.say(&ended.note);
             let pause = reconnect.ended(clock.since(begin), ended.refused);
             let is_spare = reconnect.became_unneeded() || self.availability.sheds_memory();
             if let Some((_, stage)) = held.as_mut().filter(|_| is_spare) {
@@ -260,7 +280,10 @@ impl WorkerProcess {
         };
         // A stage that waits holds a cache of sequences that have ended.
         let is_loaded = held.as_ref().is_some_and(|(_, stage)| stage.is_loaded());
-        let may_wait = || self.availability.reason().is_none() && !(is_loaded && self.availability.sheds_memory());
+        let may_wait = || {
+            self.heard_coordinator();
+            self.availability.reason().is_none() && !(is_loaded && self.availability.sheds_memory())
+        };
         match (greet_measured(link, &hello, (&self.speed, &may_wait)), held) {
             (Ok(Assignment::Load { epoch, limits }), Some((number, stage))) => {
                 self.home.notify(FleetEvent::Computing { node: self.node() });
@@ -279,12 +302,24 @@ impl WorkerProcess {
                 Ok(()) => Ended::lost(format!("received shard {}", offer.digest.short())),
                 Err(error) => Ended::lost(format!("the coordinator sent a shard: {error}")),
             },
+            (Err(LinkError::Revoked), _) => {
+                self.is_revoked.store(true, Ordering::SeqCst);
+                self.stop();
+                Ended::lost(String::new())
+            }
             // A connection that only waits has nothing to report.
             (Err(LinkError::TimedOut | LinkError::Closed), None) => Ended::lost(String::new()),
             (Err(error), _) => Ended {
-                refused: matches!(error, LinkError::Broken(_)),
+                refused: matches!(error, LinkError::Broken(_) | LinkError::HungUp),
                 note: format!("the coordinator does not take this machine: {error}"),
             },
+        }
+    }
+
+    /// Tells once that the coordinator is there.
+    fn heard_coordinator(&self) {
+        if !self.is_connected.swap(true, Ordering::SeqCst) {
+            self.say(&format!("{} is connected to its coordinator, and computes when it is asked to.", self.node()));
         }
     }
 

@@ -1,7 +1,7 @@
 //! All workers of a coordinator while models come and go: each joins the model its shard belongs to, or waits to be
 //! sent one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -24,11 +24,19 @@ const ATTEMPTS: u32 = 3;
 pub struct WorkerRegistry {
     open: Mutex<Vec<OpenModel>>,
     /// Workers that wait for a shard, each on its latest connection.
-    waiting: Monitor<BTreeMap<String, PendingWorker>>,
+    waiting: Monitor<WaitingWorkers>,
     /// For those that have no place yet.
     arriving: ConnectionSlots,
     /// What each machine has said that it holds, for people.
     held: Mutex<BTreeMap<String, String>>,
+}
+
+/// Workers on the connection on which they may be sent a shard: each that is connected has one.
+#[derive(Default)]
+struct WaitingWorkers {
+    idle: BTreeMap<String, PendingWorker>,
+    /// Those with which something is done right now: they are measured, asked for a heartbeat, or sent a shard.
+    busy: BTreeSet<String>,
 }
 
 struct OpenModel {
@@ -48,10 +56,19 @@ pub enum Admission {
     Early,
 }
 
+impl WaitingWorkers {
+    /// One of them, to do something with.
+    fn take(&mut self, node: &str) -> Option<PendingWorker> {
+        let taken = self.idle.remove(node)?;
+        self.busy.insert(taken.node.clone());
+        Some(taken)
+    }
+}
+
 impl WorkerRegistry {
     /// One that waits for machines by this clock.
     pub fn on_clock(clock: &Clock) -> WorkerRegistry {
-        WorkerRegistry { waiting: Monitor::new(clock, BTreeMap::new()), ..WorkerRegistry::default() }
+        WorkerRegistry { waiting: Monitor::new(clock, WaitingWorkers::default()), ..WorkerRegistry::default() }
     }
 
     /// The clock that it waits by.
@@ -113,22 +130,52 @@ impl WorkerRegistry {
         if let Some(problem) = first.and_then(fits) {
             return Err(refuse(&mut *pending_worker.link, problem));
         }
-        self.waiting.lock().insert(pending_worker.node.clone(), pending_worker);
+        self.waiting.lock().idle.insert(pending_worker.node.clone(), pending_worker);
         self.waiting.notify();
         Ok(Admission::Waits)
     }
 
     /// Lets a worker wait on, unless it has connected again meanwhile.
     fn keep(&self, pending_worker: PendingWorker) {
-        self.waiting.lock().entry(pending_worker.node.clone()).or_insert(pending_worker);
+        let mut waiting = self.waiting.lock();
+        waiting.busy.remove(&pending_worker.node);
+        waiting.idle.entry(pending_worker.node.clone()).or_insert(pending_worker);
+        drop(waiting);
         self.waiting.notify();
+    }
+
+    /// A connection that was in use has ended.
+    fn ended(&self, node: &str) {
+        self.waiting.lock().busy.remove(node);
+    }
+
+    /// The machines that are connected.
+    pub fn connected(&self) -> Vec<String> {
+        let waiting = self.waiting.lock();
+        waiting.idle.keys().chain(&waiting.busy).cloned().collect::<BTreeSet<String>>().into_iter().collect()
+    }
+
+    /// Whether a machine computes a stage of a model that is open, or stands by for it.
+    pub fn has_stage(&self, node: &str) -> bool {
+        let stages = |open: &OpenModel| {
+            open.model_workers.stages().iter().any(|stage| stage.names().iter().any(|name| name == node))
+        };
+        self.models().iter().any(stages)
+    }
+
+    /// Releases all workers that wait: they connect again, if need be to another process.
+    pub fn release_waiting(&self) {
+        self.waiting.lock().idle.clear();
     }
 
     /// What machines have measured of themselves, and the links to them: of all of these that wait for a shard, or come to
     /// do so before `deadline`.
     pub fn measure(&self, nodes: &[String], deadline: Instant) -> BTreeMap<String, (MachineSpeed, LinkSpeed)> {
         let measure = |mut pending_worker: PendingWorker| {
-            let measured = pending_worker.measure().ok()?;
+            let Ok(measured) = pending_worker.measure() else {
+                self.ended(&pending_worker.node);
+                return None;
+            };
             self.keep(pending_worker);
             Some(measured)
         };
@@ -150,7 +197,9 @@ impl WorkerRegistry {
         let mut failed = FleetError::Push { node: node.to_owned(), file: shard.shard.file.clone(), problem };
         for attempt in 1..=ATTEMPTS {
             let Some(mut pending_worker) = self.take(node, self.clock().now() + patience) else { return Err(failed) };
-            match pending_worker.send(shard, &mut progress) {
+            let sent = pending_worker.send(shard, &mut progress);
+            self.ended(node);
+            match sent {
                 Ok(()) => {
                     say(&format!("{node} holds {} ({})", shard.shard.file, shard.shard.digest.short()));
                     return Ok(());
@@ -168,7 +217,7 @@ impl WorkerRegistry {
     fn take(&self, node: &str, deadline: Instant) -> Option<PendingWorker> {
         let mut waiting = self.waiting.lock();
         loop {
-            if let Some(pending_worker) = waiting.remove(node) {
+            if let Some(pending_worker) = waiting.take(node) {
                 return Some(pending_worker);
             }
             if self.clock().now() >= deadline {
@@ -214,11 +263,12 @@ impl WorkerRegistry {
     pub fn sweep(&self, patience: Duration, belongs: impl Fn(&str) -> bool) {
         let models: Vec<_> = self.models().iter().map(|open| Arc::clone(&open.model_workers)).collect();
         models.iter().flat_map(|model_workers| model_workers.stages()).for_each(|workers| workers.sweep(patience));
-        let nodes: Vec<String> = self.waiting.lock().keys().cloned().collect();
+        let nodes: Vec<String> = self.waiting.lock().idle.keys().cloned().collect();
         for node in nodes {
-            let Some(mut pending_worker) = self.waiting.lock().remove(&node) else { continue };
-            if belongs(&node) && pending_worker.is_alive(patience) {
-                self.keep(pending_worker);
+            let Some(mut pending_worker) = self.waiting.lock().take(&node) else { continue };
+            match belongs(&node) && pending_worker.is_alive(patience) {
+                true => self.keep(pending_worker),
+                false => self.ended(&node),
             }
         }
     }
@@ -226,8 +276,8 @@ impl WorkerRegistry {
     /// What every machine holds, as far as it has said so.
     pub fn holdings(&self) -> String {
         let mut held = lock(&self.held).clone();
-        for node in self.waiting.lock().keys() {
-            held.entry(node.clone()).or_insert_with(|| "no shard".to_owned());
+        for node in self.connected() {
+            held.entry(node).or_insert_with(|| "no shard".to_owned());
         }
         let held: Vec<String> = held.iter().map(|(node, holds)| format!("{node} holds {holds}")).collect();
         if held.is_empty() { "no machine has connected".to_owned() } else { held.join(", ") }

@@ -241,6 +241,7 @@ pub fn greet_measured(
         },
         Kind::Offer => Ok(Assignment::Store(Offer::parse(frame.table())?)),
         Kind::Refused => Err(LinkError::Broken(reason(frame.table())?)),
+        Kind::Revoked => Err(LinkError::Revoked),
         kind => Err(LinkError::Broken(format!("the coordinator answered {kind:?}"))),
     }
 }

@@ -13,6 +13,7 @@ mod kill_points;
 mod late_standbys;
 mod many_losses;
 mod memory_pressure;
+mod pairing;
 mod planning;
 mod pushing;
 mod recheck;

@@ -242,7 +242,7 @@ impl World {
             let lacks = |stage: &usize| stages[*stage].status().lacks_machine(&held_back);
             let missing: Vec<usize> = (0..STAGES).filter(lacks).collect();
             missing_since = (!missing.is_empty()).then(|| missing_since.unwrap_or(now));
-            if replan.is_due(&missing, now) {
+            if replan.is_due(!missing.is_empty(), now) {
                 let since = missing_since.expect("something is missing");
                 assert!(now.saturating_duration_since(since) >= REPLAN, "it was planned again too soon");
                 for stage in missing {

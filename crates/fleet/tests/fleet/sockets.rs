@@ -61,6 +61,7 @@ impl Office {
             Arrival::TurnedAway { problem, .. } => problem,
             Arrival::Member { node, .. }
             | Arrival::Joined { node }
+            | Arrival::Paired { node }
             | Arrival::Rotated { node }
             | Arrival::Pending { node, .. } => panic!("{node} was let in"),
         }
@@ -88,7 +89,7 @@ pub(crate) fn key(folder: &Path, name: &str) -> Identity {
 /// Whether the other end sends anything at all, or just ends.
 pub(crate) fn hears_nothing(link: &mut TcpLink) {
     let heard = link.read(&mut [0], Clock::system().now() + PATIENCE.silence);
-    assert!(matches!(heard, Err(LinkError::Closed | LinkError::Broken(_))), "{heard:?}");
+    assert!(matches!(heard, Err(LinkError::Closed | LinkError::HungUp | LinkError::Broken(_))), "{heard:?}");
 }
 
 #[test]

@@ -7,18 +7,21 @@ use cascadia::Error;
 use cascadia_coordinator::CoordinatorError;
 use cascadia_engine::EngineError;
 use cascadia_eval::EvalError;
+use cascadia_fleet::FleetError;
 use cascadia_quantize::QuantizeError;
 
 /// Wrong usage, as clap has it too.
 const WRONG_USAGE: u8 = 2;
+/// A worker that was removed from its fleet: starting it again is of no use.
+const REVOKED: u8 = 3;
 
 /// Options that make no sense, alone or together: what is wrong, and what to give instead.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct WrongUsage(pub(crate) String);
 
-/// 0 when the command worked, 2 when it was asked for something that makes no sense, 1 otherwise; the reason goes to
-/// standard error. A reader of standard output that leaves early (`| head`) is no failure.
+/// 0 when the command worked, 2 when it was asked for something that makes no sense, 3 when this worker was removed from
+/// its fleet, 1 otherwise; the reason goes to standard error. A reader of standard output that leaves early (`| head`) is no failure.
 pub(crate) fn exit_code(result: anyhow::Result<()>) -> ExitCode {
     let Err(error) = result else { return ExitCode::SUCCESS };
     if error.chain().any(is_broken_pipe) {
@@ -26,7 +29,13 @@ pub(crate) fn exit_code(result: anyhow::Result<()>) -> ExitCode {
     }
     // Standard error may be closed as well; then there is nobody left to tell.
     let _ = writeln!(io::stderr(), "error: {}", paragraph(&error));
-    if error.chain().any(is_wrong_usage) { ExitCode::from(WRONG_USAGE) } else { ExitCode::FAILURE }
+    if error.chain().any(is_wrong_usage) {
+        ExitCode::from(WRONG_USAGE)
+    } else if error.chain().any(is_revoked) {
+        ExitCode::from(REVOKED)
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 /// The chain of causes in one line, without saying anything twice.
@@ -45,6 +54,10 @@ fn paragraph(error: &anyhow::Error) -> String {
 
 fn is_broken_pipe(cause: &(dyn std::error::Error + 'static)) -> bool {
     cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+fn is_revoked(cause: &(dyn std::error::Error + 'static)) -> bool {
+    matches!(cause.downcast_ref(), Some(Error::Fleet(FleetError::Revoked { .. })))
 }
 
 /// Libraries pass on the errors of those below them, so each is looked for on every level.

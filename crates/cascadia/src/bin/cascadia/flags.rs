@@ -34,7 +34,7 @@ pub use eval::{
 pub use fleet::{
     ExportFlags, FleetCommand, FleetDecisionFlags, FleetInitFlags, FleetInviteFlags, FleetPushFlags, FleetRevokeFlags,
     FleetRotateFlags, FleetStatusFlags, FleetTrustFlags, HomeFlags, JoinFlags, LeaveFlags, Priority, StageCount,
-    WorkerCommand, WorkerFlags, WorkerHeadFlags, WorkerLimitsFlags,
+    WorkerCommand, WorkerFlags, WorkerHeadFlags, WorkerLimitsFlags, WorkerRunFlags,
 };
 pub use kv::KvChoice;
 pub use load::LoadFlags;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{HOUR, NODES, simulated};
 use crate::json_file::read_json;
-use crate::membership::members::{KEY_EXPIRES, KEY_ROTATES};
+use crate::membership::member::{KEY_EXPIRES, KEY_ROTATES};
 use crate::{AuditLog, Auditor, Decision, Digest, Entry, FleetKey, SignedHead, Verb};
 
 #[test]

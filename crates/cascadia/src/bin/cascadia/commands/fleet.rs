@@ -1,69 +1,20 @@
 //! `cascadia fleet`.
 
 use std::path::Path;
-use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use cascadia_fleet::{
-    Arrival, CoordinatorSettings, FleetError, FleetEvent, FleetHome, FleetKey, HERE, Invitation, Listener, Manifest,
-    Members, PushJob, PushRequest, Rotation, SeenRequests, Shard, default_address, reachable, receive_workers,
-    seconds_now,
+    CoordinatorSettings, FleetError, FleetEvent, FleetHome, FleetKey, HERE, Invitation, Manifest, Members, PushJob,
+    PushRequest, Rotation, SeenRequests, Shard, reachable, receive_workers, seconds_now,
 };
 
 use crate::flags::{
-    FleetDecisionFlags, FleetInitFlags, FleetInviteFlags, FleetPushFlags, FleetRevokeFlags, FleetRotateFlags,
-    FleetTrustFlags,
+    FleetDecisionFlags, FleetInviteFlags, FleetPushFlags, FleetRevokeFlags, FleetRotateFlags, FleetTrustFlags,
 };
 use crate::home::home;
 use crate::output::{print, remark};
-
-/// Makes this machine a coordinator and invites others; waits for them unless told otherwise.
-pub(crate) fn init(flags: &FleetInitFlags) -> anyhow::Result<()> {
-    let home = home(flags.home.home.as_deref())?;
-    let known = home.coordinator().ok();
-    let listen = flags.listen.clone().or_else(|| known.as_ref().map(|known| known.listen.clone()));
-    let mut listen = listen.unwrap_or_else(default_address);
-    let (key, members) = (home.pending_coordinator_key()?, home.members());
-    let listener = match flags.no_wait {
-        true => None,
-        false => {
-            let listener = Listener::bind(&listen, key.identity(), Arc::clone(&members))?;
-            listen = listener.address()?.to_string();
-            Some(listener)
-        }
-    };
-    key.keep()?;
-    let silent = flags.no_announce;
-    home.set_coordinator(&CoordinatorSettings { listen: listen.clone(), silent, ..known.unwrap_or_default() })?;
-    let addresses = if flags.address.is_empty() { reachable(&listen) } else { flags.address.clone() };
-    let invitation = Invitation::new(addresses, home.coordinator_key()?.pin(), seconds_now() + 60 * flags.minutes)?;
-    open(&members, &invitation, (flags.uses, flags.approve))?;
-    print(&format!("{invitation}\n"))?;
-    let Some(listener) = listener.map(|listener| listener.with_keys(home.keys())) else { return Ok(()) };
-    remark("Run this on the other machine, while this one waits:  cascadia join <that line>");
-    let (sender, joined) = channel();
-    let (sender, auditor) = (Mutex::new(sender), home.auditor()?);
-    listener.run(move |arrival| match arrival {
-        Arrival::Pending { node, code } => remark(&FleetEvent::Pending { node, code }.to_string()),
-        Arrival::Joined { node } => drop(sender.lock().map(|sender| sender.send(node))),
-        Arrival::TurnedAway { address, problem, is_news } => {
-            auditor.refused(&address.ip().to_string(), &problem);
-            if is_news {
-                remark(&FleetEvent::TurnedAway { address, problem }.to_string());
-            }
-        }
-        Arrival::Member { .. } | Arrival::Rotated { .. } => {}
-    });
-    let end = Instant::now() + Duration::from_secs(60 * flags.minutes);
-    for _ in 0..flags.uses {
-        let node = joined.recv_timeout(end.saturating_duration_since(Instant::now()));
-        let node = node.context("nobody joined in time; run `cascadia fleet init` again")?;
-        remark(&format!("{node} has joined."));
-    }
-    Ok(())
-}
 
 /// Prints an invitation for more machines.
 pub(crate) fn invite(flags: &FleetInviteFlags) -> anyhow::Result<()> {
@@ -78,7 +29,7 @@ pub(crate) fn invite(flags: &FleetInviteFlags) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn open(members: &Members, invitation: &Invitation, (uses, approve): (u32, bool)) -> Result<(), FleetError> {
+pub(super) fn open(members: &Members, invitation: &Invitation, (uses, approve): (u32, bool)) -> Result<(), FleetError> {
     match approve {
         true => members.invite_for_approval(invitation, uses),
         false => members.invite(invitation, uses),
@@ -128,6 +79,8 @@ pub(crate) fn push(flags: &FleetPushFlags) -> anyhow::Result<()> {
         let patience = Duration::from_secs(flags.wait_seconds);
         let say = |note: &str| home.notify(FleetEvent::Push { note: note.to_owned() });
         let push = PushJob { folder: &folder, targets: &targets, patience };
+        // Whoever only waits for machines gives up the port for it.
+        let _serving = home.serve()?;
         push.send(&receive_workers(home.arrivals(&settings)?), &home, &say)?;
     }
     let own_stages = own.into_iter().map(|(_, shard)| number(shard) as u32).collect();

@@ -26,11 +26,16 @@ pub(crate) fn status(flags: &FleetStatusFlags) -> anyhow::Result<()> {
             let names: Vec<&str> = members.iter().map(|member| member.name.as_str()).collect();
             let waits = |waits: &PendingMember| json!({ "name": waits.name, "code": waits.code });
             let waiting: Vec<Value> = pending.iter().map(waits).collect();
-            let object = json!({ "machines": names, "pending": waiting, "serving": status, "keys": keys });
+            let connected = status.as_ref().map(|status| status.connected.clone()).unwrap_or_default();
+            let serving = status.filter(|status| status.model.is_some());
+            let object = json!({
+                "machines": names, "connected": connected, "pending": waiting, "serving": serving, "keys": keys,
+            });
             return Ok(print_json(&object)?);
         }
         let dated = keys.map(|keys| key_ages(&keys, seconds_now())).unwrap_or_default();
-        let text = table(&members, status.as_ref()) + &waiting(&pending) + &dated;
+        let serves = home.is_served();
+        let text = table(&members, status.as_ref(), serves) + &waiting(&pending) + &dated;
         if !flags.watch {
             return Ok(print(&text)?);
         }
@@ -40,10 +45,11 @@ pub(crate) fn status(flags: &FleetStatusFlags) -> anyhow::Result<()> {
     }
 }
 
-fn table(members: &[Member], status: Option<&FleetStatus>) -> String {
-    let mut text = match status {
-        Some(status) => format!("Serving {}.\n{}", status.model.short(), stages(status)),
-        None => "No server runs with this fleet; start one with `cascadia serve --fleet all`.\n".to_owned(),
+fn table(members: &[Member], status: Option<&FleetStatus>, serves: bool) -> String {
+    let mut text = match status.and_then(|status| Some((status, status.model?))) {
+        Some((status, model)) => format!("Serving {} ({}).\n{}", status.name, model.short(), stages(status)),
+        None if serves => "A server is getting its model ready.\n".to_owned(),
+        None => "No server runs with this fleet; start one with `cascadia serve MODEL --fleet all`.\n".to_owned(),
     };
     let role = |member: &Member| {
         let Member { name, distrusted, .. } = member;
@@ -69,6 +75,9 @@ fn table(members: &[Member], status: Option<&FleetStatus>) -> String {
                 Some(format!("standby for stage {number}, in lockstep, {warm}"))
             }
             (None, Some((stage, _))) => Some(format!("standby for stage {stage}")),
+            (None, None) if status.is_some_and(|status| status.connected.contains(name)) => {
+                Some("connected, computes nothing".to_owned())
+            }
             (None, None) => held_back.is_none().then(|| "not connected".to_owned()),
         };
         let sandbox = stages().find_map(|(_, stage)| stage.sandboxes.get(name));

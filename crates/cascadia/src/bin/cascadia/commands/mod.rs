@@ -9,8 +9,10 @@ mod embed;
 mod eval;
 mod export;
 mod fleet;
+mod fleet_init;
 mod fleet_status;
 mod inspect;
+mod join;
 mod keys;
 mod list;
 mod plan;
@@ -53,7 +55,7 @@ pub(crate) fn execute(flags: Flags) -> anyhow::Result<()> {
         Command::Adapter(AdapterCommand::Merge(flags)) => adapter::merge(&flags),
         Command::Export(flags) => export::export(&flags),
         Command::Plan(flags) => plan::plan(&flags),
-        Command::Fleet(FleetCommand::Init(flags)) => fleet::init(&flags),
+        Command::Fleet(FleetCommand::Init(flags)) => fleet_init::init(&flags),
         Command::Fleet(FleetCommand::Invite(flags)) => fleet::invite(&flags),
         Command::Fleet(FleetCommand::Approve(flags)) => fleet::approve(&flags),
         Command::Fleet(FleetCommand::Reject(flags)) => fleet::reject(&flags),
@@ -65,7 +67,7 @@ pub(crate) fn execute(flags: Flags) -> anyhow::Result<()> {
         Command::Audit(AuditCommand::Verify(flags)) => audit::verify(&flags),
         Command::Audit(AuditCommand::Show(flags)) => audit::show(&flags),
         Command::Leave(flags) => worker::leave(&flags),
-        Command::Join(flags) => worker::join(&flags),
+        Command::Join(flags) => join::join(&flags),
         Command::Worker(WorkerCommand::Start(flags)) => worker::start(&flags),
         Command::Worker(WorkerCommand::Head(flags)) => audit::worker_head(&flags),
         Command::Worker(WorkerCommand::Limits(flags)) => worker_limits::limits(&flags),

@@ -33,7 +33,9 @@ pub(crate) fn plan(flags: &PlanFlags) -> anyhow::Result<()> {
     let mut text = format!("{} as {}\n{}", flags.model, flags.precision, plan_table(&found, &suggestions));
     if !unknown.is_empty() {
         let names = unknown.join(", ");
-        text += &format!("Nothing is known of {names}; run `cascadia worker start` there, and plan again.\n");
+        text += &format!(
+            "Nothing is known of {names}; run `cascadia join` or `cascadia worker start` there, and plan again.\n"
+        );
     }
     Ok(print(&text)?)
 }
@@ -51,8 +53,9 @@ fn machines(flags: &PlanFlags, here: MachineSpeed) -> anyhow::Result<(Vec<Candid
     }
     let home = home(flags.home.home.as_deref())?;
     let (asked, with_here) = Machines::parse(&flags.fleet).members(&home)?;
-    // No machine connects here while a server has the port; what it measured last is then good enough.
-    if let Some(arrivals) = home.coordinator().ok().and_then(|settings| home.arrivals(&settings).ok()) {
+    // A process that has the port measures machines as they connect to it.
+    let free = home.coordinator().ok().filter(|_| !home.is_attended());
+    if let Some(arrivals) = free.and_then(|settings| home.arrivals(&settings).ok()) {
         gather(&home, &arrivals, &asked, PATIENCE)?;
     }
     let mut known = home.machines()?;

@@ -1,23 +1,14 @@
-//! `cascadia join`, `cascadia leave` and `cascadia worker start`.
+//! `cascadia leave` and `cascadia worker start`.
 
 use std::fs;
 
 use anyhow::bail;
 use cascadia::{Kernels, WorkerBuilder};
-use cascadia_fleet::{FleetHome, Sandbox, WorkerProcess, host_name, lower_priority};
+use cascadia_fleet::{FleetHome, Sandbox, WorkerProcess, lower_priority};
 
-use crate::flags::{ComputeFlags, JoinFlags, LeaveFlags, Priority, WorkerFlags};
+use crate::flags::{ComputeFlags, LeaveFlags, Priority, WorkerFlags, WorkerRunFlags};
 use crate::home::home;
 use crate::output::remark;
-
-/// Joins a fleet with a key of its own.
-pub(crate) fn join(flags: &JoinFlags) -> anyhow::Result<()> {
-    let worker = WorkerBuilder::from_home(home(flags.home.home.as_deref())?);
-    let name = flags.name.clone().unwrap_or_else(host_name);
-    let node = worker.join(&flags.invitation.parse()?, &name)?;
-    remark(&format!("This machine is {node} now. Start it with:  cascadia worker start"));
-    Ok(())
-}
 
 /// Leaves the fleet: nothing of it stays on this machine.
 pub(crate) fn leave(flags: &LeaveFlags) -> anyhow::Result<()> {
@@ -31,6 +22,11 @@ pub(crate) fn leave(flags: &LeaveFlags) -> anyhow::Result<()> {
 
 /// Works for the coordinator until it is told to end; connects again whenever the connection is lost.
 pub(crate) fn start(flags: &WorkerFlags) -> anyhow::Result<()> {
+    run(&flags.run, flags.coordinator.as_deref())
+}
+
+/// The same for a coordinator that may have moved.
+pub(super) fn run(flags: &WorkerRunFlags, coordinator: Option<&str>) -> anyhow::Result<()> {
     let home = home(flags.home.home.as_deref())?;
     // Before any thread is started, so that all of them have it.
     if flags.priority == Priority::Low && !lower_priority() {
@@ -45,7 +41,7 @@ pub(crate) fn start(flags: &WorkerFlags) -> anyhow::Result<()> {
     if let Some(shard) = &flags.shard {
         worker = worker.shard(shard);
     }
-    if let Some(coordinator) = &flags.coordinator {
+    if let Some(coordinator) = coordinator {
         worker = worker.coordinator(coordinator);
     }
     if let Some(disk) = flags.disk {
@@ -54,12 +50,11 @@ pub(crate) fn start(flags: &WorkerFlags) -> anyhow::Result<()> {
     if let Some(memory) = flags.memory {
         worker = worker.memory(memory);
     }
-    worker.start()?.wait();
-    Ok(())
+    Ok(worker.start()?.wait()?)
 }
 
 /// Gives up what a worker does not need, before it talks to anyone; says how much of that this system enforces.
-fn enter_sandbox(flags: &WorkerFlags, home: &FleetHome, kernels: &Kernels) -> anyhow::Result<Sandbox> {
+fn enter_sandbox(flags: &WorkerRunFlags, home: &FleetHome, kernels: &Kernels) -> anyhow::Result<Sandbox> {
     // Only the folder of a machine that belongs to a fleet is there.
     home.worker()?;
     let mut places = WorkerProcess::places(home, flags.shard.as_deref());

@@ -77,7 +77,7 @@ pub struct HomeFlags {
 /// Commands of a coordinator.
 #[derive(Debug, Subcommand)]
 pub enum FleetCommand {
-    /// Make this machine a coordinator and print an invitation for other machines.
+    /// Make this machine a coordinator, and let other machines join with a pairing code.
     Init(FleetInitFlags),
     /// Print an invitation for more machines.
     Invite(FleetInviteFlags),
@@ -99,29 +99,33 @@ pub enum FleetCommand {
 
 /// Flags of `fleet init`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  cascadia fleet init\n\nOn another machine, while this one waits:\n  \
-    cascadia join cas1-…")]
+#[command(after_help = "Examples:\n  cascadia fleet init\n  cascadia fleet init --no-wait > invitation\n\n\
+    While it runs, on every other machine:\n  cascadia join\n\n\
+    `cascadia serve --fleet` may run beside it, or be started while it runs.")]
 pub struct FleetInitFlags {
     /// Address that workers connect to [default: this machine's network address, port 7420].
     #[arg(long, value_name = "HOST:PORT")]
     pub listen: Option<String>,
-    /// Minutes until the invitation expires.
+    /// Minutes until the pairing code or the invitation expires.
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=10080))]
     pub minutes: u64,
-    /// Number of machines that may join with the invitation.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub uses: u32,
-    /// Approve each machine with `fleet approve`, after comparing the code that it shows.
+    /// Number of machines that may join [default: 10, or 1 with an invitation].
+    #[arg(long, alias = "uses", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub machines: Option<u32>,
+    /// Print a long invitation for scripts instead of a pairing code, and exit once all machines have joined with it.
+    #[arg(long)]
+    pub invitation: bool,
+    /// Approve each machine with `fleet approve`, after comparing the code that it shows. Implies --invitation.
     #[arg(long)]
     pub approve: bool,
-    /// Address to put into the invitation, if it differs from --listen. May be repeated.
+    /// Address to put into the invitation, if it differs from --listen. May be repeated. Implies --invitation.
     #[arg(long, value_name = "HOST:PORT")]
     pub address: Vec<String>,
-    /// Do not announce this coordinator on the local network (mDNS). Workers then only try the addresses they joined
-    /// with.
+    /// Do not announce this coordinator on the local network (mDNS). Other machines then need its address: `join
+    /// --coordinator ADDRESS`.
     #[arg(long)]
     pub no_announce: bool,
-    /// Print the invitation and exit. Machines can join while `serve --fleet` or `fleet push` runs.
+    /// Print the invitation and exit. Machines can join while `serve --fleet` or `fleet push` runs. Implies --invitation.
     #[arg(long)]
     pub no_wait: bool,
     /// Where keys are stored.
@@ -333,14 +337,23 @@ pub struct WorkerHeadFlags {
 
 /// Flags of `worker start`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  cascadia worker start\n  cascadia worker start --shard ./shards/stage-0")]
+#[command(after_help = "Examples:\n  cascadia worker start\n  cascadia worker start --shard ./shards/stage-0\n\n\
+    It ends with exit code 3 if this machine was removed from its fleet.")]
 pub struct WorkerFlags {
-    /// Local shard file. If it is not given or does not exist, the coordinator sends the shard.
-    #[arg(long, value_name = "FILE")]
-    pub shard: Option<PathBuf>,
     /// Address of the coordinator, if it has moved.
     #[arg(long, value_name = "HOST:PORT")]
     pub coordinator: Option<String>,
+    /// How it runs.
+    #[command(flatten)]
+    pub run: WorkerRunFlags,
+}
+
+/// How a worker runs.
+#[derive(Debug, Args)]
+pub struct WorkerRunFlags {
+    /// Local shard file. If it is not given or does not exist, the coordinator sends the shard.
+    #[arg(long, value_name = "FILE")]
+    pub shard: Option<PathBuf>,
     /// Maximum disk space for shards, such as 20G [default: the one of `worker limits`, or 50G].
     #[arg(long, value_name = "SIZE", value_parser = super::parse_bytes)]
     pub disk: Option<u64>,
@@ -367,16 +380,29 @@ pub struct WorkerFlags {
 
 /// Flags of `join`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  cascadia join cas1-…")]
+#[command(after_help = "Examples:\n  cascadia join\n  cascadia join --coordinator 192.168.1.20\n  \
+    echo K7QF-3MXP | cascadia join --no-start\n  cascadia join cas1-…\n\n\
+    It asks for the pairing code that `cascadia fleet init` shows on the coordinator, and goes on as `cascadia worker start`\n\
+    does. With an invitation it only joins.")]
 pub struct JoinFlags {
-    /// The invitation that `fleet init` printed.
-    pub invitation: String,
+    /// The long invitation of `fleet init --invitation` or `fleet invite`, in place of a pairing code.
+    #[arg(conflicts_with_all = ["code", "coordinator", "no_start"])]
+    pub invitation: Option<String>,
+    /// The pairing code [default: asked for, or read from standard input].
+    #[arg(long)]
+    pub code: Option<String>,
+    /// Name or address of the coordinator [default: the one that answers in the local network].
+    #[arg(long, value_name = "NAME|HOST:PORT")]
+    pub coordinator: Option<String>,
     /// Node name [default: the name of this machine].
     #[arg(long)]
     pub name: Option<String>,
-    /// Where keys are stored.
+    /// Join only; `cascadia worker start` starts the worker.
+    #[arg(long)]
+    pub no_start: bool,
+    /// How the worker runs.
     #[command(flatten)]
-    pub home: HomeFlags,
+    pub run: WorkerRunFlags,
 }
 
 /// Flags of `leave`.
