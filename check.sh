@@ -81,7 +81,7 @@ step "bill of materials" .venv/bin/python checks/sbom.py --validate
 step "fuzz" fuzz/run.sh --seconds 10
 step "coverage" python3 checks/coverage.py --check
 step "chromium" chromium
-for check in gguf_py llama_cpp reference_eval adapters store models smollm2 terminal package release fleet_guide evaluate tokenizing embeddings templates clients page load hostile attacks disk spill; do
+for check in gguf_py llama_cpp reference_eval adapters store models smollm2 terminal package release evaluate tokenizing embeddings templates clients page load hostile attacks disk spill; do
     step "$check" .venv/bin/python "checks/$check.py"
 done
 printf '\n== all checks passed in %d s\n' "$SECONDS"
